@@ -1,0 +1,78 @@
+"""What the always-on recording costs in a DDP step: with and without it, turn by turn."""
+
+from __future__ import annotations
+
+import statistics
+
+from .common import Figure, Session, run_checked, session
+
+#: Two ranks, so that they do not fight for the cores and drown the difference.
+RANKS = 2
+ROUNDS = 30
+
+MLP = """
+network = torch.nn.Sequential(
+    torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+)
+batch = torch.randn(64, 256)
+steps = 60
+"""
+TRANSFORMER = """
+layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
+network = torch.nn.TransformerEncoder(layer, 2)
+batch = torch.randn(8, 32, 128)
+steps = 15
+"""
+PREPARE = """
+import time
+torch.set_num_threads(1)
+model = DDP(network)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+"""
+STEPS = """
+dist.barrier()
+started = time.perf_counter()
+for _ in range(steps):
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()
+step_s = (time.perf_counter() - started) / steps
+"""
+
+
+def measure() -> list[Figure]:
+    return [
+        _figure("cost of recording on a DDP step, small MLP", MLP),
+        _figure("cost of recording on a DDP step, small transformer", TRANSFORMER),
+    ]
+
+
+def _figure(what: str, network: str) -> Figure:
+    with session(RANKS) as on, session(RANKS, DDT_RECORDING="off") as off:
+        for active in (on, off):
+            run_checked(active, network + PREPARE)
+            _step_s(active)
+        ratios, plain = [], []
+        for turn in range(ROUNDS):
+            # Whoever comes second finds warmer caches: they take turns at that, too.
+            first, second = (on, off) if turn % 2 else (off, on)
+            times = {id(active): _step_s(active) for active in (first, second)}
+            ratios.append(times[id(on)] / times[id(off)])
+            plain.append(times[id(off)])
+    cost = 100 * (statistics.median(ratios) - 1)
+    quarter, _, three_quarters = statistics.quantiles(ratios, n=4)
+    note = (
+        f"step {1e3 * statistics.median(plain):.2f} ms, {ROUNDS} pairs, "
+        f"middle half {100 * (quarter - 1):+.1f} to {100 * (three_quarters - 1):+.1f} %"
+    )
+    return Figure(what, cost, 2.0, "%", note=note)
+
+
+def _step_s(active: Session) -> float:
+    run_checked(active, STEPS)
+    return float(active.pull("step_s", rank=0))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure.row())

@@ -1,0 +1,161 @@
+"""The quick start without a browser: runs the notebook, tells its story in the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+QUICKSTART = "00-quickstart.ipynb"
+#: No cell of the quick start needs a tenth of this on two cores.
+CELL_TIMEOUT_S = 120
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class DemoError(RuntimeError):
+    """The demonstration could not be run, or did not go as its text says. One line."""
+
+
+def find_notebook(name: str = QUICKSTART) -> Path:
+    """A notebook of the project, in a checkout or in an installed copy.
+
+    Raises
+    ------
+    DemoError
+        If there is none of this name.
+    """
+    package = Path(__file__).parent
+    for folder in (package.parent / "notebooks", package / "_notebooks"):
+        if (folder / name).is_file():
+            return folder / name
+    raise DemoError(f"this installation lacks the notebook {name}: reinstall ddt-notebook")
+
+
+def use_colour(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal whose owner did not ask for plain text."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None = None) -> None:
+    """Run the quick start in a kernel of its own, print it cell by cell, and write it as HTML.
+
+    Parameters
+    ----------
+    html
+        Where to write the executed notebook; it is written also when a cell fails.
+    notebook
+        Another notebook than the quick start.
+    stream
+        Where to print; standard output by default.
+
+    Raises
+    ------
+    DemoError
+        If a package is missing, a cell fails that should not, or one does not fail that should.
+    """
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    except ImportError as error:
+        raise DemoError(f"the demo needs {error.name}: pip install 'ddt-notebook[demo]'") from error
+
+    source = notebook or find_notebook()
+    book = nbformat.read(source, as_version=4)
+    teller = _Teller(stream or sys.stdout)
+    with tempfile.TemporaryDirectory(prefix="ddt-demo-") as folder:
+        client = NotebookClient(
+            book,
+            timeout=CELL_TIMEOUT_S,
+            startup_timeout=CELL_TIMEOUT_S,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+        )
+        try:
+            with client.setup_kernel():
+                for index, cell in enumerate(book.cells):
+                    teller.before(cell)
+                    client.execute_cell(cell, index)
+                    teller.after(cell)
+                    _check(cell)
+        except CellExecutionError as error:
+            teller.after(book.cells[index])
+            raise DemoError(f"cell {index + 1} of {source.name} failed: {error.ename}") from error
+        except (CellTimeoutError, DeadKernelError) as error:
+            raise DemoError(f"cell {index + 1} of {source.name} did not end: {error}") from error
+        finally:
+            write_html(book, html)
+
+
+def write_html(book: NotebookNode, path: Path) -> None:
+    """Write a notebook with its outputs as one HTML file."""
+    from nbconvert import HTMLExporter
+
+    body, _ = HTMLExporter(embed_images=True).from_notebook_node(
+        book, resources={"metadata": {"name": "ddt_notebook: quick start"}}
+    )
+    path.write_text(body, encoding="utf-8")
+
+
+def _check(cell: NotebookNode) -> None:
+    meant_to_fail = "raises-exception" in cell.metadata.get("tags", [])
+    failed = any(output.output_type == "error" for output in cell.get("outputs", []))
+    if meant_to_fail and not failed:
+        raise DemoError(f"the cell {cell.id!r} is there to fail, but it did not")
+
+
+class _Teller:
+    """Prints text, code and outputs of cells so that they can be told apart without colour."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.colour = use_colour(stream)
+        self.width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+
+    def before(self, cell: NotebookNode) -> None:
+        if cell.cell_type == "markdown":
+            for paragraph in cell.source.split("\n\n"):
+                self._paragraph(paragraph)
+        else:
+            self._print(textwrap.indent(cell.source, "    "), "2")
+            self._print("")
+
+    def after(self, cell: NotebookNode) -> None:
+        texts = [_text_of(output) for output in cell.get("outputs", [])]
+        shown = "\n".join(text.rstrip() for text in texts if text.strip())
+        if shown:
+            text = shown if self.colour else _ANSI.sub("", shown)
+            self._print("\n".join(f"  | {line}" for line in text.splitlines()))
+            self._print("")
+
+    def _paragraph(self, text: str) -> None:
+        if text.startswith("#"):
+            title = text.lstrip("# ")
+            self._print(f"{title}\n{'=' * len(title)}", "1")
+        elif text.startswith("- "):
+            self._print(text)
+        else:
+            self._print(textwrap.fill(text, self.width, break_on_hyphens=False))
+        self._print("")
+
+    def _print(self, text: str, style: str = "") -> None:
+        if style and self.colour:
+            text = f"\x1b[{style}m{text}\x1b[0m"
+        print(text, file=self.stream, flush=True)
+
+
+def _text_of(output: NotebookNode) -> str:
+    """The text form of an output: every one of ours has one."""
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return "\n".join(output.traceback)
+    return str(output.data.get("text/plain", ""))

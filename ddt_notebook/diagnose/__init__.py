@@ -1,0 +1,5 @@
+"""From what was seen to what is wrong: pure functions on a snapshot."""
+
+from .report import diagnose
+
+__all__ = ["diagnose"]

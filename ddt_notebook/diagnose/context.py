@@ -1,0 +1,191 @@
+"""What all rules share: the matched calls, who waits for whom, and what follows from a mismatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ddt_notebook.model import Call, Position, RankReport, Snapshot
+from ddt_notebook.model.progress import Wait, cannot_complete, counterpart, waits
+
+from .errors import is_peer_error
+from .match import Matching, MessageMismatch, Mismatch, match
+from .source import Sources
+
+#: A mismatch ends a process by these: gloo aborts, or overruns a buffer.
+_ABORTS = frozenset({6, 7, 11})
+#: After a mismatch in these, bytes are left over or missing for the group's next collective.
+_SPOILS = frozenset({"op", "root", "shape", "dtype"})
+
+
+@dataclass(frozen=True)
+class Context:
+    """A snapshot, prepared for the rules."""
+
+    snapshot: Snapshot
+
+    @cached_property
+    def reports(self) -> dict[int, RankReport]:
+        return {report.rank: report for report in self.snapshot.ranks}
+
+    @cached_property
+    def matching(self) -> Matching:
+        return match(self.snapshot)
+
+    @cached_property
+    def sources(self) -> Sources:
+        return Sources(self.snapshot)
+
+    @cached_property
+    def halted(self) -> dict[int, Call]:
+        """The call in which each victim stands: blocked, or thrown out of it by a peer's fault."""
+        return {
+            report.rank: call
+            for report in self._as_halted
+            if report.state == "blocked" and (call := report.blocked_call) is not None
+        }
+
+    @cached_property
+    def _as_halted(self) -> tuple[RankReport, ...]:
+        """The reports, with ranks that a peer error threw out of a call put back into it."""
+        reports = []
+        for report in self.snapshot.ranks:
+            error = report.error
+            call = None
+            if report.state == "raised" and error is not None and is_peer_error(error):
+                call = self._raised_in(report)
+            reports.append(
+                replace(report, state="blocked", blocked_in=call.index) if call else report
+            )
+        return tuple(reports)
+
+    @staticmethod
+    def _raised_in(report: RankReport) -> Call | None:
+        """The call in which a rank's exception was raised, None if it was raised elsewhere."""
+        if report.error is None:
+            return None
+        if report.error.call is not None:
+            wanted = report.error.call
+            return next((call for call in report.calls if call.index == wanted), None)
+        last = report.calls[-1] if report.calls else None
+        unfinished = last is not None and last.status in ("failed", "pending")
+        return last if unfinished and is_peer_error(report.error) else None
+
+    @cached_property
+    def waits(self) -> dict[int, Wait]:
+        """For each victim, what it waits for (see `halted`)."""
+        return {rank: self._still_missing(wait) for rank, wait in waits(self._as_halted).items()}
+
+    def _still_missing(self, wait: Wait) -> Wait:
+        """Without the ranks that stand, or were thrown out, at the very same call."""
+        missing = frozenset(
+            rank
+            for rank in wait.missing
+            if rank in wait.mismatched or not self._together(wait.call, self.halted.get(rank))
+        )
+        return replace(wait, missing=missing)
+
+    @staticmethod
+    def _together(one: Call, other: Call | None) -> bool:
+        return (
+            other is not None
+            and one.kind == other.kind != "p2p"
+            and (one.kind != "setup" or one.op == other.op)
+            and (one.group, one.sequence) == (other.group, other.sequence)
+        )
+
+    @cached_property
+    def endless(self) -> frozenset[int]:
+        """Blocked ranks whose wait could never have ended."""
+        return cannot_complete(self.snapshot.ranks)
+
+    def victims(self, ranks: Iterable[int]) -> list[int]:
+        """Who waits for ``ranks``, also through others; without ``ranks`` themselves."""
+        culprits = set(ranks)
+        reached = set(culprits)
+        grown = True
+        while grown:
+            new = {rank for rank, wait in self.waits.items() if wait.missing & reached} - reached
+            reached |= new
+            grown = bool(new)
+        return sorted(reached - culprits)
+
+    def last_call(self, rank: int) -> Call | None:
+        """The call in which a rank ended or stands, else None."""
+        report = self.reports[rank]
+        if rank in self.halted:
+            return self.halted[rank]
+        if report.error is not None:
+            return self._raised_in(report)
+        if report.state == "died" and report.calls and report.calls[-1].status == "pending":
+            return report.calls[-1]
+        return None
+
+    @cached_property
+    def consequences(self) -> dict[int, Mismatch | MessageMismatch]:
+        """Ranks that died or raised because of a mismatch, and which one."""
+        result: dict[int, Mismatch | MessageMismatch] = {}
+        for rank, report in self.reports.items():
+            call = self.last_call(rank)
+            if call is None or report.state not in ("died", "raised"):
+                continue
+            if report.state == "died" and report.exit_signal not in _ABORTS:
+                continue
+            mismatch = self._mismatch_before(rank, call)
+            if mismatch is not None:
+                result[rank] = mismatch
+        return result
+
+    def _mismatch_before(self, rank: int, call: Call) -> Mismatch | MessageMismatch | None:
+        """The mismatch in which a call took part, or an earlier one that spoiled its group."""
+        for message in self.matching.message_mismatches:
+            mine = message.send if message.sender == rank else message.receive
+            if rank in message.ranks and mine == call:
+                return message
+        if call.kind != "collective" or call.sequence is None:
+            return None
+        for mismatch in self.matching.mismatches:
+            if mismatch.group != call.group or rank not in mismatch.ranks:
+                continue
+            spoiled = mismatch.sequence < call.sequence and _SPOILS.intersection(mismatch.fields)
+            own_error = self.reports[rank].error
+            foreign = own_error is None or is_peer_error(own_error)
+            if mismatch.sequence == call.sequence or (spoiled and foreign):
+                return mismatch
+        return None
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def label(self, position: Position | None) -> str:
+        """``cell[3] line 6: dist.all_reduce(loss)``, with the source line looked up if need be."""
+        if position is None:
+            return "an unknown line"
+        if not position.code and position.cell is not None:
+            code = self.snapshot.source_line(position.cell, position.line).strip()
+            position = replace(position, code=code)
+        return position.label
+
+    def where(self, rank: int) -> Position | None:
+        """The line at which a rank stood: its blocked call, its error, else its last line."""
+        report = self.reports[rank]
+        call = self.halted.get(rank)
+        if call is not None and call.where is not None:
+            return call.where
+        if report.error is not None and report.error.where is not None and report.state == "raised":
+            return report.error.where
+        return report.position
+
+    def places(self, ranks: Iterable[int]) -> dict[int, str]:
+        """The labels of where ranks stood, for those where it is known."""
+        known = {rank: self.where(rank) for rank in sorted(set(ranks)) if rank in self.reports}
+        return {rank: self.label(place) for rank, place in known.items() if place is not None}
+
+    def counterpart(self, call: Call, rank: int) -> Call | None:
+        """The call with which ``rank`` met a collective, None if it never did."""
+        return counterpart(call, self.reports[rank])
+
+    def blocked_for(self, ranks: Iterable[int]) -> float | None:
+        """For how long the longest waiting of ``ranks`` has waited."""
+        times = [self.reports[rank].blocked_s for rank in ranks]
+        return max((t for t in times if t is not None), default=None)

@@ -1,0 +1,219 @@
+"""What an expression in a cell depends on: the rank, a clock, or anything else."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_RANK_NAMES = frozenset({"rank", "local_rank", "global_rank", "RANK", "LOCAL_RANK"})
+_RANK_CALLS = frozenset({"get_rank", "get_group_rank", "get_node_local_rank"})
+_WORLD_NAMES = frozenset({"world_size", "WORLD_SIZE"})
+_WORLD_CALLS = frozenset({"get_world_size"})
+_CLOCKS = frozenset({"monotonic", "perf_counter", "process_time", "time_ns", "monotonic_ns"})
+_CLOCK_OWNERS = frozenset({"time", "datetime", "timeit"})
+
+_Operation = Callable[[Any, Any], object]
+_OPERATORS: dict[type[ast.AST], _Operation] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class _Unknown(Exception):
+    """The value depends on something that the source does not tell."""
+
+
+class Names:
+    """Names of all cells whose values derive from the rank or from a clock.
+
+    Parameters
+    ----------
+    trees
+        The parsed cells.
+    """
+
+    def __init__(self, trees: Iterable[ast.AST]) -> None:
+        self._values: dict[str, ast.expr | None] = {}  # None: assigned more than once
+        self._clocks: set[str] = set()
+        self._clock_functions: set[str] = set()
+        for tree in trees:
+            self._read(tree)
+
+    def _read(self, tree: ast.AST) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if any(_is_clock_call(inner) for inner in ast.walk(node)):
+                    self._clock_functions.add(node.name)
+                continue
+            for target, value in _assignments(node):
+                self._values[target] = None if target in self._values else value
+                if self.reads_clock(value):
+                    self._clocks.add(target)
+
+    def reads_rank(self, expression: ast.AST) -> bool:
+        """Whether the rank, or a name computed from nothing but it, occurs in ``expression``."""
+        return any(self._is_rank(node) for node in ast.walk(expression))
+
+    def _is_rank(self, node: ast.AST, depth: int = 0) -> bool:
+        if isinstance(node, ast.Name):
+            value = self._values.get(node.id)
+            if node.id in _RANK_NAMES:
+                return True
+            if value is None or depth > 5 or not _is_simple(value):
+                return False
+            return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
+        if isinstance(node, ast.Attribute):
+            return node.attr in _RANK_NAMES
+        if isinstance(node, ast.Constant):
+            return node.value in ("RANK", "LOCAL_RANK")
+        return isinstance(node, ast.Call) and _called(node) in _RANK_CALLS
+
+    def reads_clock(self, expression: ast.AST) -> bool:
+        """Whether a clock, or a name computed from one, is read in ``expression``."""
+        return any(
+            _is_clock_call(node)
+            or (isinstance(node, ast.Name) and node.id in self._clocks)
+            or (isinstance(node, ast.Call) and _called(node) in self._clock_functions)
+            for node in ast.walk(expression)
+        )
+
+    def reads_only(self, expression: ast.AST, names: set[str]) -> bool:
+        """Whether ``expression`` depends on ``names`` and constants alone."""
+        for node in ast.walk(expression):
+            if isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+                return False
+            if isinstance(node, ast.Name) and node.id not in names:
+                value = self._values.get(node.id)
+                if not node.id.startswith("__") and not isinstance(value, ast.Constant):
+                    return False
+        return True
+
+    def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
+        """Whether ``test`` holds on ``rank``; None if the source does not tell."""
+        try:
+            return bool(self._value(test, rank, world_size))
+        except (_Unknown, TypeError, ZeroDivisionError, RecursionError):
+            return None
+
+    def _value(  # noqa: PLR0912 - one case for each kind of node
+        self, node: ast.expr, rank: int, world_size: int
+    ) -> object:
+        def value(inner: ast.expr) -> object:
+            return self._value(inner, rank, world_size)
+
+        match node:
+            case ast.Constant(value=constant):
+                return constant
+            case ast.Name(id=name) if name in _RANK_NAMES:
+                return rank
+            case ast.Name(id=name) if name in _WORLD_NAMES:
+                return world_size
+            case ast.Name(id=name):
+                assigned = self._values.get(name)
+                if assigned is None:
+                    raise _Unknown
+                return value(assigned)
+            case ast.Attribute(attr=name) if name in _RANK_NAMES:
+                return rank
+            case ast.Call(args=[]) if _called(node) in _RANK_CALLS:
+                return rank
+            case ast.Call(args=[]) if _called(node) in _WORLD_CALLS:
+                return world_size
+            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+                return [value(item) for item in items]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not value(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return _apply(ast.Sub, 0, value(operand))
+            case ast.BinOp(left=left, op=sign, right=right):
+                return _apply(type(sign), value(left), value(right))
+            case ast.BoolOp(op=sign, values=values):
+                return self._all_or_any(isinstance(sign, ast.And), values, rank, world_size)
+            case ast.Compare(left=left, ops=signs, comparators=others):
+                sides = [value(left), *map(value, others)]
+                pairs = zip(signs, sides, sides[1:], strict=False)
+                return all(_apply(type(sign), one, other) for sign, one, other in pairs)
+        raise _Unknown
+
+    def _all_or_any(self, every: bool, values: list[ast.expr], rank: int, world_size: int) -> bool:
+        """One operand can decide, even if another is unknown."""
+        truths = [self.truth(value, rank, world_size) for value in values]
+        if (not every) in truths:
+            return not every
+        if None in truths:
+            raise _Unknown
+        return every
+
+
+def _apply(sign: type[ast.AST], one: object, other: object) -> object:
+    operation = _OPERATORS.get(sign)
+    if operation is None:
+        raise _Unknown
+    return operation(one, other)
+
+
+def _called(node: ast.Call) -> str:
+    """Name of the called function, without its module."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _is_clock_call(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = _called(node)
+    if name in _CLOCKS:
+        return True
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return name in ("time", "now") and (
+        owner is None or (isinstance(owner, ast.Name) and owner.id in _CLOCK_OWNERS)
+    )
+
+
+def _is_simple(value: ast.expr) -> bool:
+    """An expression that holds a number or a truth value, not a model that was given the rank."""
+    allowed = (
+        ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Name, ast.Constant, ast.Tuple,
+        ast.List, ast.Set, ast.Subscript, ast.Attribute, ast.expr_context, ast.operator,
+        ast.cmpop, ast.boolop, ast.unaryop,
+    )  # fmt: skip
+    for node in ast.walk(value):
+        if isinstance(node, ast.Call):
+            if _called(node) not in _RANK_CALLS | _WORLD_CALLS | {"int", "bool", "min", "max"}:
+                return False
+        elif not isinstance(node, allowed):
+            return False
+    return True
+
+
+def _assignments(node: ast.AST) -> Iterable[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, value
+                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    for name, item in zip(target.elts, value.elts, strict=False):
+                        if isinstance(name, ast.Name):
+                            yield name.id, item
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.NamedExpr(target=ast.Name(id=name), value=value):
+            yield name, value
+        case ast.AugAssign(target=ast.Name(id=name), value=value):
+            # Twice: a name that changes has no one value.
+            yield name, value
+            yield name, value

@@ -1,0 +1,371 @@
+"""Matches the calls of all ranks with each other: facts, not yet a diagnosis.
+
+Collectives meet by group and sequence number, messages by group, sender, receiver, tag and
+sequence number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+
+from ddt_notebook.model import Call, RankReport, Snapshot
+from ddt_notebook.model.position import Position
+
+Meetings = dict[int, dict[int, Call]]  #: of one group: sequence -> rank -> call
+_Route = tuple[str, int, int, int]  #: group, sender, receiver, tag
+
+SENDS = frozenset({"send", "isend", "send_object_list"})
+RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+_BYTES = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
+    "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
+    "complex32": 4, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Ranks that made the same call."""
+
+    ranks: tuple[int, ...]
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One collective that its members entered with different calls.
+
+    Attributes
+    ----------
+    sides
+        The largest first.
+    calls
+        The call of each rank that entered.
+    fields
+        What differs, as `Call.differences` names it.
+    later
+        How many later collectives of the group disagree as well, from the same lines or because
+        the ranks were out of step from here on.
+    """
+
+    group: str
+    sequence: int
+    sides: tuple[Side, ...]
+    calls: dict[int, Call]
+    fields: tuple[str, ...]
+    later: int = 0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted(self.calls))
+
+    @property
+    def out_of_step(self) -> bool:
+        """Whether the ranks stood at different lines: one of them has left the common order."""
+        return len({_place(call.where) for call in self.calls.values()}) > 1
+
+    @property
+    def minority(self) -> tuple[int, ...]:
+        """Everyone outside the largest side; all ranks when no side is the largest."""
+        if len(self.sides[0].ranks) == len(self.sides[1].ranks):
+            return self.ranks
+        return tuple(sorted(rank for side in self.sides[1:] for rank in side.ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMismatch:
+    """A send and the receive that it meets, of different size or data type."""
+
+    sender: int
+    receiver: int
+    send: Call
+    receive: Call
+    fields: tuple[str, ...]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted((self.sender, self.receiver)))
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A collective that some members of the group never entered."""
+
+    group: str
+    sequence: int
+    entered: dict[int, Call]
+    absent: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Two collectives of equal form that two ranks issued in opposite order of lines."""
+
+    group: str
+    sequence: int
+    ranks: tuple[int, int]
+    calls: tuple[Call, Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One call of one rank."""
+
+    rank: int
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """What the call logs of all ranks say together.
+
+    Attributes
+    ----------
+    collectives, groups, messages
+        How many were seen.
+    outsiders
+        Calls on a group of which the caller is not a member.
+    lone_messages
+        Sends and receives without the other side.
+    """
+
+    collectives: int
+    groups: int
+    messages: int
+    mismatches: tuple[Mismatch, ...]
+    message_mismatches: tuple[MessageMismatch, ...]
+    absences: tuple[Absence, ...]
+    lone_messages: tuple[Single, ...]
+    outsiders: tuple[Single, ...]
+    swaps: tuple[Swap, ...]
+
+
+def match(snapshot: Snapshot) -> Matching:
+    """Match the calls of all ranks of a snapshot."""
+    by_group, outsiders = _meetings(snapshot)
+    mismatches: list[Mismatch] = []
+    absences: list[Absence] = []
+    swaps: list[Swap] = []
+    for group, meetings in sorted(by_group.items()):
+        differing = _mismatches(group, meetings)
+        missing = _absences(group, meetings, snapshot)
+        if (differing or missing) and snapshot.outcome == "ok":
+            # A call that raised and was caught may never have reached the others.
+            reached = _without_failed(meetings)
+            if not _mismatches(group, reached) and not _absences(group, reached, snapshot):
+                continue
+        mismatches += differing
+        absences += missing
+        if not differing and not missing:
+            swaps += _swaps(group, meetings)
+    messages, message_mismatches, lone_messages = _messages(snapshot.ranks)
+    return Matching(
+        collectives=sum(map(len, by_group.values())),
+        groups=len(by_group),
+        messages=messages,
+        mismatches=tuple(mismatches),
+        message_mismatches=tuple(message_mismatches),
+        absences=tuple(absences),
+        lone_messages=tuple(lone_messages),
+        outsiders=tuple(outsiders),
+        swaps=tuple(swaps),
+    )
+
+
+def _meetings(snapshot: Snapshot) -> tuple[dict[str, Meetings], list[Single]]:
+    by_group: dict[str, Meetings] = defaultdict(dict)
+    outsiders = []
+    for report in snapshot.ranks:
+        for call in report.calls:
+            if call.kind != "collective":
+                continue
+            if call.sequence is None or (call.members and report.rank not in call.members):
+                outsiders.append(Single(report.rank, call))
+            else:
+                by_group[call.group].setdefault(call.sequence, {})[report.rank] = call
+    return by_group, outsiders
+
+
+def _without_failed(meetings: Meetings) -> Meetings:
+    """The same calls, counted anew without those that raised."""
+    counts: dict[int, int] = defaultdict(int)
+    result: Meetings = {}
+    for sequence in sorted(meetings):
+        for rank, call in meetings[sequence].items():
+            if call.status != "failed":
+                counts[rank] += 1
+                result.setdefault(counts[rank], {})[rank] = replace(call, sequence=counts[rank])
+    return result
+
+
+def _form(call: Call) -> tuple[object, ...]:
+    return (call.op, call.reduce_op, call.root, call.shapes, call.dtypes, call.source)
+
+
+def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
+    found: dict[tuple[object, ...], Mismatch] = {}
+    out_of_step: Mismatch | None = None
+    for sequence in sorted(meetings):
+        mismatch = _mismatch(group, sequence, meetings[sequence])
+        if mismatch is None:
+            continue
+        places = tuple(_place(side.call.where) for side in mismatch.sides)
+        key = (mismatch.fields, places) if out_of_step is None else next(reversed(found))
+        first = found.get(key)
+        if first is not None:
+            found[key] = replace(first, later=first.later + 1)
+            continue
+        found[key] = mismatch
+        # From other lines, or other operations: what follows is most likely its consequence.
+        if len(set(places)) > 1 or "op" in mismatch.fields:
+            out_of_step = mismatch
+    return list(found.values())
+
+
+def _mismatch(group: str, sequence: int, calls: dict[int, Call]) -> Mismatch | None:
+    forms = iter(map(_form, calls.values()))
+    first = next(forms)
+    if all(form == first for form in forms):
+        return None
+    sides: list[tuple[list[int], Call]] = []
+    for rank, call in sorted(calls.items()):
+        for ranks, representative in sides:
+            if not representative.differences(call):
+                ranks.append(rank)
+                break
+        else:
+            sides.append(([rank], call))
+    if len(sides) < 2:
+        return None
+    sides.sort(key=lambda side: -len(side[0]))
+    fields = dict.fromkeys(
+        field for _, call in sides[1:] for field in sides[0][1].differences(call)
+    )
+    return Mismatch(
+        group=group,
+        sequence=sequence,
+        sides=tuple(Side(tuple(ranks), call) for ranks, call in sides),
+        calls=calls,
+        fields=("op",) if "op" in fields else tuple(fields),
+    )
+
+
+def _absences(group: str, meetings: Meetings, snapshot: Snapshot) -> list[Absence]:
+    first_kept: dict[int, int] = {}
+    for sequence in sorted(meetings):
+        for rank in meetings[sequence]:
+            first_kept.setdefault(rank, sequence)
+    dropped = {report.rank for report in snapshot.ranks if report.calls_dropped}
+    known = {report.rank for report in snapshot.ranks}
+    absences = []
+    for sequence, entered in sorted(meetings.items()):
+        members = next(iter(entered.values())).members or snapshot.groups.get(group, ())
+        if len(entered) >= len(members):
+            continue
+        absent = tuple(
+            rank
+            for rank in members
+            if rank in known
+            and rank not in entered
+            and not (rank in dropped and first_kept.get(rank, sequence + 1) > sequence)
+        )
+        if absent:
+            absences.append(Absence(group, sequence, entered, absent))
+    return absences
+
+
+def _swaps(group: str, meetings: Meetings) -> list[Swap]:
+    """At most one for each pair of lines: call sites of k and k+1 exchanged between two ranks."""
+    found: dict[frozenset[object], Swap] = {}
+    for sequence, calls in sorted(meetings.items()):
+        following = meetings.get(sequence + 1)
+        if following is None or len({_place(call.where) for call in calls.values()}) < 2:
+            continue
+        one, first = min(calls.items())
+        for other, second in sorted(calls.items()):
+            if one not in following or other not in following:
+                continue
+            here, there = _place(first.where), _place(second.where)
+            crossed = here == _place(following[other].where) and there == _place(
+                following[one].where
+            )
+            if (
+                here != there
+                and None not in (here, there)
+                and crossed
+                and _form(first) == _form(following[one])
+            ):
+                found.setdefault(
+                    frozenset((here, there)), Swap(group, sequence, (one, other), (first, second))
+                )
+    return list(found.values())
+
+
+def _messages(
+    reports: Iterable[RankReport],
+) -> tuple[int, list[MessageMismatch], list[Single]]:
+    sends: dict[_Route, dict[int, Single]] = defaultdict(dict)
+    receives: dict[_Route, dict[int, Single]] = defaultdict(dict)
+    #: Receives from anyone: how many of a group, receiver and tag.
+    from_anyone: dict[tuple[str, int, int], list[Single]] = defaultdict(list)
+    for report in reports:
+        for call in report.calls:
+            if call.kind != "p2p" or call.sequence is None:
+                continue
+            single = Single(report.rank, call)
+            if call.peer is None:
+                from_anyone[(call.group, report.rank, call.tag)].append(single)
+            elif call.op in SENDS:
+                route = (call.group, report.rank, call.peer, call.tag)
+                sends[route][call.sequence] = single
+            elif call.op in RECEIVES:
+                route = (call.group, call.peer, report.rank, call.tag)
+                receives[route][call.sequence] = single
+    mismatches: list[MessageMismatch] = []
+    lone: list[Single] = []
+    for route in sorted(sends.keys() | receives.keys()):
+        group, sender, receiver, tag = route
+        sent, received = sends.get(route, {}), receives.get(route, {})
+        pool = from_anyone.get((group, receiver, tag), [])
+        for sequence in sorted(sent.keys() | received.keys()):
+            send, receive = sent.get(sequence), received.get(sequence)
+            if send and receive:
+                fields = _message_differences(send.call, receive.call)
+                if fields:
+                    mismatches.append(
+                        MessageMismatch(sender, receiver, send.call, receive.call, fields)
+                    )
+            elif send and pool:
+                pool.pop(0)
+            else:
+                lone += [single for single in (send, receive) if single]
+    lone += [single for pool in from_anyone.values() for single in pool]
+    total = sum(map(len, sends.values()))
+    return total, mismatches, lone
+
+
+def _message_differences(send: Call, receive: Call) -> tuple[str, ...]:
+    fields = []
+    sent, room = message_bytes(send), message_bytes(receive)
+    if sent is not None and room is not None and sent != room:
+        fields.append("size")
+    if send.dtypes and receive.dtypes and send.dtypes != receive.dtypes:
+        fields.append("dtype")
+    return tuple(fields)
+
+
+def message_bytes(call: Call) -> int | None:
+    """Bytes that a call sends or has room for, None if its tensors are not known."""
+    if not call.shapes or len(call.shapes) != len(call.dtypes):
+        return None
+    sizes = [_BYTES.get(dtype) for dtype in call.dtypes]
+    if None in sizes:
+        return None
+    return sum(prod(shape) * size for shape, size in zip(call.shapes, sizes, strict=True) if size)
+
+
+def _place(where: Position | None) -> tuple[str, int] | None:
+    return (where.file, where.line) if where else None

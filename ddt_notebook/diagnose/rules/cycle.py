@@ -1,0 +1,93 @@
+"""Ranks wait for each other in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.match import RECEIVES, SENDS
+from ddt_notebook.diagnose.words import agree, ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .wording import by_call, name, victims_evidence
+
+
+def wait_cycles(context: Context) -> Iterator[Finding]:
+    """Sets of blocked ranks of which each waits for another; both sides are named."""
+    edges = {rank: wait.missing & context.halted.keys() for rank, wait in context.waits.items()}
+    for members in _circles(edges):
+        entangled = any(context.waits[rank].mismatched & members for rank in members)
+        if not entangled:
+            yield _finding(context, members, edges)
+
+
+def _circles(edges: dict[int, frozenset[int]]) -> Iterator[frozenset[int]]:
+    """Ranks that reach each other, at least two at a time."""
+    reach = {rank: _reachable(rank, edges) for rank in edges}
+    done: set[int] = set()
+    for rank in sorted(edges):
+        if rank in done or rank not in reach[rank]:
+            continue
+        members = frozenset(other for other in reach[rank] if rank in reach.get(other, ()))
+        done |= members
+        yield members
+
+
+def _reachable(start: int, edges: dict[int, frozenset[int]]) -> set[int]:
+    seen: set[int] = set()
+    todo = list(edges[start])
+    while todo:
+        rank = todo.pop()
+        if rank not in seen:
+            seen.add(rank)
+            todo += edges.get(rank, frozenset())
+    return seen
+
+
+def _finding(
+    context: Context, members: frozenset[int], edges: dict[int, frozenset[int]]
+) -> Finding:
+    waiting = context.victims(members)
+    sides = []
+    for ranks, call in by_call(context, sorted(members)):
+        awaited = frozenset().union(*(edges[rank] & members for rank in ranks))
+        waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {name(context, call)}"
+        sides.append(f"{waits} for {ranks_text(awaited)}")
+    since = context.blocked_for(members)
+    cause = _cause([context.halted[rank] for rank in sorted(members)])
+    return conclude(
+        "D.2.1",
+        "; ".join(sides[:3])
+        + (f"; and {len(sides) - 3} more" if len(sides) > 3 else "")
+        + (f"; since {seconds(since)}" if since is not None else ""),
+        cause=cause,
+        ranks=members,
+        waiting=waiting,
+        where=context.places([*members, *waiting]),
+        evidence=[
+            *victims_evidence(context, sorted(members)),
+            "each waits for another, so none can go on",
+            *victims_evidence(context, waiting),
+        ],
+        op=context.halted[min(members)].op,
+    )
+
+
+def _cause(calls: list[Call]) -> str:
+    if all(call.kind == "p2p" for call in calls):
+        if len({call.tag for call in calls}) > 1 and _both_ways(calls):
+            return "message-tags-differ"
+        return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
+    if all(call.kind == "collective" for call in calls):
+        lines = {(call.where.file, call.where.line) for call in calls if call.where}
+        if len(lines) == 1 and len({call.op for call in calls}) == 1:
+            return "different-groups"
+        if len({call.group for call in calls}) > 1:
+            return "groups-in-opposite-order"
+    return "wait-cycle"
+
+
+def _both_ways(calls: list[Call]) -> bool:
+    """Whether some send while others receive."""
+    return any(c.op in SENDS for c in calls) and any(c.op in RECEIVES for c in calls)

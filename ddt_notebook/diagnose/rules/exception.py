@@ -1,0 +1,68 @@
+"""A rank raised an exception of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from math import inf
+
+from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.errors import classify, is_peer_error
+from ddt_notebook.diagnose.words import ranks_text
+from ddt_notebook.model import Finding, RankError
+
+from .wording import victims_evidence, wait_clause
+
+_LONGEST = 160
+
+
+def exceptions(context: Context) -> Iterator[Finding]:
+    """The first exceptions, by time; those that peers or a mismatch brought about are left out."""
+    together: dict[tuple[object, ...], dict[int, RankError]] = defaultdict(dict)
+    for rank, report in context.reports.items():
+        error = report.error
+        if (
+            report.state != "raised"
+            or error is None
+            or is_peer_error(error)
+            or rank in context.consequences
+            or (error.type == "KeyboardInterrupt" and context.snapshot.outcome == "interrupted")
+        ):
+            continue
+        together[(error.type, context.label(error.where))][rank] = error
+    for errors in sorted(together.values(), key=_first_time):
+        yield _exception(context, errors)
+
+
+def _first_time(errors: dict[int, RankError]) -> float:
+    return min(error.at_s if error.at_s is not None else inf for error in errors.values())
+
+
+def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
+    ranks = list(errors)
+    error = errors[ranks[0]]
+    call = context.last_call(ranks[0])
+    waiting = context.victims(ranks)
+    meaning = classify(error, call)
+    evidence = [f"raised at {context.label(error.where)}"] if error.where else []
+    if call is not None:
+        evidence.append(f"raised inside {call.label}")
+    evidence += victims_evidence(context, waiting)
+    return conclude(
+        meaning.symptom,
+        f"{ranks_text(ranks)} raised {headline(error)}{wait_clause(context, waiting)}",
+        cause=meaning.cause,
+        ranks=ranks,
+        waiting=waiting,
+        where=context.places([*ranks, *waiting]),
+        evidence=evidence,
+        op=call.op if call else "the call",
+    )
+
+
+def headline(error: RankError) -> str:
+    """The first line of an exception that says something, of bounded length."""
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    text = f"{error.type}: {lines[0]}" if lines else error.type
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

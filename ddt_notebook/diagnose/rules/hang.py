@@ -1,0 +1,230 @@
+"""Ranks wait in a call that another rank never entered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.match import RECEIVES, SENDS
+from ddt_notebook.diagnose.source import Reason
+from ddt_notebook.diagnose.words import agree, ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .wording import last_line, name, victims_evidence, wait_clause
+
+#: States in which a rank will not come any more, and those in which it still could.
+_SETTLED = frozenset({"finished", "idle", "stopped"})
+_MOVING = frozenset({"running", "silent"})
+_CAUSES = {
+    "idle": "cell-ran-on-some-ranks",
+    "stopped": "rank-suspended",
+    "silent": "rank-silent",
+    "running": "rank-too-slow",
+}
+
+
+@dataclass
+class _Absence:
+    """Ranks that never came, and the calls in which others wait for them."""
+
+    ranks: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    calls: dict[int, Call] = field(default_factory=dict)
+
+
+def missing_ranks(context: Context) -> Iterator[Finding]:
+    """For each call that cannot complete: the ranks that never entered it."""
+    for (_, state), absence in sorted(_absences(context).items(), key=lambda item: item[0]):
+        if not _is_consequence(context, absence):
+            yield _finding(context, absence, state)
+
+
+def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
+    """By culprits and their state, so that one rank that many wait for is one finding."""
+    by_call: dict[tuple[object, ...], dict[str, _Absence]] = defaultdict(dict)
+    for rank, wait in context.waits.items():
+        if context.snapshot.outcome == "interrupted" and rank not in context.endless:
+            continue
+        roots: dict[int, str] = {
+            r: context.reports[r].state for r in wait.missing - wait.mismatched if r not in context.halted
+        }
+        settled = {r: state for r, state in roots.items() if state in _SETTLED}
+        if wait.anyone and len(settled) < len(wait.missing):
+            continue
+        culprits = settled
+        if not settled and context.snapshot.outcome == "hung":
+            culprits = {r: state for r, state in roots.items() if state in _MOVING}
+        call = wait.call
+        key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
+        if call.kind == "p2p":
+            key = (rank, call.index)
+        for culprit, state in culprits.items():
+            absence = by_call[key].setdefault(state, _Absence())
+            absence.ranks.add(culprit)
+            absence.waiting.add(rank)
+            absence.calls[rank] = call
+    merged: dict[tuple[tuple[int, ...], str], _Absence] = {}
+    for states in by_call.values():
+        for state, absence in states.items():
+            known = merged.setdefault((tuple(sorted(absence.ranks)), state), absence)
+            known.waiting |= absence.waiting
+            known.calls |= absence.calls
+    return merged
+
+
+def _is_consequence(context: Context, absence: _Absence) -> bool:
+    """Whether the ranks are missing only because an earlier mismatch put them out of step."""
+    return all(
+        any(
+            mismatch.out_of_step
+            and mismatch.group == call.group
+            and call.kind == "collective"
+            and call.sequence is not None
+            and mismatch.sequence < call.sequence
+            and absence.ranks <= set(mismatch.ranks)
+            for mismatch in context.matching.mismatches
+        )
+        for call in absence.calls.values()
+    )
+
+
+def _finding(context: Context, absence: _Absence, state: str) -> Finding:
+    ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
+    waiting = context.victims(ranks)
+    call = absence.calls[direct[0]]
+    cause, facts = _cause(context, ranks, direct[0], call, state)
+    evidence = victims_evidence(context, direct)
+    evidence += [last_line(context, rank, _group(call)) for rank in ranks]
+    evidence += facts
+    in_turn = [rank for rank in waiting if rank not in direct]
+    if in_turn:
+        evidence.append(
+            f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} for them in turn"
+            if len(direct) > 1
+            else f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} in turn for rank "
+            f"{direct[0]}"
+        )
+        evidence += victims_evidence(context, in_turn)
+    return conclude(
+        "B.2" if call.kind == "setup" else "D.2.1",
+        _title(context, ranks, waiting, call, state),
+        cause=cause,
+        ranks=ranks,
+        waiting=waiting,
+        where=context.places([*ranks, *waiting]),
+        evidence=evidence,
+        op=call.op,
+    )
+
+
+def _group(call: Call) -> str | None:
+    return call.group if call.kind == "collective" else None
+
+
+def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, state: str) -> str:
+    who, what = ranks_text(ranks), name(context, call)
+    if state == "idle":
+        text = f"{who} {agree(ranks, 'was', 'were')} not asked to run the cell, but belong"
+        return text + f"{agree(ranks, 's', '')} to {what}{wait_clause(context, waiting)}"
+    if state == "stopped":
+        text = f"{who} {agree(ranks, 'is', 'are')} suspended and never entered {what}"
+    elif state in _MOVING:
+        limit = context.blocked_for(waiting) or context.snapshot.timeout_s
+        doing = "is still at" if state == "running" else "does not answer, last seen at"
+        place = context.label(context.reports[ranks[0]].position)
+        text = f"{who} did not come to {what} within {seconds(limit)}"
+        text += f"; rank {ranks[0]} {doing} {place}"
+        return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for it"
+    elif call.kind == "p2p":
+        answer = "received" if call.op in SENDS else "sent"
+        sender = next(rank for rank in waiting if context.halted.get(rank) == call)
+        text = f"{who} never {answer} what meets {what} of rank {sender}"
+    else:
+        text = f"{who} never entered {what}"
+    return text + wait_clause(context, waiting)
+
+
+def _cause(
+    context: Context, ranks: list[int], waiter: int, call: Call, state: str
+) -> tuple[str | None, list[str]]:
+    """The cause, and what shows it."""
+    if state in ("idle", "stopped", "silent"):
+        return _CAUSES[state], []
+    if call.kind == "p2p":
+        return _message_cause(context, ranks, waiter, call)
+    for rank in ranks:
+        elsewhere = _other_group(context, rank, call)
+        if elsewhere is not None:
+            text = f"rank {rank} called {elsewhere.op} on group {elsewhere.group or '(none)'}"
+            return "different-groups", [f"{text} from that line, not on group {call.group}"]
+    for rank in ranks:
+        reason = _reason(context, rank, waiter, call)
+        if reason is not None:
+            return reason.cause, [f"likely why: {reason.fact}"]
+    if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
+        return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
+    if state == "running":
+        return _CAUSES[state], []
+    return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
+
+
+def _reason(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:
+    """Read from the source at the line of the call, or where the two first went apart."""
+    caller, absent = context.reports[waiter], context.reports[rank]
+    at = absent.position if absent.state == "running" else None
+    reason = context.sources.why_absent(call, caller, absent, at)
+    if reason is not None:
+        return reason
+    for mine in caller.calls:
+        if mine.kind != "collective" or mine.group != call.group or mine.where is None:
+            continue
+        theirs = context.counterpart(mine, rank)
+        if theirs is None or theirs.where is None or theirs.where == mine.where:
+            continue
+        reason = context.sources.why_absent(mine, caller, absent, theirs.where)
+        # A legal program may issue one collective from two lines, one for each side.
+        back = context.sources.why_absent(theirs, absent, caller, mine.where)
+        if reason is not None and back is None and not reason.other_branch:
+            return reason
+    return None
+
+
+def _made_such(context: Context, rank: int, call: Call) -> bool:
+    return any(
+        c.caller == call.caller and c.group == call.group for c in context.reports[rank].calls
+    )
+
+
+def _other_group(context: Context, rank: int, call: Call) -> Call | None:
+    """A call of the same operation from the same line, on another group."""
+    return next(
+        (
+            c
+            for c in context.reports[rank].calls
+            if (c.kind, c.op) == (call.kind, call.op)
+            and c.group != call.group
+            and c.where is not None
+            and c.where == call.where
+        ),
+        None,
+    )
+
+
+def _message_cause(
+    context: Context, ranks: list[int], waiter: int, call: Call
+) -> tuple[str | None, list[str]]:
+    answers = RECEIVES if call.op in SENDS else SENDS
+    for rank in ranks:
+        for lone in context.matching.lone_messages:
+            theirs = lone.call
+            if lone.rank == rank and theirs.op in answers and theirs.peer == waiter:
+                place = context.label(theirs.where)
+                fact = f"rank {rank} called {theirs.op} with tag {theirs.tag}, not {call.tag}, at "
+                return "message-tags-differ", [fact + place]
+        reason = _reason(context, rank, waiter, call)
+        if reason is not None:
+            return "message-without-partner", [f"likely why: {reason.fact}"]
+    return "message-without-partner", []

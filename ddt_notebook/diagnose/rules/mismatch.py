@@ -1,0 +1,209 @@
+"""Ranks met in one collective, or one message, with calls that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.match import MessageMismatch, Mismatch, Side, message_bytes
+from ddt_notebook.diagnose.source import Reason
+from ddt_notebook.diagnose.words import agree, count, listing, ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .crash import deaths
+from .exception import headline
+from .wording import victims_evidence
+
+#: Field -> (what differs, in words, id of the cause); the first that differs names the cause.
+_FIELDS = {
+    "root": ("roots", "root-differs"),
+    "reduce_op": ("reduce operations", "reduce-op-differs"),
+    "dtype": ("data types", "dtype-differs"),
+    "shape": ("shapes", "shape-differs"),
+}
+
+
+def mismatches(context: Context) -> Iterator[Finding]:
+    """Collectives that their members entered with different calls."""
+    for mismatch in context.matching.mismatches:
+        yield _mismatch(context, mismatch)
+
+
+def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
+    ranks = list(mismatch.minority)
+    reason = _reason(context, mismatch)
+    waiting = [rank for rank in _stuck(context, mismatch) if rank not in ranks]
+    evidence = [
+        f"{ranks_text(side.ranks)} entered {_full_label(side.call)} at "
+        f"{context.label(side.call.where)}"
+        for side in mismatch.sides
+    ]
+    if reason is not None:
+        evidence.append(f"likely why: {reason.fact}")
+    if mismatch.later:
+        later = count(mismatch.later, "later collective")
+        evidence.append(
+            f"{later} of the group {'do' if mismatch.later > 1 else 'does'} not fit either"
+        )
+    evidence += _consequences(context, mismatch)
+    evidence += victims_evidence(
+        context, [r for r in waiting if r not in mismatch.ranks or _later(context, mismatch, r)]
+    )
+    hurt = bool(_stuck(context, mismatch)) or mismatch in context.consequences.values()
+    if not hurt:
+        evidence.append("no rank raised: the results are wrong in silence")
+    return conclude(
+        "D.1.1" if hurt else "D.2.4",
+        _title(context, mismatch),
+        cause=_cause(mismatch, reason),
+        ranks=ranks,
+        waiting=waiting,
+        where={r: context.label(call.where) for r, call in sorted(mismatch.calls.items())},
+        evidence=evidence,
+        op=mismatch.sides[0].call.op,
+    )
+
+
+def _title(context: Context, mismatch: Mismatch) -> str:
+    sides = mismatch.sides
+    if mismatch.fields == ("op",):
+        entered = [
+            f"{ranks_text(side.ranks)} entered {side.call.label}" for side in reversed(sides)
+        ]
+        title = f"different collectives meet: {listing(entered)}"
+    else:
+        what = listing(_FIELDS[field][0] for field in _FIELDS if field in mismatch.fields)
+        values = "; ".join(
+            f"{_value(side, mismatch)} on {ranks_text(side.ranks)}" for side in sides
+        )
+        title = f"{what} differ in {sides[0].call.op} #{mismatch.sequence}: {values}"
+    stuck = _stuck(context, mismatch)
+    since = context.blocked_for(stuck)
+    if stuck and since is not None:
+        title += f"; {ranks_text(stuck)} {agree(stuck, 'is', 'are')} blocked since {seconds(since)}"
+    return title
+
+
+def _value(side: Side, mismatch: Mismatch) -> str:
+    call = side.call
+    values = {
+        "root": f"rank {call.root}",
+        "reduce_op": str(call.reduce_op),
+        "dtype": ", ".join(dict.fromkeys(call.dtypes)),
+        "shape": ", ".join("×".join(map(str, shape)) or "scalar" for shape in call.shapes),
+    }
+    return " ".join(values[field] for field in _FIELDS if field in mismatch.fields)
+
+
+def _full_label(call: Call) -> str:
+    extra = [call.reduce_op] if call.reduce_op else []
+    extra += [f"root rank {call.root}"] if call.root is not None else []
+    return ", ".join([call.label, *extra])
+
+
+def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
+    if reason is not None and not reason.other_branch:
+        return reason.cause
+    if mismatch.fields == ("op",):
+        return "different-collectives"
+    return next(cause for field, (_, cause) in _FIELDS.items() if field in mismatch.fields)
+
+
+def _reason(context: Context, mismatch: Mismatch) -> Reason | None:
+    """Why the sides stood at different lines, told for either side by the source."""
+    if not mismatch.out_of_step:
+        return None
+    reasons = []
+    one, *others = mismatch.sides
+    for other in others:
+        for here, there in ((one, other), (other, one)):
+            reason = context.sources.why_absent(
+                here.call,
+                context.reports[here.ranks[0]],
+                context.reports[there.ranks[0]],
+                there.call.where,
+            )
+            reasons += [reason] if reason else []
+    return min(reasons, key=lambda reason: not reason.other_branch, default=None)
+
+
+def _stuck(context: Context, mismatch: Mismatch) -> list[int]:
+    """Ranks that the mismatch keeps blocked, or that a peer error threw out of it."""
+    inside = {
+        rank
+        for rank, call in context.halted.items()
+        if call.kind == "collective"
+        and call.group == mismatch.group
+        and call.sequence is not None
+        and (
+            call.sequence == mismatch.sequence
+            or (call.sequence > mismatch.sequence and mismatch.out_of_step)
+        )
+    }
+    doomed = {rank for rank, cause in context.consequences.items() if cause == mismatch}
+    return sorted(inside | set(context.victims(inside | doomed)) - doomed)
+
+
+def _later(context: Context, mismatch: Mismatch, rank: int) -> bool:
+    call = context.halted.get(rank)
+    return call is not None and (call.group, call.sequence) != (mismatch.group, mismatch.sequence)
+
+
+def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> list[str]:
+    ranks = [rank for rank, cause in context.consequences.items() if cause == mismatch]
+    lines = deaths(context, ranks)
+    for rank in ranks:
+        error = context.reports[rank].error
+        if error is not None and context.reports[rank].state == "raised":
+            lines.append(f"rank {rank} raised {headline(error)}")
+    return lines
+
+
+def message_mismatches(context: Context) -> Iterator[Finding]:
+    """Sends whose receive has another size or data type."""
+    seen: dict[tuple[object, ...], int] = {}
+    for mismatch in context.matching.message_mismatches:
+        key = (mismatch.ranks, mismatch.send.where, mismatch.receive.where, mismatch.fields)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] == 1:
+            yield _message(context, mismatch)
+
+
+def _message(context: Context, mismatch: MessageMismatch) -> Finding:
+    send, receive = mismatch.send, mismatch.receive
+    doomed = [rank for rank, cause in context.consequences.items() if cause == mismatch]
+    stuck = [
+        rank
+        for rank, call in ((mismatch.sender, send), (mismatch.receiver, receive))
+        if context.halted.get(rank) == call
+    ]
+    waiting = [rank for rank in context.victims(mismatch.ranks) if rank not in mismatch.ranks]
+    evidence = [
+        f"rank {rank} called {call.label} at {context.label(call.where)}"
+        for rank, call in ((mismatch.sender, send), (mismatch.receiver, receive))
+    ]
+    evidence += _consequences(context, mismatch) + victims_evidence(context, waiting)
+    hurt = bool(doomed or stuck)
+    if not hurt:
+        evidence.append("no rank raised: what was received is wrong in silence")
+    differs = "size" if "size" in mismatch.fields else "dtype"
+    return conclude(
+        "D.1.1" if hurt else "D.2.4",
+        f"rank {mismatch.sender} sends {_content(send)}, but rank {mismatch.receiver} receives "
+        f"{_content(receive)}",
+        cause=f"message-{differs}-differs",
+        ranks=mismatch.ranks,
+        waiting=waiting,
+        where={
+            mismatch.sender: context.label(send.where),
+            mismatch.receiver: context.label(receive.where),
+        },
+        evidence=evidence,
+        op=send.op,
+    )
+
+
+def _content(call: Call) -> str:
+    size = message_bytes(call)
+    return call.tensor_label + (f" ({size:,} bytes)" if size is not None else "")

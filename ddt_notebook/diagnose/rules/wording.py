@@ -1,0 +1,82 @@
+"""Sentences that several rules need."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.words import agree, ranks_text, seconds
+from ddt_notebook.model import Call
+
+
+def wait_clause(context: Context, waiting: Iterable[int]) -> str:
+    """``; ranks 0, 2 wait for it since 2.1 s``, empty if nobody waits."""
+    victims = list(waiting)
+    if not victims:
+        return ""
+    since = context.blocked_for(victims)
+    blocked = any(context.reports[rank].state == "blocked" for rank in victims)
+    verb = agree(victims, "waits", "wait") if blocked else "waited"
+    age = f" since {seconds(since)}" if since is not None and blocked else ""
+    return f"; {ranks_text(victims)} {verb} for it{age}"
+
+
+def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int], Call]]:
+    """Victims grouped by the call and the line in which they stand."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank in waiting:
+        if rank in context.halted:
+            call = context.halted[rank]
+            groups[(name(context, call), context.label(call.where))].append(rank)
+    for ranks in groups.values():
+        yield ranks, context.halted[ranks[0]]
+
+
+def victims_evidence(context: Context, waiting: Iterable[int]) -> list[str]:
+    """One line for each call in which victims stand."""
+    lines = []
+    for ranks, call in by_call(context, waiting):
+        issuer = f", issued by {call.caller}" if call.caller else ""
+        lines.append(
+            f"{ranks_text(ranks)} {agree(ranks, 'stands', 'stand')} in {name(context, call)}"
+            f"{issuer}, at {context.label(call.where)}"
+        )
+    return lines
+
+
+def name(context: Context, call: Call) -> str:
+    """The call's label; with its group where there are several, with the peer of a message."""
+    text = call.label
+    if call.kind == "p2p":
+        peer = "anyone" if call.peer is None else f"rank {call.peer}"
+        text += f" {'to' if 'send' in call.op else 'from'} {peer}"
+        if call.tag:
+            text += f", tag {call.tag}"
+    elif call.kind == "collective" and call.group and context.matching.groups > 1:
+        text += f" on group {call.group}"
+    return text
+
+
+def last_line(context: Context, rank: int, group: str | None = None) -> str:
+    """What a rank did instead: its state, and its last collective on a group."""
+    report = context.reports[rank]
+    position = context.label(report.position) if report.position else "an unknown line"
+    status = f"exit code {report.exit_code}" if report.exit_signal is None else "a signal"
+    state = {
+        "finished": "finished the cell",
+        "raised": "raised an exception",
+        "died": f"ended with {status}",
+        "blocked": f"is blocked at {position}",
+        "running": f"is still running, at {position}",
+        "stopped": f"is suspended by the operating system, at {position}",
+        "silent": f"does not answer (C code holds its interpreter), last seen at {position}",
+        "idle": "was not asked to run this cell",
+    }[report.state]
+    calls = [c for c in report.calls if c.kind == "collective" and group in (None, c.group)]
+    if not calls:
+        return f"rank {rank} {state}"
+    last = calls[-1]
+    return (
+        f"rank {rank} {state}; its last collective was {last.label} at {context.label(last.where)}"
+    )

@@ -1,0 +1,337 @@
+"""Why a rank never came to a call: read from the source of the cells.
+
+What is read here is likely, never certain: the code says which ways a rank could have taken past
+the call, the call log says that it took one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
+
+from .expressions import Names
+from .words import count, ranks_text
+
+_Block = tuple[ast.stmt, str]  #: a compound statement and the field in which the line stands
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a rank never came to a call.
+
+    Attributes
+    ----------
+    cause
+        Id of a fault card.
+    fact
+        The line that shows it.
+    other_branch
+        True if the rank stood in the other branch of the very same condition.
+    """
+
+    cause: str
+    fact: str
+    other_branch: bool = False
+
+
+class Sources:
+    """The parsed cells of a session.
+
+    Parameters
+    ----------
+    snapshot
+        Its cell and its earlier cells are read.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._world_size = snapshot.world_size
+        self._cells = {cell.number: cell for cell in (*snapshot.earlier_cells, snapshot.cell)}
+
+    @cached_property
+    def _trees(self) -> dict[int, ast.Module]:
+        trees = {}
+        for number, cell in self._cells.items():
+            tree = _parse(cell)
+            if tree is not None:
+                trees[number] = tree
+        return trees
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names(self._trees.values())
+
+    def why_absent(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """Why ``absent`` did not come to ``call``, in which ``caller`` stands.
+
+        Parameters
+        ----------
+        at
+            Where ``absent`` was instead; None if it had finished the cell.
+
+        Returns
+        -------
+        Reason or None
+            None if the source does not tell.
+        """
+        found: list[tuple[int, Reason]] = []
+        for place in self._frames(call, caller):
+            walk = _Walk(self, place, call, caller, absent, at)
+            found += walk.reasons()
+        return min(found, key=lambda item: item[0])[1] if found else None
+
+    def chain(self, place: Position) -> list[_Block]:
+        """The compound statements around a line, outermost first, within its function."""
+        tree = self._trees.get(place.cell) if place.cell is not None else None
+        if tree is None:
+            return []
+        blocks: list[_Block] = []
+        for node, field in _enclosing(tree, place.line):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                blocks = [(node, field)]
+            else:
+                blocks.append((node, field))
+        return blocks
+
+    def body(self, place: Position) -> list[ast.stmt]:
+        """The statements at the top level of the cell in which a line stands."""
+        return self._trees[place.cell].body if place.cell in self._trees else []
+
+    def _frames(self, call: Call, caller: RankReport) -> list[Position]:
+        """The lines in cells that led to the call, innermost first."""
+        stack = caller.stack or (caller.error.frames if caller.error else ())
+        frames = [frame for frame in reversed(stack) if frame.cell is not None]
+        if call.where is None or call.where.cell is None:
+            return frames
+        lines = [(frame.file, frame.line) for frame in frames]
+        if (call.where.file, call.where.line) in lines:
+            return frames[lines.index((call.where.file, call.where.line)) :]
+        return self._callers(call.where)
+
+    def _callers(self, place: Position) -> list[Position]:
+        """Without a stack: the line, and every line of the cells that calls its function."""
+        frames, names = [place], set()
+        for frame in frames:
+            blocks = self.chain(frame)
+            name = getattr(blocks[0][0], "name", None) if blocks else None
+            if name is None or name in names:
+                continue
+            names.add(name)
+            frames += self._calls_of(name)
+        return frames
+
+    def _calls_of(self, name: str) -> Iterator[Position]:
+        for number, tree in self._trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and name == (
+                    getattr(node.func, "id", None) or getattr(node.func, "attr", None)
+                ):
+                    yield Position(file=f"cell[{number}]", line=node.lineno)
+
+    @property
+    def names(self) -> Names:
+        return self._names
+
+    def truth(self, test: ast.expr, rank: int) -> bool | None:
+        """Whether a condition holds on a rank, None if the source does not tell."""
+        return self._names.truth(test, rank, self._world_size)
+
+    def label(self, cell: int | None, line: int) -> str:
+        """``cell[3] line 4: `if rank == 0:```."""
+        known = self._cells.get(cell) if cell is not None else None
+        code = known.line(line).strip() if known else ""
+        return f"cell[{cell}] line {line}: `{code}`"
+
+
+class _Walk:
+    """From one line outwards: the ways past it."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        place: Position,
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        at: Position | None,
+    ) -> None:
+        self.sources, self.place, self.call = sources, place, call
+        self.caller, self.absent, self.at = caller, absent, at
+
+    def reasons(self) -> Iterator[tuple[int, Reason]]:
+        """Candidates with their priority, the lowest is the best."""
+        blocks = self.sources.chain(self.place)
+        loops = [node for node, _ in blocks if isinstance(node, _LOOPS)]
+        counters = {
+            name.id
+            for loop in loops
+            if not isinstance(loop, ast.While)
+            for name in ast.walk(loop.target)
+            if isinstance(name, ast.Name)
+        }
+        for node, field in reversed(blocks):
+            if isinstance(node, ast.If) and field != "test":
+                yield from self._condition(node, field, counters)
+            elif isinstance(node, ast.Try) and field == "body":
+                yield from self._handlers(node)
+            elif isinstance(node, _LOOPS) and field == "body":
+                yield from self._loop(node)
+            yield from self._early_exit(getattr(node, field, None))
+        if not blocks or not isinstance(blocks[0][0], (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from self._early_exit(self.sources.body(self.place))
+
+    def _say(self, cause: str, line: int, says: str, other_branch: bool = False) -> Reason:
+        return Reason(cause, f"{self.sources.label(self.place.cell, line)} {says}", other_branch)
+
+    def _condition(
+        self, node: ast.If, field: str, counters: set[str]
+    ) -> Iterator[tuple[int, Reason]]:
+        test, names = node.test, self.sources.names
+        wanted = field == "body"
+        if names.reads_rank(test):
+            here = self.sources.truth(test, self.absent.rank)
+            if here is not wanted:
+                skips = f"keeps {ranks_text([self.absent.rank])} from line {self.place.line}"
+                branch = node.orelse if wanted else node.body
+                yield (
+                    0,
+                    self._say(
+                        "collective-under-rank-condition",
+                        node.lineno,
+                        skips,
+                        self._stands_in(branch),
+                    ),
+                )
+        elif names.reads_clock(test):
+            says = "depends on each rank's own clock"
+            yield 2, self._say("collective-under-local-condition", node.lineno, says)
+        elif not names.reads_only(test, counters):
+            says = "is decided on each rank by itself"
+            yield 3, self._say("collective-under-local-condition", node.lineno, says)
+
+    def _stands_in(self, branch: list[ast.stmt]) -> bool:
+        at = self.at
+        if at is None or at.file != self.place.file or not branch:
+            return False
+        return branch[0].lineno <= at.line <= _end(branch[-1])
+
+    def _left(self, node: ast.stmt) -> bool:
+        """Whether the absent rank is known to be past a statement."""
+        if self.at is None:
+            return True
+        return self.at.file == self.place.file and not node.lineno <= self.at.line <= _end(node)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
+        if not self._left(node):
+            return
+        names = self.sources.names
+        if isinstance(node, ast.While) and names.reads_clock(node.test):
+            yield 2, self._say("loop-ends-by-clock", node.lineno, "ends by each rank's own clock")
+        for test in _break_conditions(node):
+            if names.reads_clock(test):
+                says = "leaves the loop by each rank's own clock"
+                yield 2, self._say("loop-ends-by-clock", test.lineno, says)
+            elif names.reads_rank(test) and self.sources.truth(test, self.absent.rank) is not False:
+                says = f"lets {ranks_text([self.absent.rank])} leave the loop"
+                yield 1, self._say("early-exit-on-rank-condition", test.lineno, says)
+        yield from self._uneven(node)
+
+    def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
+        mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
+        if mine <= theirs:
+            return
+        one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
+        says = f"brought {one} to line {self.place.line} "
+        if self.caller.calls_dropped or self.absent.calls_dropped:
+            says += f"more often than {other}"
+        else:
+            often = count(theirs, "time") if theirs else "never"
+            says += f"{count(mine, 'time')}, {other} {often}"
+        # A rank that never came to the line may also have missed it for another reason.
+        yield 3 if theirs else 6, self._say("uneven-iterations", node.lineno, says)
+
+    def _early_exit(self, block: object) -> Iterator[tuple[int, Reason]]:
+        """Conditions on the rank before the line, in the same block, that leave it."""
+        if not isinstance(block, list):
+            return
+        for statement in block:
+            if statement.lineno >= self.place.line:
+                break
+            if not isinstance(statement, ast.If) or not self.sources.names.reads_rank(
+                statement.test
+            ):
+                continue
+            truth = self.sources.truth(statement.test, self.absent.rank)
+            leaves = [s for s in statement.body if isinstance(s, _LEAVES)]
+            if leaves and truth is not False:
+                says = f"lets {ranks_text([self.absent.rank])} leave before line {self.place.line}"
+                yield 1, self._say("early-exit-on-rank-condition", statement.lineno, says)
+
+    def _handlers(self, node: ast.Try) -> Iterator[tuple[int, Reason]]:
+        for handler in node.handlers:
+            if not any(isinstance(inner, ast.Raise) for inner in ast.walk(handler)):
+                says = "swallows what is raised before the call"
+                yield 5, self._say("exception-swallowed", handler.lineno, says)
+
+
+def _rounds(call: Call, report: RankReport) -> int:
+    """How often a rank called from the line of ``call``, on its group."""
+    where = call.where
+    return sum(
+        1
+        for other in report.calls
+        if other.group == call.group
+        and other.where is not None
+        and where is not None
+        and (other.where.file, other.where.line, other.op) == (where.file, where.line, call.op)
+    )
+
+
+def _break_conditions(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.expr]:
+    """Conditions under which the loop is left by its own ``break``."""
+
+    def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                if any(isinstance(inner, (ast.Break, ast.Return)) for inner in statement.body):
+                    yield statement.test
+                yield from search(statement.body)
+                yield from search(statement.orelse)
+            elif isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                yield from search(statement.body)
+
+    yield from search(loop.body)
+
+
+def _parse(cell: Cell) -> ast.Module | None:
+    source = _MAGIC.sub(r"\1pass", cell.source)
+    try:
+        return ast.increment_lineno(ast.parse(source), cell.first_line - 1)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _enclosing(node: ast.AST, line: int) -> Iterator[_Block]:
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.excepthandler):
+                if child.lineno <= line <= (child.end_lineno or child.lineno):
+                    yield from _enclosing(child, line)
+            elif isinstance(child, ast.stmt) and child.lineno <= line <= _end(child):
+                if isinstance(node, ast.stmt):
+                    yield node, field
+                yield from _enclosing(child, line)
+                return
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno

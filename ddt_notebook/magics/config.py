@@ -1,0 +1,28 @@
+"""Defaults that ``%config DDT`` shows and sets."""
+
+from __future__ import annotations
+
+from traitlets import Bool, Float, Int, Unicode
+from traitlets.config import Configurable
+
+
+class DDT(Configurable):
+    """Defaults of the ddt magics; an option on a magic's own line comes before them."""
+
+    ranks = Int(2, min=1, help="Number of ranks that %ddt_start starts.").tag(config=True)
+    backend = Unicode("gloo", help="Backend of the process group.").tag(config=True)
+    device = Unicode(
+        None, allow_none=True, help="Device of the ranks; None: chosen by the session."
+    ).tag(config=True)
+    timeout = Float(
+        10.0, min=0.1, help="Longest that a rank is waited for in a collective, in seconds."
+    ).tag(config=True)
+    hang_after = Float(
+        2.0,
+        min=0.1,
+        help="Seconds for which a wait that cannot end is watched before it is called a hang.",
+    ).tag(config=True)
+    memory = Unicode(None, allow_none=True, help='Memory limit for each rank, such as "512M".').tag(
+        config=True
+    )
+    colour = Bool(True, help="Colours in terminals (notebooks are not concerned).").tag(config=True)

@@ -1,0 +1,28 @@
+"""What ``%load_ext ddt_notebook`` does, and its reverse."""
+
+from __future__ import annotations
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from ..session import active, launcher
+from .config import DDT
+from .magics import DDTMagics
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Register the magics, and start the fork server in the background."""
+    defaults = DDT(parent=shell)
+    shell.configurables.append(defaults)  # type: ignore[arg-type]  # IPython's own hint is wrong
+    shell.register_magics(DDTMagics(shell, defaults))
+    launcher.warm()
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Stop the session and take the magics away."""
+    session = active.get()
+    if session is not None:
+        session.stop()
+    for kind, names in DDTMagics.magics.items():
+        for name in names:
+            shell.magics_manager.magics[kind].pop(name, None)
+    shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, DDT)]

@@ -1,0 +1,32 @@
+"""The exception with which a failed cell ends, so that "Run All" stops there."""
+
+from __future__ import annotations
+
+from ..views import failures, text, words
+from ..views.report import DisplayedReport
+
+
+class CellFailed(Exception):
+    """A cell failed, hung or was interrupted on the ranks.
+
+    Shows itself without the frames of the notebook's own machinery: the first finding in one line,
+    the original traceback of the first cause, and its consequences counted.
+
+    Attributes
+    ----------
+    report
+        The diagnosis, with the snapshot that it was drawn from.
+    """
+
+    def __init__(self, report: DisplayedReport, *, colour: bool = True) -> None:
+        super().__init__(text.headline(report, report.snapshot))
+        self.report = report
+        self._colour = colour
+
+    def _render_traceback_(self) -> list[str]:
+        style = text.Style(self._colour)
+        lines = [style("red", words.one_line(str(self), 1000))]
+        snapshot = self.report.snapshot
+        if snapshot is None or snapshot.outcome == "interrupted":
+            return lines
+        return lines + failures.to_text(failures.of_snapshot(snapshot, self.report)).splitlines()

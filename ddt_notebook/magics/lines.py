@@ -1,0 +1,146 @@
+"""Merges the output lines of several ranks: equal lines are shown once."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Content = TypeVar("Content", bound=Hashable)
+
+#: A line without an end is cut here, so that a rank cannot fill the memory.
+LONGEST_LINE = 20_000
+
+
+class LineBuffer:
+    """Turns one stream's text, as it arrives, into lines.
+
+    A carriage return brings the next text back to the start of the line, as on a terminal: of a
+    progress bar only the last state remains.
+    """
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._returned = False
+        self.rewritten = False
+
+    @property
+    def partial(self) -> str:
+        """The line that is not finished."""
+        return self._line
+
+    def feed(self, text: str) -> list[str]:
+        """Add text and take the lines that it finished."""
+        finished = []
+        *whole, last = text.split("\n")
+        for part in whole:
+            self._write(part)
+            finished.append(self._take())
+        self._write(last)
+        while len(self._line) > LONGEST_LINE:
+            finished.append(self._line[:LONGEST_LINE])
+            self._line = self._line[LONGEST_LINE:]
+        return finished
+
+    def finish(self) -> list[str]:
+        """Take what is left as a line of its own."""
+        return [self._take()] if self._line else []
+
+    def _write(self, text: str) -> None:
+        # a return only takes effect when something follows: "\r\n" is a plain end of line
+        for number, part in enumerate(text.split("\r")):
+            if number:
+                self._returned = True
+            if part:
+                if self._returned:
+                    self._line, self.rewritten = "", True
+                self._returned = False
+                self._line += part
+
+    def _take(self) -> str:
+        line, self._line = self._line, ""
+        self._returned = self.rewritten = False
+        return line
+
+
+@dataclass(slots=True)
+class Entry(Generic[Content]):
+    """Something that one or more ranks put out.
+
+    Attributes
+    ----------
+    content
+        What it is.
+    depth
+        It is the n-th since the ranks were last level with each other.
+    first
+        The rank that put it out first.
+    since_s
+        When.
+    ranks
+        All ranks that put it out.
+    """
+
+    content: Content
+    depth: int
+    first: int
+    since_s: float
+    ranks: set[int] = field(default_factory=set)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts by depth, then by rank: the n-th lines of all ranks stand together."""
+        return (self.depth, self.first)
+
+
+class Merger(Generic[Content]):
+    """Holds entries for a moment so that equal ones of other ranks can join them.
+
+    The order of each rank's own entries is kept.
+
+    Parameters
+    ----------
+    running
+        The ranks that may put something out; an entry of all of them need not be held.
+    hold_s
+        For how long an entry is held.
+    """
+
+    def __init__(self, running: Iterable[int], hold_s: float = 0.15) -> None:
+        self._running = frozenset(running)
+        self._hold_s = hold_s
+        self._queue: list[Entry[Content]] = []
+        self._open: dict[Content, list[Entry[Content]]] = {}
+        self._depths: dict[int, int] = {}
+        self._taken_depth = 0
+
+    def add(self, rank: int, content: Content, now_s: float, *, alone: bool = False) -> None:
+        """Add an entry, or join an equal one; ``alone``: never join it with another."""
+        reached = max(self._depths.get(rank, 0), self._taken_depth)
+        equal = [e for e in self._open.get(content, ()) if e.depth > reached]
+        if equal and not alone:
+            entry = min(equal, key=lambda e: e.depth)
+        else:
+            entry = Entry(content, reached + 1, rank, now_s)
+            bisect.insort(self._queue, entry, key=lambda e: e.order)
+            if not alone:
+                self._open.setdefault(content, []).append(entry)
+        entry.ranks.add(rank)
+        self._depths[rank] = entry.depth
+
+    def take(self, now_s: float, *, everything: bool = False) -> list[Entry[Content]]:
+        """Entries that are complete or were held long enough, in order."""
+        held_long = [i for i, e in enumerate(self._queue) if now_s - e.since_s >= self._hold_s]
+        number = held_long[-1] + 1 if held_long else 0
+        while number < len(self._queue) and self._queue[number].ranks >= self._running:
+            number += 1
+        if everything:
+            number = len(self._queue)
+        ready, self._queue = self._queue[:number], self._queue[number:]
+        if ready:
+            self._taken_depth = ready[-1].depth
+            self._open = {}
+            for entry in self._queue:
+                self._open.setdefault(entry.content, []).append(entry)
+        return ready

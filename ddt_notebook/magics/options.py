@@ -1,0 +1,196 @@
+"""Parsing of magic lines: shared options, and errors of one line that say what to do."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import keyword
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+from IPython.core.magic import no_var_expand, output_can_be_silenced
+from IPython.core.magic_arguments import MagicArgumentParser
+
+Magic = Callable[..., Any]
+
+_RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
+_NEGATIVE = re.compile(r"-\d")
+
+
+def rank_list(text: str) -> tuple[int, ...]:
+    """Ranks from ``"0,2-3"``, ascending, each once."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANKS.fullmatch(part.strip())
+        if match is None:
+            raise argparse.ArgumentTypeError(
+                f"{part.strip()!r} is no rank; write a rank list like 0,2-3, without blanks"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise argparse.ArgumentTypeError(
+                f"{part.strip()!r} runs backwards; write {last}-{first}"
+            )
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def seconds(text: str) -> float:
+    """A time limit from ``"20"`` or ``"1.5"``."""
+    try:
+        number = float(text.removesuffix("s"))
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write seconds, such as 20 or 1.5")
+    return number
+
+
+def whole_number(text: str) -> int:
+    """A number of ranks."""
+    if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; write 1 or more")
+    return int(text)
+
+
+def one_rank(text: str) -> int:
+    """A single rank."""
+    ranks = rank_list(text)
+    if len(ranks) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than one rank; write one, such as 2")
+    return ranks[0]
+
+
+def name(text: str) -> str:
+    """The name of a variable."""
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a variable")
+    return text
+
+
+class Option:
+    """An argument that several magics share; see ``argparse.ArgumentParser.add_argument``."""
+
+    def __init__(self, *flags: str, **settings: Any) -> None:
+        self._flags = flags
+        self._settings = settings
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Declare it on a parser."""
+        parser.add_argument(*self._flags, **self._settings)
+
+
+WORLD_SIZE = Option("-n", "--world-size", type=whole_number, metavar="N", help="number of ranks")
+BACKEND = Option("--backend", metavar="NAME", help="backend of the process group, such as gloo")
+DEVICE = Option("--device", metavar="NAME", help="device of the ranks, such as cpu or cuda")
+TIMEOUT = Option(
+    "-t",
+    "--timeout",
+    type=seconds,
+    metavar="SECONDS",
+    help="longest that a rank is waited for in a collective",
+)
+HANG_AFTER = Option(
+    "--hang-after",
+    type=seconds,
+    metavar="SECONDS",
+    help="how long a wait that cannot end is watched before it is called a hang",
+)
+MEMORY = Option("--memory", metavar="SIZE", help="limit for each rank, such as 512M")
+NO_GROUP = Option(
+    "--no-group",
+    action="store_true",
+    help="form no process group: the cells call init_process_group themselves",
+)
+RANKS = Option(
+    "-r",
+    "--ranks",
+    type=rank_list,
+    metavar="LIST",
+    help="ranks to use, such as 0,2-3 (default all)",
+)
+OUT = Option("-o", "--out", type=name, metavar="NAME", help="variable that receives the result")
+FREEZE = Option(
+    "--freeze",
+    action="store_true",
+    help="hold a hang for inspection, until %%ddt_release",
+)
+
+NAMES = Option("names", nargs="+", type=name, metavar="NAME", help="variables of the notebook")
+NAME = Option("name", type=name, metavar="NAME", help="variable on the rank")
+RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="rank (default 0)")
+AS = Option("--as", dest="as_name", type=name, metavar="NEW", help="name in the notebook")
+CODE = Option("code", metavar="CODE", help="code of a symptom, such as D.2.1")
+VIEW = Option("view", metavar="VIEW", help="name of the view: stacks")
+
+
+class _Parser(MagicArgumentParser):
+    """Checks the flags before argparse does: its own messages blame the wrong argument."""
+
+    def __init__(self, magic: Magic, shared: tuple[Option, ...]) -> None:
+        super().__init__(prog=magic.__name__, description=magic.__doc__)
+        self.allow_abbrev = False
+        for option in shared:
+            option.add_to(self)
+        self.add_argument("-h", "--help", action="store_true", help="print this text")
+
+    def parse_line(self, line: str) -> argparse.Namespace | None:
+        """The arguments of a magic line; None if the help was asked for and printed."""
+        try:
+            words = shlex.split(line.rstrip().removesuffix(";"))  # ";" silences the view
+        except ValueError as error:
+            raise UsageError(f"{self.prog}: a quotation mark is not closed") from error
+        comment = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
+        words = words[:comment]
+        if "-h" in words or "--help" in words:
+            print(self.help_text())
+            return None
+        for word in words:
+            self._check_flag(word)
+        found, unexpected = self.parse_known_args(words)
+        if unexpected:
+            self.error(f"unexpected {unexpected[0]!r}; %{self.prog} -h lists what there is")
+        return found
+
+    def help_text(self) -> str:
+        """What ``-h`` prints."""
+        return self.format_help().strip().removeprefix("::").strip()
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a `UsageError` of one line."""
+        raise UsageError(f"{self.prog}: {' '.join(message.split())}")
+
+    def _check_flag(self, word: str) -> None:
+        if not word.startswith("-") or word == "-" or _NEGATIVE.match(word):
+            return
+        known = self._option_string_actions
+        flag = word.split("=", 1)[0]
+        if flag in known or (not flag.startswith("--") and flag[:2] in known):
+            return
+        near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+        hint = f"a similar one exists: {near[0]}" if near else f"%{self.prog} -h lists them"
+        self.error(f"there is no option {flag}; {hint}")
+
+
+def options(*shared: Option) -> Callable[[Magic], Magic]:
+    """Decorator: a method ``(self, arguments, cell)`` becomes a magic with these options.
+
+    The method's docstring describes the magic; the options are added to it.
+    """
+
+    def decorate(method: Magic) -> Magic:
+        parser = _Parser(method, shared)
+
+        @functools.wraps(method)
+        def magic(self: Any, line: str, cell: str | None = None) -> Any:
+            arguments = parser.parse_line(line)
+            return None if arguments is None else method(self, arguments, cell)
+
+        magic.__doc__ = parser.help_text()
+        return output_can_be_silenced(no_var_expand(magic))
+
+    return decorate

@@ -1,0 +1,302 @@
+"""Shows the ranks' output while their cell runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from ..session.listener import DisplayMessage, Stream
+from ..views import html, words
+from ..views.bundle import Message
+from .lines import Entry, LineBuffer, Merger
+
+#: Shown of one rank and cell; the rest stays in the rank's output file.
+LINES_SHOWN = 2_000
+CHARACTERS_SHOWN = 200_000
+DISPLAYS_SHOWN = 100
+#: Least time between two updates of the live region.
+_LIVE_EVERY_S = 0.2
+#: An unfinished line is shown live when it is this old, or was rewritten by a carriage return.
+_PARTIAL_AFTER_S = 0.5
+#: Stands in the queue for ``clear_output`` on a rank.
+_CLEAR = "clear"
+
+
+class Output(NamedTuple):
+    """One line of text, or rich output as JSON (``bundle``), which can be compared."""
+
+    stream: Stream
+    text: str
+    bundle: str = ""
+
+
+class OutputStreamer:
+    """A `RunListener` that prints in the cell's output area, labelled by rank.
+
+    Parameters
+    ----------
+    shell
+        The notebook's shell.
+    running
+        The ranks that run the cell.
+    output_file
+        Where the whole output of a rank is kept, for a flood that is cut.
+    clock
+        Seconds; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        running: Iterable[int],
+        output_file: Callable[[int, Stream], Path],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shell = shell
+        self._clock = clock
+        self._output_file = output_file
+        self._running = sorted(running)
+        self._merger: Merger[Output] = Merger(self._running)
+        self._buffers: dict[tuple[int, Stream], LineBuffer] = {}
+        self._partial_since: dict[tuple[int, Stream], float] = {}
+        self._budget = {rank: [LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN] for rank in running}
+        self._live = _live_region(shell)
+        self._slots = _DisplaySlots()
+        self._status: str | None = None
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        """Take text of a rank; whole lines are queued."""
+        if self._cut(rank):
+            return
+        key = (rank, stream)
+        buffer = self._buffers.setdefault(key, LineBuffer())
+        for line in buffer.feed(text):
+            self._queue_line(rank, stream, line)
+        if buffer.partial:
+            self._partial_since.setdefault(key, self._clock())
+        else:
+            self._partial_since.pop(key, None)
+
+    def on_display(self, rank: int, message: DisplayMessage) -> None:
+        """Queue rich output behind the rank's text."""
+        if message.kind == "clear":
+            self._merger.add(rank, Output("stdout", "", _CLEAR), self._clock(), alone=True)
+            return
+        plain = str(message.data.get("text/plain", ""))
+        rich = {kind for kind in message.data if kind != "text/plain"}
+        if not rich and not message.update:
+            for line in plain.splitlines():
+                self._queue_line(rank, "stdout", line)
+            return
+        if self._spend(rank, 2, 1, "more figures or tables are not shown"):
+            bundle = {
+                "data": message.data,
+                "metadata": message.metadata,
+                "id": message.transient.get("display_id"),
+                "update": message.update,
+            }
+            output = Output("stdout", plain, json.dumps(bundle, sort_keys=True))
+            self._merger.add(rank, output, self._clock(), alone=bundle["id"] is not None)
+
+    def on_tick(self, now_s: float) -> None:
+        """Print what has waited long enough, and refresh the live region."""
+        self._emit(self._merger.take(self._clock()))
+        self._live.show(self._live_lines(), self._clock())
+
+    def on_status(self, text: str | None) -> None:
+        """Remember the line that says what the cell waits for."""
+        self._status = text
+
+    def on_end(self) -> None:
+        """Print everything that is left, and take the live region away."""
+        for (rank, stream), buffer in self._buffers.items():
+            for line in buffer.finish():
+                self._queue_line(rank, stream, line)
+        self._status = None
+        self._emit(self._merger.take(self._clock(), everything=True))
+        self._live.clear()
+
+    def _queue_line(self, rank: int, stream: Stream, line: str) -> None:
+        note = f"more output is in {self._output_file(rank, stream)}"
+        if self._spend(rank, 0, 1, note) and self._spend(rank, 1, len(line) + 1, note):
+            self._merger.add(rank, Output(stream, line), self._clock())
+
+    def _cut(self, rank: int) -> bool:
+        lines, characters, _ = self._budget.get(rank, (1, 1, 1))
+        return lines < 0 or characters < 0
+
+    def _spend(self, rank: int, kind: int, amount: int, note: str) -> bool:
+        """Take from a rank's budget; when it is used up, say so once."""
+        budget = self._budget.setdefault(rank, [LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN])
+        if budget[kind] < 0:
+            return False
+        budget[kind] -= amount
+        if budget[kind] < 0:
+            self._merger.add(rank, Output("stdout", f"… {note}"), self._clock(), alone=True)
+        return budget[kind] >= 0
+
+    def _live_lines(self) -> list[str]:
+        now = self._clock()
+        lines = [
+            f"[rank {rank}] {words.one_line(buffer.partial, 160)}"
+            for (rank, stream), buffer in sorted(self._buffers.items(), key=lambda item: item[0])
+            if buffer.partial
+            and (
+                buffer.rewritten
+                or now - self._partial_since.get((rank, stream), now) > _PARTIAL_AFTER_S
+            )
+        ]
+        return lines + ([self._status] if self._status else [])
+
+    def _emit(self, entries: list[Entry[Output]]) -> None:
+        if not entries:
+            return
+        self._live.make_room()
+        text, current = "", "stdout"
+        for entry in entries:
+            if entry.content.bundle or entry.content.stream != current:
+                _write(current, text)
+                text, current = "", entry.content.stream
+            if entry.content.bundle:
+                self._show(entry)
+            else:
+                label = f"[{words.ranks(entry.ranks)}]"
+                text += f"{label} {entry.content.text}".rstrip() + "\n"
+        _write(current, text)
+
+    def _show(self, entry: Entry[Output]) -> None:
+        if entry.content.bundle == _CLEAR:
+            self._slots.clear(min(entry.ranks))
+            return
+        label = words.ranks(entry.ranks)
+        bundle = json.loads(entry.content.bundle)
+        slot, known = self._slots.take(entry.ranks, bundle["id"], update=bundle["update"])
+        if not self._live.rich:
+            lines = entry.content.text.splitlines()
+            _write("stdout", "".join(f"[{label}] {line}".rstrip() + "\n" for line in lines))
+            return
+        if not known:
+            self._publish(Message(f"[{label}]")._repr_mimebundle_())
+        self._publish(
+            bundle["data"],
+            metadata=bundle["metadata"],
+            transient={"display_id": slot},
+            update=known,
+        )
+
+    def _publish(self, data: dict[str, Any], **settings: Any) -> None:
+        self._shell.display_pub.publish(data, **settings)
+
+
+class _DisplaySlots:
+    """Which display each rich output of a rank goes to.
+
+    Ids of different ranks are kept apart. After ``clear_output`` on a rank its next displays take
+    the place of its earlier ones: the output of other ranks must not vanish.
+    """
+
+    def __init__(self) -> None:
+        self._prefix = uuid4().hex
+        self._made = 0
+        self._shown: dict[int, list[str]] = {}
+        self._reusable: dict[int, list[str]] = {}
+        self._named: dict[tuple[int, str], str] = {}
+
+    def clear(self, rank: int) -> None:
+        """Let the rank's displays be replaced by its next ones."""
+        self._reusable.setdefault(rank, []).extend(self._shown.pop(rank, []))
+
+    def take(self, ranks: set[int], name: str | None, *, update: bool) -> tuple[str, bool]:
+        """The id to publish under, and whether it is shown already."""
+        rank = min(ranks)
+        if name is not None and update and (rank, name) in self._named:
+            return self._named[rank, name], True
+        reusable = self._reusable.get(rank)
+        known = bool(reusable) and len(ranks) == 1
+        if known and reusable:
+            slot = reusable.pop(0)
+        else:
+            self._made += 1
+            slot = f"{self._prefix}-{self._made}"
+        if len(ranks) == 1:
+            self._shown.setdefault(rank, []).append(slot)
+        if name is not None:
+            self._named[rank, name] = slot
+        return slot, known
+
+
+class _NotebookLive:
+    """A region of the cell's output that is rewritten, at most five times a second."""
+
+    rich = True
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._id: str | None = None
+        self._shown: list[str] = []
+        self._at_s = float("-inf")
+
+    def show(self, lines: list[str], now_s: float) -> None:
+        if lines != self._shown and now_s - self._at_s >= _LIVE_EVERY_S:
+            self._shown, self._at_s = lines, now_s
+            text = "\n".join(lines)
+            self._publish({"text/plain": text, "text/html": html.pre(text) if text else ""})
+
+    def clear(self) -> None:
+        if self._id is not None and self._shown:
+            self._publish({"text/plain": "", "text/html": ""})
+            self._shown = []
+
+    def make_room(self) -> None:
+        """New output goes below the region."""
+
+    def _publish(self, data: dict[str, str]) -> None:
+        update = self._id is not None
+        self._id = self._id or uuid4().hex
+        self._shell.display_pub.publish(data, transient={"display_id": self._id}, update=update)
+
+
+class _TerminalLive:
+    """The last line of a terminal."""
+
+    rich = False
+
+    def __init__(self) -> None:
+        self._shown: list[str] = []
+        self._at_s = float("-inf")
+
+    def show(self, lines: list[str], now_s: float) -> None:
+        if lines == self._shown or now_s - self._at_s < _LIVE_EVERY_S or not sys.stderr.isatty():
+            return
+        self.make_room()
+        self._shown, self._at_s = lines, now_s
+        sys.stderr.write(words.one_line("  ".join(lines), 78))
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        self.make_room()
+
+    def make_room(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = []
+
+
+def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:
+    """Rich output needs a kernel behind the shell."""
+    return _NotebookLive(shell) if getattr(shell, "kernel", None) else _TerminalLive()
+
+
+def _write(stream: str, text: str) -> None:
+    if text:
+        target = sys.stderr if stream == "stderr" else sys.stdout
+        target.write(text)
+        target.flush()

@@ -1,0 +1,153 @@
+"""One call of ``torch.distributed``, as one rank made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .position import Position
+
+Shape = tuple[int, ...]
+CallKind = Literal["collective", "p2p", "setup"]
+CallStatus = Literal["pending", "issued", "done", "failed"]
+
+#: What must agree between the ranks of one collective: (field name, value) pairs.
+Fingerprint = tuple[tuple[str, object], ...]
+
+#: The Flight Recorder's name for what a call of torch.distributed issues on gloo.
+RECORDED_AS = {
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter": "all_reduce",
+    "reduce_scatter_tensor": "all_reduce",
+    "all_to_all": "all_to_all_single",
+}
+#: Operations whose sizes may lawfully differ from rank to rank.
+UNEVEN_OPS = frozenset({"all_to_all", "all_to_all_single"})
+#: Operations in which only the root states the sizes of what is sent.
+ROOT_SIZED_OPS = frozenset({"scatter", "gather"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A collective, a point-to-point call or a set-up call.
+
+    Attributes
+    ----------
+    index
+        Position in this rank's history of calls, counted from 0 at the start of the session.
+    op
+        Name as in ``torch.distributed``: ``"all_reduce"``, ``"send"``, ``"new_group"``.
+    kind
+        ``"collective"`` (matched across all members by ``group`` and ``sequence``), ``"p2p"``
+        (matched between two ranks by direction, tag and ``sequence``) or ``"setup"``
+        (``init_process_group``, ``new_group``, ``destroy_process_group``).
+    group
+        Name of the process group; the default group is ``"0"``.
+    members
+        Global ranks of the group, ascending. Empty when the group could not be told.
+    sequence
+        For collectives: this is the n-th of this rank on the group since the group was formed,
+        counted from 1. For p2p: the n-th with the same group, direction, peer and tag.
+        For set-up calls: the n-th of its name. None if the caller is not a member of the group.
+    status
+        ``"pending"``: entered and not left. ``"issued"``: asynchronous, returned but not known to
+        have completed. ``"done"``: returned, or waited for. ``"failed"``: raised.
+    reduce_op
+        ``"SUM"``, ``"MAX"`` …, None where the operation has none.
+    root
+        Global rank of source or destination of a rooted collective.
+    peer
+        Global rank of the other side of a p2p call; None means "from anyone".
+    tag
+        Tag of a p2p call.
+    shapes, dtypes
+        Of the tensors that this rank passed in, in order. ``dtypes`` like ``"float32"``.
+    output_shapes
+        Of the tensors that receive the result, where they are separate from the input.
+    where
+        The user's line that made the call.
+    source
+        ``"call log"``: seen by our wrapper before the call was made. ``"flight recorder"``: issued
+        by DDP or another library, seen by PyTorch's Flight Recorder only (reduce-op and root are
+        not known then).
+    caller
+        Library that issued it when it was not the user's own line: ``"DistributedDataParallel"``.
+    asynchronous
+        True if the call returned a handle.
+    entered_s, left_s
+        Times on the machine's monotonic clock, in seconds (the same clock for all local ranks).
+    error
+        ``"RuntimeError: ..."`` (first line) if it failed.
+    """
+
+    index: int
+    op: str
+    kind: CallKind = "collective"
+    group: str = "0"
+    members: tuple[int, ...] = ()
+    sequence: int | None = None
+    status: CallStatus = "done"
+    reduce_op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int = 0
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    where: Position | None = None
+    source: Literal["call log", "flight recorder"] = "call log"
+    caller: str | None = None
+    asynchronous: bool = False
+    entered_s: float | None = None
+    left_s: float | None = None
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``all_reduce #17 (10 × float32)``, as findings print it."""
+        number = f" #{self.sequence}" if self.sequence is not None else ""
+        what = self.tensor_label
+        return f"{self.op}{number} ({what})" if what else f"{self.op}{number}"
+
+    @property
+    def tensor_label(self) -> str:
+        """``10 × float32`` or ``2×3 × float32``; empty for calls without tensors."""
+        if not self.shapes or not self.dtypes:
+            return ""
+        shape = "×".join(map(str, self.shapes[0])) or "scalar"
+        first = f"{shape} × {self.dtypes[0]}" if self.shapes[0] else f"{shape} {self.dtypes[0]}"
+        return first if len(self.shapes) == 1 else f"{first} and {len(self.shapes) - 1} more"
+
+    def fingerprint(self) -> Fingerprint:
+        """What must be equal on every member for the collective to be right.
+
+        Fields that this call does not know (a collective that only the Flight Recorder saw has no
+        reduce-op and no root) are absent: compare only the fields that both sides have.
+        """
+        fields: list[tuple[str, object]] = [("op", self.op)]
+        if self.reduce_op is not None:
+            fields.append(("reduce_op", self.reduce_op))
+        if self.root is not None:
+            fields.append(("root", self.root))
+        if self.op not in UNEVEN_OPS | ROOT_SIZED_OPS and self.shapes:
+            fields.append(("shape", self.shapes))
+        if self.dtypes:
+            fields.append(("dtype", self.dtypes))
+        return tuple(fields)
+
+    def differences(self, other: Call) -> tuple[str, ...]:
+        """Names of the fields in which two calls of one collective disagree.
+
+        One of ``("op",)``, or any of ``"reduce_op"``, ``"root"``, ``"shape"``, ``"dtype"``. Two
+        different operations are not compared further.
+        """
+        if self.source == other.source:
+            same_op = self.op == other.op
+        else:
+            same_op = RECORDED_AS.get(self.op, self.op) == RECORDED_AS.get(other.op, other.op)
+        if not same_op:
+            return ("op",)
+        mine, theirs = dict(self.fingerprint()), dict(other.fingerprint())
+        return tuple(
+            name for name in mine if name != "op" and name in theirs and mine[name] != theirs[name]
+        )

@@ -1,0 +1,47 @@
+"""A line of source at which a rank stood."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_CELL = re.compile(r"cell\[(\d+)\]$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """One frame of a stack.
+
+    Attributes
+    ----------
+    file
+        ``"cell[14]"`` for notebook cells, else the path of the file.
+    line
+        Line number, counted from 1; in a cell the number that the notebook shows.
+    function
+        Name of the function, ``"<module>"`` at the top level of a cell.
+    code
+        The stripped source line, empty if it could not be read.
+    """
+
+    file: str
+    line: int
+    function: str = "<module>"
+    code: str = ""
+
+    @property
+    def cell(self) -> int | None:
+        """Number of the cell, None if the line is in a file."""
+        match = _CELL.match(self.file)
+        return int(match.group(1)) if match else None
+
+    @property
+    def place(self) -> str:
+        """``cell[14] line 6``."""
+        name = self.file if self.cell is not None else self.file.rsplit("/", 1)[-1]
+        return f"{name} line {self.line}"
+
+    @property
+    def label(self) -> str:
+        """``cell[14] line 6: dist.all_reduce(loss)``."""
+        return f"{self.place}: {self.code}" if self.code else self.place

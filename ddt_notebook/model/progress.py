@@ -1,0 +1,162 @@
+"""Who waits for whom, and whose wait can never end.
+
+Facts derived from observations, not a diagnosis: the session needs them while a cell runs, to tell
+a slow rank from a hang, and the diagnosis needs them afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .collective import Call
+from .rank import RankReport
+
+#: States from which a rank can still reach the call that others wait in.
+MOVING = frozenset({"running", "silent"})
+#: A mismatch in these fields keeps two calls of one collective from meeting on gloo.
+_KEEPS_APART = frozenset({"op", "root", "shape", "dtype"})
+_MIRROR = {
+    "send": "recv",
+    "isend": "recv",
+    "send_object_list": "recv",
+    "recv": "send",
+    "irecv": "send",
+    "recv_object_list": "send",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What one blocked rank waits for.
+
+    Attributes
+    ----------
+    call
+        The call in which it stands.
+    missing
+        Ranks that must still enter it, or left it by an exception or their death (for a receive
+        from anyone: any one of them).
+    anyone
+        True if one of ``missing`` is enough.
+    mismatched
+        Ranks that stand at the same place of the same group with a different call.
+    """
+
+    call: Call
+    missing: frozenset[int]
+    anyone: bool = False
+    mismatched: frozenset[int] = field(default=frozenset())
+
+
+def counterpart(call: Call, other: RankReport) -> Call | None:
+    """The call with which ``other`` meets ``call``, None if it was never made or was dropped."""
+    if call.kind == "p2p":
+        return None
+    for candidate in reversed(other.calls):
+        if (
+            candidate.kind == call.kind
+            and candidate.group == call.group
+            and candidate.sequence == call.sequence
+            and (call.kind == "collective" or candidate.op == call.op)
+        ):
+            return candidate
+    return None
+
+
+def message_partner(call: Call, caller: int, other: RankReport) -> Call | None:
+    """The send that a receive meets on ``other``, or the reverse; None if it was never made."""
+    wanted = _MIRROR.get(call.op)
+    found = [
+        candidate
+        for candidate in other.calls
+        if candidate.kind == "p2p"
+        and _MIRROR.get(_MIRROR.get(candidate.op, ""), "") == wanted
+        and candidate.group == call.group
+        and candidate.peer in (caller, None)
+        and candidate.tag == call.tag
+    ]
+    return next((c for c in found if c.sequence == call.sequence), None)
+
+
+def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
+    """For each blocked rank, what it waits for."""
+    by_rank = {report.rank: report for report in reports}
+    result: dict[int, Wait] = {}
+    for report in by_rank.values():
+        call = report.blocked_call
+        if report.state != "blocked" or call is None:
+            continue
+        if call.kind == "p2p":
+            result[report.rank] = _message_wait(call, report.rank, by_rank)
+        else:
+            result[report.rank] = _collective_wait(call, report.rank, by_rank)
+    return result
+
+
+def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wait:
+    missing, mismatched = set(), set()
+    # The call that forms the first group knows no members yet: it is for every rank.
+    for member in call.members or (by_rank if call.kind == "setup" else ()):
+        other = by_rank.get(member)
+        if member == caller or other is None:
+            continue
+        theirs = counterpart(call, other)
+        if theirs is None:
+            if not _passed(call, other):
+                missing.add(member)
+        elif _KEEPS_APART.intersection(call.differences(theirs)):
+            missing.add(member)
+            mismatched.add(member)
+        elif theirs.status == "failed" or other.state == "died":
+            missing.add(member)
+    return Wait(call, frozenset(missing), mismatched=frozenset(mismatched))
+
+
+def _passed(call: Call, other: RankReport) -> bool:
+    """Whether ``other`` is beyond this call, whose record was dropped because it had matched."""
+    if not other.calls_dropped or call.sequence is None:
+        return False
+    reached = [
+        c.sequence
+        for c in other.calls
+        if c.group == call.group and c.sequence and c.kind == call.kind
+    ]
+    return bool(reached) and min(reached) > call.sequence
+
+
+def _message_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wait:
+    if call.peer is None:
+        others = frozenset(member for member in call.members if member != caller)
+        return Wait(call, others, anyone=True)
+    other = by_rank.get(call.peer)
+    if other is None or message_partner(call, caller, other) is None:
+        return Wait(call, frozenset({call.peer}))
+    return Wait(call, frozenset())
+
+
+def cannot_complete(reports: Iterable[RankReport]) -> frozenset[int]:
+    """Blocked ranks whose wait can never end, whatever the others still do.
+
+    A wait can end if every rank that is missing can still come: it runs code, or it is blocked
+    itself in a wait that can end. Cycles cannot (least fixed point from the moving ranks). A
+    blocked rank for which nobody is missing is taken to be transferring.
+    """
+    reports = list(reports)
+    waiting = waits(reports)
+    can_move = {report.rank for report in reports if report.state in MOVING}
+    while True:
+        freed = {
+            rank
+            for rank, wait in waiting.items()
+            if rank not in can_move and _can_end(wait, can_move)
+        }
+        if not freed:
+            return frozenset(waiting) - can_move
+        can_move |= freed
+
+
+def _can_end(wait: Wait, can_move: set[int]) -> bool:
+    if wait.anyone:
+        return not wait.missing or bool(wait.missing & can_move)
+    return wait.missing <= can_move

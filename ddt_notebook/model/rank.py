@@ -1,0 +1,118 @@
+"""What one rank did and where it stood when a run ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .collective import Call
+from .position import Position
+
+__all__ = ["Position", "RankError", "RankReport", "RankState"]
+
+RankState = Literal[
+    "finished",  # ran the cell to its end
+    "raised",  # an exception left the cell
+    "died",  # the process ended
+    "blocked",  # inside a call that waits for other ranks
+    "running",  # executing code outside any such call
+    "stopped",  # suspended by the operating system (SIGSTOP)
+    "silent",  # its monitor does not answer: C code holds the interpreter
+    "idle",  # was not asked to run this cell
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankError:
+    """The exception that left a rank's cell.
+
+    Attributes
+    ----------
+    type, message
+        Name of the exception's class and its text.
+    traceback
+        As IPython prints it, without colours.
+    where
+        The innermost line that belongs to the user (a cell, or a file outside site-packages).
+    frames
+        The whole stack, outermost first.
+    call
+        Index of the `Call` in which it was raised, None if it was raised elsewhere.
+    at_s
+        When, on the machine's monotonic clock in seconds.
+    released
+        True if the session ended this rank's wait itself (after a hang or an interrupt): the
+        exception is then a consequence of that, never a cause.
+    """
+
+    type: str
+    message: str
+    traceback: str = ""
+    where: Position | None = None
+    frames: tuple[Position, ...] = ()
+    call: int | None = None
+    at_s: float | None = None
+    released: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """One rank at the end of a run; for a hang, at the moment before it was ended.
+
+    Attributes
+    ----------
+    rank, pid
+        Global rank and process id.
+    state
+        See `RankState`.
+    blocked_in
+        Index of the `Call` in which a blocked rank stands.
+    blocked_s
+        For how long it had stood there, in seconds.
+    position
+        The innermost line of the user's code: where it stood, or the last line it ran.
+    stack
+        The whole Python stack, outermost first, when the rank had not finished.
+    error
+        The exception that ended its cell. After a hang: the exception that freed it
+        (``released`` is then True).
+    exit_code, exit_signal
+        Of a rank that died; one of them is set.
+    crash_text
+        What ``faulthandler`` wrote when the process was killed by a signal.
+    calls
+        The calls of this run, oldest first, bounded; those that matched on every member may have
+        been dropped when there were many.
+    calls_dropped
+        How many were dropped.
+    memory_bytes
+        Resident set size when last seen.
+    killed
+        True if the session had to kill this rank to free the others: its variables are lost.
+    """
+
+    rank: int
+    pid: int = 0
+    state: RankState = "finished"
+    blocked_in: int | None = None
+    blocked_s: float | None = None
+    position: Position | None = None
+    stack: tuple[Position, ...] = ()
+    error: RankError | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    crash_text: str = ""
+    calls: tuple[Call, ...] = ()
+    calls_dropped: int = 0
+    memory_bytes: int | None = None
+    killed: bool = False
+
+    @property
+    def blocked_call(self) -> Call | None:
+        """The call in which the rank stands, None if it is not blocked."""
+        if self.blocked_in is None:
+            return None
+        return next((call for call in self.calls if call.index == self.blocked_in), None)

@@ -1,0 +1,151 @@
+"""The one object that travels: what was observed during one run on N ranks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from . import codec
+from .rank import RankReport
+
+FORMAT = 1
+
+Outcome = Literal["ok", "failed", "hung", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Source of a cell that ran.
+
+    Attributes
+    ----------
+    number
+        The number in ``cell[14]``.
+    source
+        As it was typed, without the magic's own line.
+    first_line
+        Line number of the first line of ``source``: 2 below a cell magic, else 1.
+    """
+
+    number: int
+    source: str
+    first_line: int = 1
+
+    def line(self, number: int) -> str:
+        """The text of a line by the number that the notebook shows, empty if there is none."""
+        lines = self.source.splitlines()
+        at = number - self.first_line
+        return lines[at] if 0 <= at < len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything observed during one run. Immutable, and the same after a trip through JSON.
+
+    Attributes
+    ----------
+    cell
+        The cell that ran.
+    earlier_cells
+        Earlier cells of the session, so that a line in a function defined there can be shown.
+    outcome
+        ``"ok"``: every rank finished. ``"failed"``: a rank raised or died. ``"hung"``: the session
+        declared a hang, or the time limit passed. ``"interrupted"``: the user stopped it.
+    ranks
+        One report for each rank of the session, ascending.
+    groups
+        Members (global ranks) of each process group seen, by name; the default group is ``"0"``.
+    world_size, backend, device
+        Of the session. ``backend`` is empty if it was started without a group.
+    has_group
+        False for a session whose cells form the group themselves.
+    timeout_s, hang_after_s
+        The session's limits, in seconds.
+    duration_s
+        How long the run took until it was ended.
+    created
+        Wall-clock time, ISO 8601 with offset.
+    torch_version
+        Version in the ranks.
+    flight_recorder
+        False when PyTorch's Flight Recorder could not be read: collectives that DDP issues itself
+        are then missing.
+    notes
+        Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
+    """
+
+    cell: Cell
+    outcome: Outcome = "ok"
+    ranks: tuple[RankReport, ...] = ()
+    earlier_cells: tuple[Cell, ...] = ()
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    world_size: int = 1
+    backend: str = "gloo"
+    device: str = "cpu"
+    has_group: bool = True
+    timeout_s: float = 10.0
+    hang_after_s: float = 2.0
+    duration_s: float = 0.0
+    created: str = ""
+    torch_version: str = ""
+    flight_recorder: bool = True
+    notes: tuple[str, ...] = ()
+
+    def rank(self, number: int) -> RankReport:
+        """The report of one rank."""
+        return next(report for report in self.ranks if report.rank == number)
+
+    def source_line(self, cell: int, line: int) -> str:
+        """A line of any cell of the session, empty if it is not known."""
+        for known in (self.cell, *self.earlier_cells):
+            if known.number == cell:
+                return known.line(line)
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``json.dumps``."""
+        return {"format": "ddt-snapshot", "version": FORMAT, **codec.to_plain(self)}
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Snapshot:
+        """The inverse of `to_json`.
+
+        Raises
+        ------
+        FormatError
+            If it is not a snapshot, or one of a later format.
+        """
+        if not isinstance(plain, dict) or plain.get("format") != "ddt-snapshot":
+            raise codec.FormatError("this is not a ddt_notebook snapshot")
+        version = plain.get("version")
+        if not isinstance(version, int) or version > FORMAT:
+            raise codec.FormatError(
+                f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
+                "upgrade ddt_notebook"
+            )
+        return codec.from_plain(cls, plain)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to ``path`` (customary ending ``.ddt.json``) and return the path."""
+        target = Path(path)
+        target.write_text(json.dumps(self.to_json(), ensure_ascii=False), encoding="utf-8")
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path) -> Snapshot:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        FormatError
+            If the file is not a snapshot.
+        OSError
+            If it cannot be read.
+        """
+        try:
+            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise codec.FormatError(f"{path} is not a ddt_notebook snapshot: {error}") from error
+        return cls.from_json(plain)

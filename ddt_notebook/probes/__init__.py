@@ -1,0 +1,1 @@
+"""What a rank observes about itself while it runs."""

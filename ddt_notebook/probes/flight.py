@@ -1,0 +1,119 @@
+"""What PyTorch's Flight Recorder saw: every collective, also those that DDP issues itself.
+
+The functions that read it are private to torch; where one is missing, `FlightReader.available`
+is False and the session says so.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import threading
+from typing import Any, NoReturn
+
+import torch
+from torch._C import _distributed_c10d as c10d_native
+
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+_OPS = {
+    "alltoall": "all_to_all_single",
+    "alltoall_base": "all_to_all_single",
+    "_all_gather_base": "all_gather",
+    "allgather": "all_gather",
+    "allreduce": "all_reduce",
+}
+#: With more new entries than this, stacks are left out: symbolising them takes too long.
+_MAX_STACKS = 400
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads dicts, lists, numbers and strings, and no class at all."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"the Flight Recorder's dump names {module}.{name}")
+
+
+class FlightReader:
+    """Reads the recorder of this process; may be called from a side thread at any time."""
+
+    def __init__(self) -> None:
+        self.available = hasattr(c10d_native, "_dump_fr_trace_json")
+        self._lock = threading.Lock()
+        self._last_record = -1
+        self._last_counts: dict[str, tuple[int, int]] = {}
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """For each group id: operations enqueued and completed. Takes microseconds."""
+        if not self.available:
+            return {}
+        # arguments by position: their names have changed between versions
+        status = json.loads(c10d_native._dump_fr_trace_json(False, False)).get("pg_status", {})
+        return {
+            name: (int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
+            for name, s in status.items()
+        }
+
+    def drain(self, *, stacks: bool = False) -> list[dict[str, Any]]:
+        """Entries since the last drain, and those that were still pending then.
+
+        Parameters
+        ----------
+        stacks
+            Add the user's line to each entry (slow; skipped when there are many).
+        """
+        if not self.available:
+            return []
+        with self._lock:
+            counts = self.counts()
+            if counts == self._last_counts and not stacks:
+                return []
+            self._last_counts = counts
+            entries = json.loads(c10d_native._dump_fr_trace_json(True, False)).get("entries", [])
+            new = [e for e in entries if e["record_id"] > self._last_record]
+            frames = self._frames() if stacks and len(new) <= _MAX_STACKS else {}
+            found = [_plain(entry, frames.get(entry["record_id"])) for entry in new]
+            retired = [e["record_id"] for e in new if not e["retired"]]
+            if new:  # what has not retired yet is read again next time
+                self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
+            return found
+
+    @staticmethod
+    def _frames() -> dict[int, list[dict[str, Any]]]:
+        raw = c10d_native._dump_fr_trace(True, True, False)
+        data = _PlainUnpickler(io.BytesIO(raw)).load()
+        return {entry["record_id"]: entry.get("frames", []) for entry in data.get("entries", [])}
+
+
+def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """One entry with the field's own names, as the notebook reads it."""
+    op = entry["profiling_name"].rsplit(":", 1)[-1]
+    plain = {
+        "g": entry["process_group"][0],
+        "id": entry["collective_seq_id"],
+        "op": _OPS.get(op, op),
+        "s": entry["input_sizes"],
+        "d": [_DTYPES.get(name, name.lower()) for name in entry["input_dtypes"]],
+        "o": entry["output_sizes"],
+        "done": entry["retired"],
+        "ns": entry["time_created_ns"],
+    }
+    if frames:
+        plain["frames"] = [[f["filename"], f["line"], f["name"]] for f in frames]
+    return plain
+
+
+def torch_version() -> str:
+    """Version of torch in this process."""
+    return str(torch.__version__)

@@ -1,0 +1,139 @@
+"""The write-ahead log of a rank's calls: a ring in a mapped file.
+
+The rank writes each record *before* it makes the call. The pages belong to the file, not to the
+process, so the notebook reads them whatever happens to the rank: SIGKILL, SIGABRT, a segmentation
+fault, or C code that never gives the interpreter back. One writer, any number of readers, no lock:
+a record's number is written last, and a reader that finds it changed under its hands reads again.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SLOTS = 4096
+SLOT_BYTES = 512
+_HEADER_BYTES = 64
+# records written so far; number of the record in which the rank is blocked, plus 1 (0: in none)
+_HEADER = struct.Struct("<QQ")
+# record number plus 1; status; length of the JSON; entered, left; operations after the call
+_SLOT = struct.Struct("<QBxHxxxxddq")
+_ROOM = SLOT_BYTES - _SLOT.size
+
+PENDING, ISSUED, DONE, FAILED = range(4)
+STATUS_NAMES = ("pending", "issued", "done", "failed")
+
+
+@dataclass(slots=True)
+class Record:
+    """One record as read from the ring; times are monotonic seconds, 0 if not known."""
+
+    index: int
+    status: int
+    entered_s: float
+    left_s: float
+    operations_after: int
+    fields: dict[str, Any]
+
+
+def _open(path: Path, *, create: bool) -> mmap.mmap:
+    size = _HEADER_BYTES + SLOTS * SLOT_BYTES
+    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
+    try:
+        if create:
+            os.ftruncate(descriptor, size)
+        access = mmap.ACCESS_WRITE if create else mmap.ACCESS_READ
+        return mmap.mmap(descriptor, size, access=access)
+    finally:
+        os.close(descriptor)
+
+
+class RingWriter:
+    """The rank's side."""
+
+    def __init__(self, path: Path) -> None:
+        self._map = _open(path, create=True)
+        self._count, _ = _HEADER.unpack_from(self._map, 0)
+
+    def begin(self, fields: Mapping[str, Any], now_s: float, *, blocking: bool) -> int:
+        """Write a record before its call is made; returns its index."""
+        index = self._count
+        text = json.dumps(fields, separators=(",", ":")).encode()
+        if len(text) > _ROOM:  # a path or a list of shapes was too long: keep what identifies it
+            kept = {key: fields[key] for key in ("op", "kind", "g", "a", "q") if key in fields}
+            text = json.dumps(kept | {"cut": True}).encode()[:_ROOM]
+        at = self._offset(index)
+        _SLOT.pack_into(self._map, at, 0, PENDING, len(text), now_s, 0.0, -1)
+        self._map[at + _SLOT.size : at + _SLOT.size + len(text)] = text
+        struct.pack_into("<Q", self._map, at, index + 1)
+        self._count = index + 1
+        _HEADER.pack_into(self._map, 0, self._count, index + 1 if blocking else 0)
+        return index
+
+    def end(self, index: int, status: int, now_s: float, operations_after: int) -> None:
+        """Write how a call ended; the rank is no longer blocked."""
+        self._finish(index, status, now_s, operations_after)
+        self.block(None)
+
+    def settle(self, index: int, status: int, now_s: float) -> None:
+        """Write the later end of an asynchronous call."""
+        self._finish(index, status, now_s, None)
+
+    def block(self, index: int | None) -> None:
+        """Say in which record the rank is blocked now; None for none."""
+        _HEADER.pack_into(self._map, 0, self._count, 0 if index is None else index + 1)
+
+    def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
+        at = self._offset(index)
+        number, _, length, entered, _, known = _SLOT.unpack_from(self._map, at)
+        if number == index + 1:  # else the ring has come round: the record is gone
+            after = known if operations is None else operations
+            _SLOT.pack_into(self._map, at, number, status, length, entered, now_s, after)
+
+    @staticmethod
+    def _offset(index: int) -> int:
+        return _HEADER_BYTES + (index % SLOTS) * SLOT_BYTES
+
+
+class RingReader:
+    """The notebook's side."""
+
+    def __init__(self, path: Path) -> None:
+        self._map = _open(path, create=False)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+    @property
+    def count(self) -> int:
+        """Records written since the rank started."""
+        return int(_HEADER.unpack_from(self._map, 0)[0])
+
+    @property
+    def blocked_in(self) -> int | None:
+        """Index of the record in which the rank is blocked, None if in none."""
+        number = int(_HEADER.unpack_from(self._map, 0)[1])
+        return number - 1 if number else None
+
+    def read(self, index: int) -> Record | None:
+        """One record, None if the ring has come round over it."""
+        at = RingWriter._offset(index)
+        for _ in range(3):
+            number, status, length, entered, left, after = _SLOT.unpack_from(self._map, at)
+            text = self._map[at + _SLOT.size : at + _SLOT.size + length]
+            if number != index + 1:
+                return None
+            if _SLOT.unpack_from(self._map, at)[0] != number:
+                continue
+            try:
+                return Record(index, status, entered, left, after, json.loads(text))
+            except ValueError:  # half written: read again
+                continue
+        return None

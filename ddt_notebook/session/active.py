@@ -1,0 +1,21 @@
+"""The one active session of this notebook: the package's only module-level state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_active: Session | None = None
+
+
+def get() -> Session | None:
+    """The active session, None if there is none or it was stopped."""
+    return _active if _active is not None and not _active.stopped else None
+
+
+def set(session: Session | None) -> None:
+    """Make ``session`` the active one (None: there is none)."""
+    global _active
+    _active = session

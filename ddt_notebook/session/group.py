@@ -1,0 +1,162 @@
+"""The process group inside a rank: formed, left and formed anew."""
+
+from __future__ import annotations
+
+import gc
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from ..probes.calls import CallLog
+from ..probes.sockets import GroupSockets
+
+
+class RankGroup:
+    """Owns what this rank needs to join its group.
+
+    Parameters
+    ----------
+    rank, world_size, backend
+        As for ``init_process_group``.
+    port
+        Port of the session's TCPStore on loopback.
+    timeout_s
+        Limit that the backend itself is given, in seconds; the session's own comes first.
+    formed_by_session
+        False if the user's cells form the group.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        backend: str,
+        port: int,
+        timeout_s: float,
+        formed_by_session: bool,
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.backend = backend
+        self.port = port
+        self.timeout = timedelta(seconds=timeout_s)
+        self.formed_by_session = formed_by_session
+        self.sockets = GroupSockets()
+        self.calls = CallLog(self.sockets)
+        self.calls.default_timeout = self.timeout
+        self.calls.init_hook = self._before_users_init
+        self._forming = False
+
+    def form(self, prefix: str, generation: int) -> list[str]:
+        """Leave any group, then join the one under ``prefix``.
+
+        Parameters
+        ----------
+        prefix
+            Of the keys in the session's store; never used twice.
+        generation
+            How often the session's group has been formed; a group that the user's cells form
+            takes its prefix from this, as under torchrun.
+
+        Returns
+        -------
+        list of str
+            What had to be carried over, for the user: "DDP model follows the new group".
+        """
+        followers = self._models_on_default_group()
+        self.leave()
+        self.calls.new_generation()
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
+        if not self.formed_by_session:
+            return []
+        self._forming = True
+        try:
+            with self.sockets.watching():
+                store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+                dist.init_process_group(
+                    self.backend,
+                    store=dist.PrefixStore(prefix, store),
+                    rank=self.rank,
+                    world_size=self.world_size,
+                    timeout=self.timeout,
+                )
+        finally:
+            self._forming = False
+        for model in followers:
+            model._update_process_group(c10d._get_default_group())
+        return [f"{len(followers)} DDP model(s) follow the new group"] if followers else []
+
+    def leave(self) -> None:
+        """Destroy every group; peers that are blocked in one are freed by this."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.sockets.cut()  # a model may still hold the group, and with it the connections
+        self.sockets.forget()
+
+    @staticmethod
+    def is_formed() -> bool:
+        """Whether there is a default group."""
+        return dist.is_initialized()
+
+    def _models_on_default_group(self) -> list[Any]:
+        """DDP models of the user whose group is about to be replaced."""
+        if not self.formed_by_session or not dist.is_initialized():
+            return []
+        default = c10d._get_default_group()
+        return [
+            model
+            for model in gc.get_objects()
+            if type(model) is DistributedDataParallel and model.process_group is default
+        ]
+
+    def _before_users_init(self, options: dict[str, Any]) -> None:
+        if self._forming:
+            return
+        if self.formed_by_session and dist.is_initialized():
+            raise RuntimeError(
+                f"this session has formed the process group already ({self.world_size} ranks, "
+                f"{self.backend}): remove this init_process_group() call, or start the session "
+                "with %ddt_start --no-group to form it yourself"
+            )
+        if options.get("timeout") is None:
+            options["timeout"] = self.timeout
+        if os.environ.get("MASTER_PORT") != str(self.port):
+            # the cell chose its own rendezvous: rank 0 must then serve the store itself
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+
+
+def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """The variables that torchrun sets, so that a script's code runs unchanged."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "ddt_notebook",
+    }
+
+
+def pick_device(name: str | None, rank: int) -> torch.device:
+    """The device for a rank: what was asked for, with the rank's index for ``"cuda"``."""
+    if name in (None, "cpu"):
+        return torch.device("cpu")
+    device = torch.device(str(name))
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
+        torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,62 @@
+"""What a running cell tells whoever shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Stream = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class DisplayMessage:
+    """Rich output of one rank, in Jupyter's terms.
+
+    Attributes
+    ----------
+    kind
+        ``"display"``, ``"result"`` (the value of the cell's last line) or ``"clear"``.
+    data, metadata, transient
+        The mimebundle and its companions.
+    update
+        True for an update of an earlier display with the same id in ``transient``.
+    """
+
+    kind: Literal["display", "result", "clear"]
+    data: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    transient: dict[str, Any] = field(default_factory=dict)
+    update: bool = False
+
+
+class RunListener(Protocol):
+    """Called from the notebook's main thread while a cell runs on the ranks."""
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        """Text as it arrived: may end within a line, may hold carriage returns."""
+
+    def on_display(self, rank: int, message: DisplayMessage) -> None:
+        """Rich output, in order with the rank's own text output."""
+
+    def on_tick(self, now_s: float) -> None:
+        """Called at least every 50 ms."""
+
+    def on_status(self, text: str | None) -> None:
+        """A live line ("waiting 4.2 s for rank 1, …"); None takes it away."""
+
+    def on_end(self) -> None:
+        """All output has arrived."""
+
+
+class SilentListener:
+    """Shows nothing."""
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None: ...
+
+    def on_display(self, rank: int, message: DisplayMessage) -> None: ...
+
+    def on_tick(self, now_s: float) -> None: ...
+
+    def on_status(self, text: str | None) -> None: ...
+
+    def on_end(self) -> None: ...

@@ -1,0 +1,143 @@
+"""Objects on their way between notebook and ranks.
+
+To the ranks an object travels by cloudpickle: functions and classes of the notebook come along.
+Back from a rank only plain data is accepted: numbers, text, containers, dates, numpy arrays and
+tensors. What a rank sends is read by an unpickler that knows no other class, so a rank cannot make
+the notebook run code.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+_PLAIN: dict[str, frozenset[str]] = {
+    "builtins": frozenset(
+        "complex set frozenset slice range bytearray int float bool str bytes list dict tuple".split()
+    ),
+    "collections": frozenset({"OrderedDict", "deque", "Counter"}),
+    "datetime": frozenset({"date", "time", "datetime", "timedelta", "timezone"}),
+    "decimal": frozenset({"Decimal"}),
+    "fractions": frozenset({"Fraction"}),
+    "pathlib": frozenset({"PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"}),
+    "uuid": frozenset({"UUID"}),
+    "numpy": frozenset({"dtype", "ndarray"}),
+    "numpy.core.multiarray": frozenset({"_reconstruct", "scalar"}),
+    "numpy._core.multiarray": frozenset({"_reconstruct", "scalar"}),
+    "numpy._core.numeric": frozenset({"_frombuffer"}),
+    __name__: frozenset({"_tensor", "_torch_value"}),
+}
+
+
+class CannotTravel(ValueError):
+    """The object is of a kind that does not go from a rank to the notebook, or back."""
+
+
+def pack_for_ranks(name: str, value: object) -> bytes:
+    """Pickle an object of the notebook.
+
+    Raises
+    ------
+    CannotTravel
+        If it cannot be pickled; the text names it.
+    """
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:  # any class may fail in a way of its own
+        raise CannotTravel(
+            f"{name!r} ({type(value).__name__}) cannot be pickled: {error}; nothing was sent"
+        ) from error
+
+
+def unpack_in_rank(data: bytes) -> object:
+    """The inverse of `pack_for_ranks`; the notebook's user is trusted by the user's own ranks."""
+    return pickle.loads(data)
+
+
+def pack_in_rank(value: object) -> bytes:
+    """Pickle plain data of a rank; raises `CannotTravel` naming the type that is not plain."""
+    buffer = io.BytesIO()
+    try:
+        _PlainPickler(buffer, protocol=5).dump(value)
+        unpack_from_rank(buffer.getvalue(), build_tensors=False)
+    except CannotTravel:
+        raise
+    except Exception as error:  # any class may fail in a way of its own
+        raise CannotTravel(str(error)) from error
+    return buffer.getvalue()
+
+
+def unpack_from_rank(data: bytes, *, build_tensors: bool = True) -> object:
+    """Read what a rank sent; raises `CannotTravel` for anything that is not plain data."""
+    try:
+        return _PlainUnpickler(io.BytesIO(data), build_tensors=build_tensors).load()
+    except CannotTravel:
+        raise
+    except Exception as error:  # a damaged stream can fail anywhere
+        raise CannotTravel(f"what the rank sent cannot be read: {error}") from error
+
+
+class _PlainPickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind.__module__.split(".")[0] != "torch":
+            return NotImplemented
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return _tensor, _take_apart(value)
+        if isinstance(value, (torch.dtype, torch.device)):
+            return _torch_value, (kind.__name__, str(value).removeprefix("torch."))
+        if isinstance(value, torch.Size):
+            return tuple, (tuple(value),)
+        return NotImplemented
+
+
+def _take_apart(tensor: Any) -> tuple[bytes, str, tuple[int, ...], bool]:
+    import torch
+
+    plain = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    flat = plain.detach().cpu().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    name = str(plain.dtype).removeprefix("torch.")
+    return data, name, tuple(plain.shape), bool(tensor.requires_grad)
+
+
+def _tensor(data: bytes, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    import torch
+
+    kind = getattr(torch, dtype)
+    if not isinstance(kind, torch.dtype):
+        raise CannotTravel(f"{dtype!r} is no tensor type")
+    flat = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
+    return flat.reshape(shape).requires_grad_(requires_grad)
+
+
+def _torch_value(kind: str, text: str) -> Any:
+    import torch
+
+    if kind == "device":
+        return torch.device(text)
+    value = getattr(torch, text)
+    if not isinstance(value, torch.dtype):
+        raise CannotTravel(f"{text!r} is no tensor type")
+    return value
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, *, build_tensors: bool) -> None:
+        super().__init__(file)
+        self._build_tensors = build_tensors
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name not in _PLAIN.get(module, ()):
+            raise CannotTravel(
+                f"{module}.{name} is not plain data (numbers, text, containers, arrays, tensors): "
+                "convert it in the rank first, for instance with state_dict(), .tolist() or str()"
+            )
+        if module == __name__ and not self._build_tensors:
+            return lambda *_: None
+        return super().find_class(module, name)

@@ -1,0 +1,377 @@
+"""Turns what a rank's call log and Flight Recorder hold into one list of `Call`s.
+
+A call that our wrapper saw and the entries that the Flight Recorder made for it are one call; an
+entry without a wrapper's record was issued by a library, such as DDP's reducer. Both are numbered
+in one sequence for each group, so that ranks can be compared call by call. The bridge is the count
+of operations that the group's backend keeps: the log notes it before and after each call, the
+recorder's entries carry it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import linecache
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..model import Call, Position
+from ..probes import ring
+from ..probes.ring import Record, RingReader
+
+#: Records kept for each rank; matched ones are dropped first.
+KEEP = 2000
+SourceLine = Callable[[int, int], str]
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A record with its place in the group's sequence."""
+
+    record: Record
+    sequence: int | None
+
+
+@dataclass(slots=True)
+class _GroupCount:
+    """Where one group stands on one rank."""
+
+    sequence: int = 0
+    operations: int = 0
+    # for each record: operations before it, after it, and the sequence number reached by it
+    starts: list[int] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+
+
+class RankRecorder:
+    """What one rank called, as far as the notebook has read it.
+
+    Parameters
+    ----------
+    reader
+        The rank's ring.
+    source_line
+        Gives the text of a line of a cell: cell number, line number.
+    """
+
+    def __init__(self, reader: RingReader, source_line: SourceLine) -> None:
+        self._reader = reader
+        self._source_line = source_line
+        self._next = 0
+        self._noted: dict[int, _Noted] = {}
+        self._open: set[int] = set()
+        self._groups: dict[str, _GroupCount] = {}
+        self._flight: dict[tuple[str, int], dict[str, Any]] = {}
+        self._wall_offset_s = time.time() - time.monotonic()
+        self.dropped = 0
+        self.overflowed = False
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self._reader.close()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Forget earlier cells' calls, except for the counts."""
+        self.drain()
+        self._noted = {i: n for i, n in self._noted.items() if i in self._open}
+        self._flight.clear()
+        self.dropped = 0
+        self.overflowed = False
+
+    def new_generation(self) -> None:
+        """The groups were formed anew: counts start from 0."""
+        self.drain()
+        self._groups.clear()
+        self._flight.clear()
+        self._noted.clear()
+        self._open.clear()
+
+    def drain(self) -> None:
+        """Read what is new in the ring."""
+        count = self._reader.count  # before the refresh: whatever precedes a new record has ended
+        for index in sorted(self._open):
+            self._refresh(index)
+        oldest = max(self._next, count - ring.SLOTS)
+        self.overflowed |= oldest > self._next
+        for index in range(oldest, count):
+            record = self._reader.read(index)
+            if record is None:
+                self.overflowed = True
+                continue
+            self._number(record)
+        self._next = count
+
+    def add_flight(self, entries: list[dict[str, Any]]) -> None:
+        """Take entries of the Flight Recorder; a later version of an entry replaces it."""
+        for entry in entries:
+            key = (entry["g"], entry["id"])
+            if "frames" not in entry and key in self._flight:
+                entry = entry | {"frames": self._flight[key].get("frames")}
+            self._flight[key] = entry
+        for key in list(self._flight)[: max(0, len(self._flight) - 2 * KEEP)]:
+            del self._flight[key]
+
+    def _refresh(self, index: int) -> None:
+        record = self._reader.read(index)
+        noted = self._noted.get(index)
+        if record is None or noted is None:
+            self._open.discard(index)
+            return
+        noted.record = record
+        if record.status in (ring.DONE, ring.FAILED):
+            self._open.discard(index)
+        self._extend_end(record)
+
+    def _extend_end(self, record: Record) -> None:
+        group = self._groups.get(record.fields.get("g", ""))
+        before = record.fields.get("a", -1)
+        if group is None or record.operations_after < 0 or before < 0:
+            return
+        at = bisect.bisect_right(group.starts, before) - 1
+        if at >= 0 and group.starts[at] == before:
+            group.ends[at] = record.operations_after
+            group.operations = max(group.operations, record.operations_after)
+
+    def _number(self, record: Record) -> None:
+        fields = record.fields
+        sequence = fields.get("q")
+        if fields.get("op") == "init_process_group":
+            self._restart_counts()
+        if "none" not in fields and fields.get("kind") in ("collective", "p2p"):
+            group = self._groups.setdefault(fields["g"], _GroupCount())
+            before = fields.get("a", -1)
+            if before >= 0:
+                # operations in between were issued by a library and count as calls of their own
+                group.sequence += max(0, before - group.operations)
+                group.operations = max(group.operations, before)
+            if fields["kind"] == "collective":
+                group.sequence += 1
+                sequence = group.sequence
+            if before >= 0:
+                known = record.operations_after
+                group.starts.append(before)
+                group.ends.append(known if known >= 0 else math.inf)
+                group.reached.append(group.sequence)
+                group.operations = max(group.operations, known)
+        self._noted[record.index] = _Noted(record, sequence)
+        if record.status in (ring.PENDING, ring.ISSUED):
+            self._open.add(record.index)
+
+    def _restart_counts(self) -> None:
+        """The user's cell forms groups anew: backends count from 0, our sequences go on."""
+        for group in self._groups.values():
+            group.operations = 0
+            for history in (group.starts, group.ends, group.reached):
+                history.clear()
+        self._flight.clear()
+
+    # -- telling -------------------------------------------------------------------------------
+
+    @property
+    def blocked_record(self) -> Record | None:
+        """The record in which the rank is blocked, None if in none."""
+        index = self._reader.blocked_in
+        return None if index is None else self._reader.read(index)
+
+    def reached(self) -> dict[str, int]:
+        """For each group the sequence number of the rank's last collective."""
+        latest = {name: group.sequence for name, group in self._groups.items()}
+        for name, number in self._flight:
+            sequence = self._flight_sequence(name, number)
+            if sequence is not None:
+                latest[name] = max(latest.get(name, 0), sequence)
+        return latest
+
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """Members of each group that this run's calls name."""
+        return {
+            noted.record.fields["g"]: tuple(noted.record.fields["m"])
+            for noted in self._noted.values()
+            if noted.record.fields.get("m") and noted.record.fields.get("g")
+        }
+
+    @property
+    def failed(self) -> bool:
+        """Whether any call of this run raised."""
+        return any(noted.record.status == ring.FAILED for noted in self._noted.values())
+
+    def pending_flight(self) -> tuple[str, int] | None:
+        """The oldest entry that a library issued and that has not completed."""
+        pending = [
+            key
+            for key, entry in self._flight.items()
+            if not entry["done"] and self._flight_sequence(*key) is not None
+        ]
+        return min(pending, key=lambda key: self._flight[key]["ns"], default=None)
+
+    def calls(
+        self, members: dict[str, tuple[int, ...]], last: int | None = None
+    ) -> tuple[tuple[Call, ...], dict[int, int], dict[tuple[str, int], int]]:
+        """The calls of this run in order of time.
+
+        Parameters
+        ----------
+        members
+            Members of groups by name, for entries that a library issued.
+        last
+            Only this many of the latest records.
+
+        Returns
+        -------
+        calls, by_record, by_flight
+            The calls, and where a record of the ring or an entry of the Flight Recorder went:
+            index of the call by index of the record, or by group and operation.
+        """
+        noted = list(self._noted.values())
+        flight = [
+            (key, sequence)
+            for key in list(self._flight)
+            if (sequence := self._flight_sequence(*key)) is not None
+        ]
+        if last is not None:
+            noted, flight = noted[-last:], flight[-last:]
+        found: list[tuple[float, Any, Call]] = []
+        found += [(n.record.entered_s, n.record.index, self._to_call(n)) for n in noted]
+        for key, sequence in flight:
+            call = self._flight_call(key, sequence, members.get(key[0], ()))
+            found.append((call.entered_s or 0.0, key, call))
+        found.sort(key=lambda item: item[0])
+        by_record, by_flight, calls = {}, {}, []
+        for index, (_, origin, call) in enumerate(found):
+            calls.append(replace(call, index=index))
+            (by_flight if isinstance(origin, tuple) else by_record)[origin] = index
+        return tuple(calls), by_record, by_flight
+
+    def _flight_sequence(self, name: str, number: int) -> int | None:
+        """Sequence number of a library's operation; None if it belongs to a recorded call."""
+        group = self._groups.get(name)
+        if group is None:
+            return number
+        at = bisect.bisect_left(group.starts, number) - 1  # the last record that began before it
+        if at < 0:
+            return number
+        if number <= group.ends[at]:
+            return None
+        return group.reached[at] + number - int(group.ends[at])
+
+    def _to_call(self, noted: _Noted) -> Call:
+        record, fields = noted.record, noted.record.fields
+        where = None
+        if "f" in fields:
+            where = self._position(fields["f"], fields["l"], fields["n"])
+        return Call(
+            index=record.index,
+            op=fields["op"],
+            kind=fields["kind"],
+            group=fields.get("g", "0"),
+            members=() if "none" in fields else tuple(fields.get("m", ())),
+            sequence=None if "none" in fields else noted.sequence,
+            status=ring.STATUS_NAMES[record.status],  # type: ignore[arg-type]
+            reduce_op=fields.get("r"),
+            root=fields.get("root"),
+            peer=fields.get("peer"),
+            tag=fields.get("tag", 0),
+            shapes=tuple(map(tuple, fields.get("s", ()))),
+            dtypes=tuple(fields.get("d", ())),
+            output_shapes=tuple(map(tuple, fields.get("o", ()))),
+            where=where,
+            caller=_library_name(fields.get("lib")),
+            asynchronous="async" in fields,
+            entered_s=record.entered_s,
+            left_s=record.left_s or None,
+        )
+
+    def _flight_call(self, key: tuple[str, int], sequence: int, members: tuple[int, ...]) -> Call:
+        entry = self._flight[key]
+        where, caller = self._from_frames(entry.get("frames") or [])
+        return Call(
+            index=0,
+            op=entry["op"],
+            group=key[0],
+            members=members,
+            sequence=sequence,
+            status="done" if entry["done"] else "pending",
+            shapes=tuple(map(tuple, entry["s"])),
+            dtypes=tuple(entry["d"]),
+            output_shapes=tuple(map(tuple, entry["o"])),
+            where=where,
+            source="flight recorder",
+            caller=caller,
+            entered_s=entry["ns"] / 1e9 - self._wall_offset_s,
+        )
+
+    def _from_frames(self, frames: list[list[Any]]) -> tuple[Position | None, str | None]:
+        caller = None
+        for file, line, function in frames:
+            caller = caller or _library_name(file.partition("/torch/")[2])
+            if file.startswith("cell[") or (file and "/site-packages/" not in file):
+                return self._position(file, line, function), caller
+        return None, caller
+
+    def _position(self, file: str, line: int, function: str) -> Position:
+        at = Position(file=file, line=line, function=function)
+        code = (
+            self._source_line(at.cell, line)
+            if at.cell is not None
+            else linecache.getline(file, line)
+        )
+        return replace(at, code=code.strip()[:200])
+
+    # -- staying bounded -----------------------------------------------------------------------
+
+    def agreed(self) -> dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]]:
+        """Completed records by what identifies them on every rank: index and what must agree."""
+        found = {}
+        for index, noted in self._noted.items():
+            fields, sequence = noted.record.fields, noted.sequence
+            if noted.record.status != ring.DONE or fields["kind"] != "collective" or not sequence:
+                continue
+            told = (fields["op"], fields.get("r"), fields.get("root"))
+            tensors = (fields.get("s"), fields.get("d"))
+            found[fields["g"], tuple(fields["m"]), sequence] = (index, (*told, *tensors))
+        return found
+
+    def drop(self, indexes: list[int]) -> None:
+        """Forget records that matched on every member."""
+        for index in indexes:
+            del self._noted[index]
+        self.dropped += len(indexes)
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+
+def thin(recorders: dict[int, RankRecorder]) -> None:
+    """Drop the oldest calls that agree on all members, where a rank has too many."""
+    if max(map(len, recorders.values()), default=0) <= 2 * KEEP:
+        return
+    old = {r: dict(list(recorder.agreed().items())[:-KEEP]) for r, recorder in recorders.items()}
+    droppable: dict[int, list[int]] = {rank: [] for rank in recorders}
+    for rank, records in old.items():
+        for key, (index, fields) in records.items():
+            others = [old[member].get(key) for member in key[1] if member in old]
+            if all(other is not None and other[1] == fields for other in others):
+                droppable[rank].append(index)
+    for rank, indexes in droppable.items():
+        recorders[rank].drop(indexes)
+
+
+def _library_name(path: str | None) -> str | None:
+    """What users call the part of torch in this file."""
+    if not path:
+        return None
+    for part, name in (
+        ("nn/parallel/distributed", "DistributedDataParallel"),
+        ("autograd/graph", "DistributedDataParallel"),
+        ("algorithms/join", "Join"),
+        ("fsdp", "FSDP"),
+        ("distributed/tensor", "DTensor"),
+    ):
+        if part in path:
+            return name
+    return None

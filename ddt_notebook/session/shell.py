@@ -1,0 +1,191 @@
+"""The IPython shell inside a rank: the same magics, display and tracebacks as in the notebook."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Any as AnyTrait
+from traitlets.config import Config
+
+from ..model import Position, RankError
+
+#: Called with kind, data, metadata, transient, update.
+SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MAX_FRAMES = 40
+_MAX_TEXT = 20_000
+#: Paths that are never the user's own code.
+_NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/ddt_notebook/")
+
+
+class CellCompiler(CachingCompiler):
+    """Names cells ``cell[14]``, in tracebacks, stacks and PyTorch's recorder alike."""
+
+    number = 0
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        """The file name that the cell's code objects carry."""
+        return f"cell[{self.number}]"
+
+    def format_code_name(self, name: str) -> tuple[str, str] | None:
+        """How tracebacks call it."""
+        return ("Cell", name) if name.startswith("cell[") else None
+
+
+class _Publisher(DisplayPublisher):
+    send = AnyTrait()
+
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
+        """Send rich output to the notebook."""
+        if self.send:
+            self.send("display", data, metadata or {}, transient or {}, update)
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Clear this rank's output in the notebook."""
+        if self.send:
+            self.send("clear", {"wait": wait}, {}, {}, False)
+
+
+class _ResultHook(DisplayHook):
+    def write_output_prompt(self) -> None:
+        """Results carry the rank's label instead of a prompt."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
+        """Send the value of the cell's last line to the notebook."""
+        send = self.shell.display_pub.send
+        if send:
+            send("result", format_dict, md_dict or {}, {}, False)
+
+
+class RankShell(InteractiveShell):
+    """Runs cells and keeps what went wrong instead of printing it."""
+
+    def init_history(self) -> None:
+        """Keep the history off: it would open a database in each rank."""
+        super().init_history()
+        self.history_manager.enabled = False
+
+    def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
+        self.last_traceback_text = "\n".join(stb)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """As IPython does, but keep line numbers: it drops leading blank lines."""
+        body = super().transform_cell(raw_cell)
+        stripped = raw_cell.lstrip()
+        blank = raw_cell[: len(raw_cell) - len(stripped)].count("\n")
+        return "\n" * (blank + self.first_line - 1) + body
+
+    def run(self, source: str, number: int, first_line: int) -> RankError | None:
+        """Run one cell; returns the exception that left it.
+
+        Parameters
+        ----------
+        source
+            Text of the cell.
+        number
+            The number in ``cell[14]``.
+        first_line
+            Line number of its first line.
+        """
+        self.first_line = first_line
+        self.compile.number = number
+        self.last_traceback_text = ""
+        outcome = self.run_cell(source, store_history=False)
+        error = outcome.error_before_exec or outcome.error_in_exec
+        return describe_error(error, self.last_traceback_text) if error is not None else None
+
+
+def make_shell() -> RankShell:
+    """The shell of this process; cheap, starts no thread, so that it can be made before a fork."""
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.compiler_class = CellCompiler
+    config.InteractiveShell.xmode = "Context"
+    shell = RankShell.instance(
+        config=config, display_pub_class=_Publisher, displayhook_class=_ResultHook
+    )
+    shell.compiler_class = CellCompiler
+    shell.compile = CellCompiler()
+    shell.first_line = 1
+    shell.last_traceback_text = ""
+    return shell
+
+
+def position(file: str, line: int, function: str) -> Position:
+    """A `Position` with its source line."""
+    code = linecache.getline(file, line).strip() if file.startswith("cell[") else ""
+    if not code:
+        code = linecache.getline(file, line).strip()
+    return Position(file=file, line=line, function=function, code=code[:200])
+
+
+def users_line(frames: tuple[Position, ...]) -> Position | None:
+    """The innermost line that is the user's own: a cell, or a file outside the libraries."""
+    for frame in reversed(frames):
+        if frame.cell is not None:
+            return frame
+        if not frame.file.startswith("<") and not any(part in frame.file for part in _NOT_USERS):
+            return frame
+    return None
+
+
+def describe_error(error: BaseException, traceback_text: str) -> RankError:
+    """An exception as plain data."""
+    frames = _frames(error.__traceback__)
+    if isinstance(error, SyntaxError) and (error.filename or "").startswith("cell["):
+        frames = (position(error.filename or "", error.lineno or 1, "<module>"),)
+    message = _ANSI.sub("", str(error))
+    return RankError(
+        type=type(error).__name__,
+        message=message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + " …",
+        traceback=_ANSI.sub("", traceback_text)[-_MAX_TEXT:],
+        where=users_line(frames),
+        frames=frames,
+    )
+
+
+def _frames(traceback: TracebackType | None) -> tuple[Position, ...]:
+    found = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        found.append((code.co_filename, traceback.tb_lineno, code.co_name))
+        traceback = traceback.tb_next
+    return tuple(position(*frame) for frame in below_the_shell(found)[-_MAX_FRAMES:])
+
+
+def below_the_shell(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """Drop the frames of the shell and the worker above the cell's own."""
+    for at, (file, _, _) in enumerate(frames):
+        if file.startswith("cell["):
+            return frames[at:]
+    return frames
+
+
+def current_stack(thread: int) -> tuple[Position, ...]:
+    """Stack of a thread of this process, outermost first."""
+    frame = sys._current_frames().get(thread)
+    found = []
+    while frame is not None:
+        found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    frames = below_the_shell(found[::-1])
+    return tuple(position(*frame) for frame in frames[-_MAX_FRAMES:])

@@ -1,0 +1,205 @@
+"""Who is blocked, and since when, while a cell runs: reports light enough to make many a second."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..model import Call, RankError, RankReport
+from ..model.progress import Wait, cannot_complete, waits
+from .ranks import SILENT_AFTER_S, RankHandle
+
+#: A rank in a library's collective computes no more than this share of the time.
+_IDLE_CPU_SHARE = 0.2
+_SHORTEST_LOOK_S = 0.2
+_LATEST_CALLS = 60
+
+
+@dataclass(slots=True)
+class RankRun:
+    """One rank's part in a run.
+
+    Attributes
+    ----------
+    asked
+        False if the cell does not run on this rank.
+    answer
+        Its message that the cell has ended.
+    error
+        The exception that left the cell.
+    exit_status
+        Set if the process ended.
+    library_wait
+        The Flight Recorder's entry in which it is blocked inside a library, and since when.
+    """
+
+    handle: RankHandle
+    asked: bool
+    number: int = 0
+    answer: dict[str, Any] | None = None
+    error: RankError | None = None
+    exit_status: int | None = None
+    library_wait: tuple[tuple[str, int], float] | None = None
+    killed: bool = False
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the cell still runs on it."""
+        return self.asked and self.answer is None and self.exit_status is None
+
+    def look_for_library_wait(self) -> None:
+        """Decide from the monitor's last two answers whether it is blocked inside DDP or the like.
+
+        It is if a library's collective is pending, the main thread stands in torch's own code, and
+        it has hardly used the processor since the answer before.
+        """
+        recorder, now, before = self.handle.recorder, self.handle.status, self.handle.earlier_status
+        if recorder is None or now is None or before is None:
+            return
+        pending = recorder.pending_flight()
+        inside = bool(now.stack) and "/torch/" in now.stack[-1].file
+        passed = now.at_s - before.at_s
+        idle = passed < 5 and (now.cpu_s - before.cpu_s) < _IDLE_CPU_SHARE * passed
+        still = before.stack == now.stack and before.groups == now.groups
+        if pending is None or not inside or not idle or not still or passed < _SHORTEST_LOOK_S:
+            self.library_wait = None
+        elif self.library_wait is None or self.library_wait[0] != pending:
+            self.library_wait = (pending, before.at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What can be said at one moment of a run."""
+
+    reports: tuple[RankReport, ...]
+    waiting: dict[int, Wait]
+    stuck: frozenset[int]
+
+    @property
+    def longest(self) -> RankReport | None:
+        """The rank that has been blocked for longest."""
+        blocked = [report for report in self.reports if report.rank in self.waiting]
+        return max(blocked, key=lambda report: report.blocked_s or 0.0, default=None)
+
+
+def look(
+    runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False
+) -> View:
+    """Report on every rank now.
+
+    Parameters
+    ----------
+    runs
+        Each rank's part in the run.
+    members
+        Members of the groups by name.
+    whole
+        True for all calls of the run, False for the latest.
+    """
+    reports = tuple(report(run, members, whole=whole) for run in runs)
+    return View(reports, waits(reports), cannot_complete(reports))
+
+
+def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
+    """Members of each group that any rank's call log names."""
+    found: dict[str, tuple[int, ...]] = {"0": tuple(range(len(runs)))}
+    for run in runs:
+        if run.handle.recorder is not None:
+            found |= run.handle.recorder.groups()
+    return found
+
+
+def report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -> RankReport:
+    """One rank now."""
+    handle = run.handle
+    calls: tuple[Call, ...] = ()
+    by_record: dict[int, int] = {}
+    by_flight: dict[tuple[str, int], int] = {}
+    dropped = 0
+    if handle.recorder is not None:
+        last = None if whole else _LATEST_CALLS
+        calls, by_record, by_flight = handle.recorder.calls(members, last)
+        dropped = handle.recorder.dropped + (0 if whole else 1)
+    values: dict[str, Any] = {
+        "rank": handle.rank,
+        "pid": handle.pid,
+        "calls": calls,
+        "calls_dropped": dropped,
+        "memory_bytes": handle.status.memory_bytes if handle.status else None,
+        "error": run.error,
+        "killed": run.killed,
+    }
+    if run.exit_status is not None:
+        values |= _death(run, calls)
+    elif not run.asked:
+        values["state"] = "idle"
+    elif run.answer is not None:
+        values["state"] = "raised" if run.error is not None else "finished"
+        values["position"] = run.error.where if run.error is not None else None
+        if run.error is not None:
+            values["error"] = _with_call(run.error, calls)
+    else:
+        values |= _unfinished(run, calls, by_record, by_flight)
+    if values.get("position") is None and calls:
+        values["position"] = calls[-1].where
+    return RankReport(**values)
+
+
+def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
+    """Note in which call an exception was raised."""
+    failed = calls[-1] if calls and calls[-1].status == "failed" else None
+    if failed is None or failed.where is None or error.where is None:
+        return error
+    same = (failed.where.file, failed.where.line) == (error.where.file, error.where.line)
+    return replace(error, call=failed.index) if same else error
+
+
+def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
+    status = run.exit_status or 0
+    last = calls[-1] if calls else None
+    position = run.handle.status.position if run.handle.status else None
+    if last is not None and last.status == "pending":
+        position = last.where
+    return {
+        "state": "died",
+        "exit_code": status if status >= 0 else None,
+        "exit_signal": -status if status < 0 else None,
+        "crash_text": run.handle.crash_text() if status < 0 else "",
+        "position": position,
+    }
+
+
+def _unfinished(
+    run: RankRun,
+    calls: tuple[Call, ...],
+    by_record: dict[int, int],
+    by_flight: dict[tuple[str, int], int],
+) -> dict[str, Any]:
+    handle = run.handle
+    now = time.monotonic()
+    values: dict[str, Any] = {"state": "running"}
+    if handle.status is not None:
+        values |= {"position": handle.status.position, "stack": handle.status.stack}
+    record = handle.recorder.blocked_record if handle.recorder is not None else None
+    if record is not None and record.index in by_record:
+        call = calls[by_record[record.index]]
+        since = record.entered_s
+        if call.asynchronous and handle.status is not None:
+            values["position"] = handle.status.position
+        elif call.where is not None:
+            values["position"] = call.where
+        values |= {"state": "blocked", "blocked_in": call.index, "blocked_s": now - since}
+    elif run.library_wait is not None and run.library_wait[0] in by_flight:
+        key, since = run.library_wait
+        values |= {
+            "state": "blocked",
+            "blocked_in": by_flight[key],
+            "blocked_s": now - since,
+        }
+    elif handle.silent_s > SILENT_AFTER_S:
+        values["state"] = "silent"
+    if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
+        values["state"] = "stopped"
+    return values
+

@@ -1,0 +1,95 @@
+"""The original errors of the ranks: the first cause whole, its consequences folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import RankReport, Report, Snapshot
+from . import words
+from .places import group
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ranks with the same error said.
+
+    Attributes
+    ----------
+    ranks
+        Those ranks.
+    title
+        ``rank 1 raised ValueError at cell[3] line 4: bad batch``.
+    text
+        The traceback, or what was left behind by a rank that died.
+    cause
+        True if the report's first finding blames one of these ranks.
+    """
+
+    ranks: tuple[int, ...]
+    title: str
+    text: str
+    cause: bool
+
+
+def of_snapshot(snapshot: Snapshot, report: Report) -> list[Failure]:
+    """The errors of a run, the cause first, then by time."""
+    blamed = set(report.findings[0].ranks) if report.findings else set()
+    failed = [r for r in snapshot.ranks if r.error is not None or r.state == "died"]
+    failed.sort(key=lambda r: _order(r, blamed))
+    found = []
+    for _, alike in group(failed, lambda r: _identity(r, blamed)):
+        numbers = tuple(sorted(r.rank for r in alike))
+        found.append(
+            Failure(numbers, _title(alike), _text(alike[0]), not blamed.isdisjoint(numbers))
+        )
+    return found
+
+
+def to_text(found: list[Failure]) -> str:
+    """The first failure with its traceback, the others counted."""
+    if not found:
+        return ""
+    first, *rest = found
+    lines = [first.title, words.block(first.text)] if first.text else [first.title]
+    if rest:
+        lines.append("consequences:" if first.cause else "also:")
+        lines += [f"  {failure.title}" for failure in rest[:3]]
+    if len(rest) > 3:
+        others = sorted(rank for failure in rest[3:] for rank in failure.ranks)
+        lines.append(f"  and {words.count(len(rest) - 3, 'more')} on {words.ranks(others)}")
+    return "\n".join(lines)
+
+
+def _order(report: RankReport, blamed: set[int]) -> tuple[bool, bool, float, int]:
+    error = report.error
+    released = error is not None and error.released
+    at = error.at_s if error is not None and error.at_s is not None else float("inf")
+    return (report.rank not in blamed, released, at, report.rank)
+
+
+def _identity(report: RankReport, blamed: set[int]) -> tuple[object, ...]:
+    """Consequences differ in addresses and ports only: their kind and place make them one."""
+    error = report.error
+    if error is None:
+        return (report.rank, "died")
+    place = error.where.place if error.where else ""
+    culprit = report.rank in blamed
+    return (culprit, error.type, place, error.message if culprit else None, error.released)
+
+
+def _title(alike: list[RankReport]) -> str:
+    first = alike[0]
+    who = words.ranks(r.rank for r in alike)
+    error = first.error
+    if error is None:
+        return f"{who} {words.state(first)}"
+    verb = "was freed with" if error.released else "raised"
+    if error.released and len(alike) > 1:
+        verb = "were freed with"
+    place = f" at {words.one_line(error.where.place)}" if error.where else ""
+    message = words.one_line(error.message, 160)
+    return f"{who} {verb} {error.type}{place}" + (f": {message}" if message else "")
+
+
+def _text(report: RankReport) -> str:
+    return report.error.traceback if report.error is not None else report.crash_text

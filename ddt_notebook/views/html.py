@@ -1,0 +1,137 @@
+"""Building blocks of the HTML views.
+
+A notebook that was not yet run by its reader is shown through JupyterLab's sanitizer: it drops
+``<style>``, SVG, CSS variables and aria attributes, and keeps tables, ``<details>`` and literal
+inline styles. So every view is complete with those alone, in text that inherits its colour and mid
+tones that read on white and on black; the style sheet only refines it.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from . import words
+from .places import SourceLine
+
+#: Okabe-Ito colours that carry dark text, and a grey that reads on white and on black.
+COLOURS = {
+    "error": "#D55E00",
+    "warning": "#E69F00",
+    "hint": "#56B4E9",
+    "ok": "#009E73",
+    "line": "#808080",
+}
+_CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
+_MONO = "font-family:monospace;font-size:0.95em"
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def escape(text: str) -> Markup:
+    """Foreign text as HTML; markup stays as it is."""
+    return text if isinstance(text, Markup) else Markup(html.escape(words.clean(text)))
+
+
+def tag(name: str, *content: str, style: str = "", role: str = "") -> Markup:
+    """An element; ``role`` is its name in the style sheet."""
+    attributes = f' class="ddt-{role}"' if role else ""
+    attributes += f' style="{style}"' if style else ""
+    return Markup(f"<{name}{attributes}>{''.join(map(escape, content))}</{name}>")
+
+
+def view(*content: str) -> Markup:
+    """The outermost element of every view, with the style sheet."""
+    sheet = Markup(f"<style>{_style_sheet()}</style>")
+    return tag("div", sheet, *content, style="max-width:72em;line-height:1.45", role="view")
+
+
+@functools.cache
+def _style_sheet() -> str:
+    lines = (Path(__file__).parent / "assets" / "views.css").read_text(encoding="utf-8")
+    return "".join(line.strip() for line in lines.splitlines() if line.strip())
+
+
+def chip(symbol: str, word: str, kind: str) -> Markup:
+    """A state: its sign, its word and its colour."""
+    style = (
+        f"background-color:{COLOURS[kind]};color:#000000;padding:1px 8px;"
+        "border-radius:3px;font-weight:bold;white-space:nowrap"
+    )
+    return tag("span", f"{symbol} {word}", style=style, role="chip")
+
+
+def card(kind: str, *content: str) -> Markup:
+    """A block with a coloured edge."""
+    style = f"border-left:4px solid {COLOURS[kind]};padding:2px 0 4px 12px;margin:6px 0"
+    return tag("div", *content, style=style, role="card")
+
+
+def code(text: str) -> Markup:
+    """A piece of code within a line."""
+    return tag("span", words.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
+
+
+def pre(text: str) -> Markup:
+    """Foreign text with its line breaks, bounded."""
+    style = (
+        f"{_MONO};white-space:pre-wrap;line-height:1.35;margin:2px 0;padding:4px 8px;"
+        f"border-left:2px solid {COLOURS['line']}"
+    )
+    return tag("pre", words.block(text), style=style, role="pre")
+
+
+def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
+    """A table of text or markup, aligned left."""
+    style = f"{_CELL};font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
+    top = tag("tr", *(tag("th", cell, style=style) for cell in head)) if head else Markup()
+    body = [tag("tr", *(tag("td", cell, style=_CELL) for cell in row)) for row in rows]
+    return tag(
+        "table",
+        Markup(f"<thead>{top}</thead>" if head else ""),
+        tag("tbody", *body),
+        style="border-collapse:collapse;margin:2px 0;font-size:1em",
+        role="table",
+    )
+
+
+def details(summary: str, *content: str) -> Markup:
+    """Content that opens on a click."""
+    return tag(
+        "details",
+        tag("summary", summary, style="cursor:pointer"),
+        *content,
+        style="margin:2px 0",
+        role="details",
+    )
+
+
+def line(*content: str) -> Markup:
+    """A paragraph without wide margins."""
+    return tag("div", *content, style="margin:2px 0", role="line")
+
+
+def excerpt(lines: Sequence[SourceLine]) -> Markup:
+    """Numbered source lines, with an arrow and the ranks at those where ranks stood."""
+    width = max((len(str(line.number)) for line in lines), default=1)
+    code_width = max((len(line.code) for line in lines if line.who), default=0)
+    text = []
+    for line in lines:
+        if line.number is None:
+            text.append(escape("⋮".rjust(width + 2)))
+        elif line.who:
+            row = f"→ {line.number:>{width}}  {line.code:<{code_width}}   ◀ {line.who}"
+            text.append(tag("b", row, role="marked"))
+        else:
+            text.append(escape(f"  {line.number:>{width}}  {line.code}"))
+    style = (
+        f"{_MONO};white-space:pre;line-height:1.35;margin:2px 0 6px 0;padding:4px 8px;"
+        f"overflow-x:auto;border-left:2px solid {COLOURS['line']}"
+    )
+    return tag("pre", Markup("\n".join(text)), style=style, role="pre")

@@ -1,0 +1,149 @@
+"""A diagnosis that shows itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from ..model import Finding, Report, Snapshot
+from . import failures, html, places, text, words
+from .bundle import Displayable
+from .html import Markup
+
+_KINDS = {"certain": "error", "likely": "warning", "possible": "hint"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DisplayedReport(Displayable, Report):
+    """A `Report` that shows itself as text and as HTML; equal to any report of equal content.
+
+    Attributes
+    ----------
+    snapshot
+        What the report was drawn from, if it is known: the views then show source lines, what each
+        rank was doing, and the original errors.
+    notes
+        What else the reader should know ("rank 2 was replaced: it lost model").
+
+    Neither is part of the JSON.
+    """
+
+    snapshot: Snapshot | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """The findings, 80 columns wide."""
+        return self.to_terminal(colour=False)
+
+    def to_terminal(self, *, colour: bool) -> str:
+        """The findings, 80 columns wide, with ANSI colours or without."""
+        lines = [text.report(self, self.snapshot, colour=colour)]
+        for note in self.notes:
+            lines += text.wrap("note", words.one_line(note, 1000))
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The findings for a notebook."""
+        return _html(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Report):
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in fields(Report))
+
+    __hash__ = Report.__hash__
+
+
+def show(
+    report: Report, snapshot: Snapshot | None = None, notes: Iterable[str] = ()
+) -> DisplayedReport:
+    """Make a report displayable; ``snapshot`` adds source lines and the original errors."""
+    content = {f.name: getattr(report, f.name) for f in fields(Report)}
+    seen = snapshot.notes if snapshot is not None else ()
+    return DisplayedReport(**content, snapshot=snapshot, notes=(*seen, *notes))
+
+
+def _html(report: DisplayedReport) -> str:
+    snapshot = report.snapshot
+    parts = [_finding(f, snapshot) for f in report.findings[: text.FINDINGS_SHOWN]]
+    if not parts:
+        parts = [_without_findings(report, snapshot)]
+    if rest := report.findings[text.FINDINGS_SHOWN :]:
+        summary = words.count(len(rest), "more finding")
+        parts.append(html.details(summary, *(_finding(f, snapshot) for f in rest)))
+    if report.hints:
+        parts.append(html.card("hint", *map(_hint, report.hints)))
+    parts += [html.line(html.tag("b", "note "), words.one_line(note)) for note in report.notes]
+    if snapshot is not None:
+        parts += _original_errors(report, snapshot)
+    return html.view(*parts)
+
+
+def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
+    kind = _KINDS[finding.confidence]
+    name, stage, confidence = words.heading(finding)
+    parts = [
+        html.line(html.chip(words.symbol(finding), name, kind), f"  {stage} · {confidence}"),
+        html.line(html.tag("b", words.one_line(finding.title, 1000))),
+    ]
+    parts += _places(places.of_finding(finding, snapshot), snapshot)
+    parts += [_fix(finding, number) for number in range(len(finding.fixes))]
+    if finding.evidence:
+        items = [html.tag("li", words.one_line(fact, 1000)) for fact in finding.evidence]
+        parts.append(
+            html.details(
+                f"what was seen ({words.count(len(items), 'fact')})",
+                html.tag("ul", *items, style="margin:2px 0 2px 0"),
+            )
+        )
+    parts.append(html.line("read on: ", html.code(f"%ddt_explain {finding.symptom}")))
+    return html.card(kind, *parts)
+
+
+def _places(found: list[places.Place], snapshot: Snapshot | None) -> list[Markup]:
+    """One excerpt for each cell whose source is known; the other places as lines."""
+    parts, shown = [], set()
+    for place in found:
+        if place.cell is None or snapshot is None:
+            code = [Markup("&ensp;"), html.code(place.code)] if place.code else []
+            parts.append(html.line(f"→ {place.place}", *code, Markup("&ensp;◀ "), place.who))
+        elif place.cell not in shown:
+            shown.add(place.cell)
+            parts.append(html.line(f"cell[{place.cell}]"))
+            parts.append(html.excerpt(places.excerpt(found, place.cell, snapshot)))
+    return parts
+
+
+def _fix(finding: Finding, number: int) -> Markup:
+    fix = finding.fixes[number]
+    source = words.fix_source(finding.symptom, fix)
+    return html.line(
+        html.tag("b", "fix "),
+        words.one_line(fix.advice, 1000),
+        f" — {fix.pattern}{f', {source}' if source else ''}",
+    )
+
+
+def _hint(hint: Finding) -> Markup:
+    return html.line(
+        html.chip(words.symbol(hint), "hint", "hint"),
+        f" may be intended: {words.one_line(hint.title, 1000)}",
+    )
+
+
+def _without_findings(report: Report, snapshot: Snapshot | None) -> Markup:
+    if report.ok:
+        return html.line(html.chip("✓", "ok", "ok"), f" {report.checked}")
+    head = html.line(html.chip("■", text.headline(report, snapshot), "warning"))
+    stood = _places(places.of_snapshot(snapshot), snapshot) if snapshot else ()
+    return html.card("warning", head, *stood)
+
+
+def _original_errors(report: Report, snapshot: Snapshot) -> list[Markup]:
+    found = failures.of_snapshot(snapshot, report)
+    if not found:
+        return []
+    parts = [html.details(failure.title, html.pre(failure.text)) for failure in found[:4]]
+    if len(found) > 4:
+        parts.append(html.line(f"and {words.count(len(found) - 4, 'more error')}"))
+    return [html.details("the original errors", *parts)]

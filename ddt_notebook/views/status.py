@@ -1,0 +1,104 @@
+"""The state of a session as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..model import Position
+from . import html, places, text, words
+from .bundle import Displayable
+
+#: Up to this many ranks each one has a row; beyond, ranks in the same state share one.
+ROWS = 8
+
+_HEAD = ("rank", "pid", "state", "memory", "at")
+
+
+class RankStatusLike(Protocol):
+    """What a view needs to know of a rank."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def position(self) -> Position | None: ...
+    @property
+    def memory_bytes(self) -> int | None: ...
+
+
+class SessionStatusLike(Protocol):
+    """What a view needs to know of a session."""
+
+    @property
+    def ranks(self) -> Sequence[RankStatusLike]: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def uptime_s(self) -> float: ...
+    @property
+    def has_group(self) -> bool: ...
+    @property
+    def frozen(self) -> bool: ...
+
+
+class StatusView(Displayable):
+    """A session's ranks: process, state, memory, line."""
+
+    __slots__ = ("_status",)
+
+    def __init__(self, status: SessionStatusLike) -> None:
+        self._status = status
+
+    def to_text(self) -> str:
+        """The table in columns."""
+        rows = [_HEAD, *self._rows()]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+        lines = [self._summary()]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), text.WIDTH))
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The table as HTML."""
+        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD))
+
+    def _summary(self) -> str:
+        status = self._status
+        group = status.backend if status.has_group else "no process group"
+        parts = [words.count(status.world_size, "rank"), group]
+        parts.append(f"up {words.duration(status.uptime_s)}")
+        if status.frozen:
+            parts.append("a hang is held: %ddt_release ends it")
+        return " · ".join(parts)
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        ranks = self._status.ranks
+        alike = places.group(ranks, lambda r: _state(r) if len(ranks) > ROWS else r.rank)
+        return [_row(members) for _, members in alike]
+
+
+def _state(rank: RankStatusLike) -> tuple[str, str]:
+    where = words.one_line(rank.position.label, 60) if rank.position else ""
+    return (rank.state if rank.alive else "died", where)
+
+
+def _row(members: Sequence[RankStatusLike]) -> tuple[str, ...]:
+    state, where = _state(members[0])
+    memory = [m.memory_bytes for m in members if m.memory_bytes is not None]
+    largest = words.size(max(memory)) if memory else ""
+    return (
+        words.rank_list(m.rank for m in members),
+        str(members[0].pid) if len(members) == 1 else "",
+        state,
+        f"≤ {largest}" if len(memory) > 1 else largest,
+        where,
+    )

@@ -1,0 +1,144 @@
+"""A diagnosis as text: 80 columns, readable without colour."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from ..model import Finding, Report, Snapshot
+from . import places, words
+
+WIDTH = 80
+#: Findings shown whole; the rest is counted.
+FINDINGS_SHOWN = 3
+#: Observed facts shown under a finding; the rest is counted.
+EVIDENCE_SHOWN = 4
+
+_CODES = {"bold": "1", "red": "1;31", "yellow": "1;33", "green": "1;32", "blue": "1;34", "dim": "2"}
+_COLOURS = {"certain": "red", "likely": "yellow", "possible": "blue"}
+
+
+class Style:
+    """Colours a text with ANSI codes, or leaves it as it is."""
+
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, name: str, text: str) -> str:
+        """The text in a named style."""
+        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
+
+
+def report(diagnosis: Report, snapshot: Snapshot | None = None, *, colour: bool = False) -> str:
+    """A whole diagnosis: findings, then hints; one line if there is nothing to say."""
+    style = Style(colour)
+    blocks = [finding(f, snapshot, colour=colour) for f in diagnosis.findings[:FINDINGS_SHOWN]]
+    if not blocks:
+        blocks = [_without_findings(diagnosis, snapshot, style)]
+    if rest := diagnosis.findings[FINDINGS_SHOWN:]:
+        blocks.append(f"{words.count(len(rest), 'more finding')}: {_codes(rest)}")
+    if diagnosis.hints:
+        blocks.append(hints(diagnosis.hints))
+    return "\n".join(blocks)
+
+
+def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = False) -> str:
+    """One finding: what, where, what was seen, how to fix it, where to read on."""
+    style = Style(colour)
+    title, stage, confidence = words.heading(item)
+    lines = [f"{style(_COLOURS[item.confidence], title)} · {stage} · {confidence}"]
+    lines += wrap("", words.one_line(item.title, 1000))
+    lines += _place_lines(places.of_finding(item, snapshot), style)
+    lines += labelled("seen", _news(item), EVIDENCE_SHOWN, style)
+    for fix in item.fixes:
+        source = words.fix_source(item.symptom, fix)
+        name = f"{fix.pattern} ({source})" if source else fix.pattern
+        lines += wrap("fix", f"{name}: {words.one_line(fix.advice, 1000)}", style)
+    lines += wrap("more", f"%ddt_explain {item.symptom}", style)
+    return "\n".join(lines)
+
+
+def hints(items: Iterable[Finding]) -> str:
+    """What may be intended, in one line."""
+    first, *rest = items
+    more = f" (and {words.count(len(rest), 'more hint')})" if rest else ""
+    return f"hint · may be intended: {words.one_line(first.title)}{more}"
+
+
+def headline(diagnosis: Report, snapshot: Snapshot | None = None) -> str:
+    """The first finding in one line, such as the message of an exception."""
+    if diagnosis.findings:
+        first = diagnosis.findings[0]
+        return f"{words.heading(first)[0]}: {words.one_line(first.title)}"
+    return _outcome(diagnosis, snapshot)
+
+
+def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) -> list[str]:
+    """A labelled paragraph; continuation lines stand below its first word."""
+    indent = "  " if not label else " " * 7
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    ) or [indent]
+    if label:
+        shown = f"{label:<4}"
+        lines[0] = f"  {style('bold', shown) if style else shown} {lines[0][7:]}"
+    return lines
+
+
+def labelled(label: str, items: list[str], limit: int, style: Style | None = None) -> list[str]:
+    """Paragraphs under one label, the rest counted."""
+    shown = [words.one_line(item) for item in items[:limit]]
+    if len(items) > limit:
+        shown.append(f"and {words.count(len(items) - limit, 'more fact')}")
+    return [
+        line
+        for number, item in enumerate(shown)
+        for line in (wrap(" ", item) if number else wrap(label, item, style))
+    ]
+
+
+def _news(item: Finding) -> list[str]:
+    """The evidence, less what the places say already."""
+    places_shown = [place for place in item.where.values() if place]
+    return [fact for fact in item.evidence if not any(place in fact for place in places_shown)]
+
+
+def _place_lines(found: list[places.Place], style: Style) -> list[str]:
+    place_width = min(28, max((len(p.place) for p in found), default=0))
+    code_width = min(36, max((len(p.code) for p in found), default=0))
+    lines = []
+    for place in found:
+        left = f"{place.place:<{place_width}}   {place.code:<{code_width}}"
+        arrow = style("blue", "-->")
+        if len(left) + len(place.who) + 9 <= WIDTH:
+            lines.append(f"  {arrow} {left}   {place.who}".rstrip())
+            continue
+        left = left.rstrip()
+        lines.append(f"  {arrow} {left if len(left) <= WIDTH - 6 else left[: WIDTH - 7] + '…'}")
+        lines += textwrap.wrap(place.who, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return lines
+
+
+def _without_findings(diagnosis: Report, snapshot: Snapshot | None, style: Style) -> str:
+    lines = [_outcome(diagnosis, snapshot)]
+    if diagnosis.ok:
+        lines[0] = style("green", "ok") + lines[0].removeprefix("ok")
+    elif snapshot is not None:
+        lines += _place_lines(places.of_snapshot(snapshot), style)
+    return "\n".join(lines)
+
+
+def _outcome(diagnosis: Report, snapshot: Snapshot | None) -> str:
+    outcome = "ok" if diagnosis.ok else snapshot.outcome if snapshot else "failed"
+    after = ""
+    if snapshot is not None and outcome != "ok":
+        after = f" after {words.duration(snapshot.duration_s)}"
+    return f"{outcome}{after}" + (f" · {diagnosis.checked}" if diagnosis.checked else "")
+
+
+def _codes(items: Iterable[Finding]) -> str:
+    return ", ".join(dict.fromkeys(words.heading(item)[0] for item in items))

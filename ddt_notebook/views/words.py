@@ -1,0 +1,153 @@
+"""The words that every view uses, so that text and HTML say the same."""
+
+from __future__ import annotations
+
+import re
+import signal
+import unicodedata
+
+from ..diagnose.words import count, rank_list
+from ..diagnose.words import ranks_text as ranks
+from ..model import Finding, Fix, RankReport
+from ..taxonomy import symptom
+
+__all__ = [
+    "block",
+    "bounded",
+    "clean",
+    "count",
+    "duration",
+    "ending",
+    "fix_source",
+    "heading",
+    "one_line",
+    "rank_list",
+    "ranks",
+    "size",
+    "state",
+    "symbol",
+]
+
+#: The longest line of foreign text (code, messages, evidence) that a view shows whole.
+LINE_LIMIT = 400
+#: The longest block of foreign text (a traceback) that a view shows whole.
+BLOCK_LIMIT = 20_000
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+#: Letters that turn the direction of the text around them: code could look like other code.
+_DIRECTION = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
+_SYMBOLS = {"certain": "✖", "likely": "▲", "possible": "?"}
+_COUNTABLE = {"hang": "s", "error": "s", "issue": "s", "failure": "s", "mismatch": "es"}
+
+
+def clean(text: str) -> str:
+    """Foreign text without terminal codes; other control characters become visible."""
+    text = _ANSI.sub("", text).translate(_DIRECTION)
+    if text.isprintable():
+        return text
+    return "".join(
+        chr(0x2400 + ord(letter))
+        if ord(letter) < 32 and letter not in "\n\t"
+        else "�"
+        if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
+        else letter
+        for letter in text
+    )
+
+
+def one_line(text: str, limit: int = LINE_LIMIT) -> str:
+    """Foreign text as one line of bounded length."""
+    return bounded(" ".join(clean(text[: 4 * limit + 1000]).split()), limit, len(text))
+
+
+def block(text: str, limit: int = BLOCK_LIMIT) -> str:
+    """Foreign text of several lines, bounded: the end of a traceback matters most."""
+    if len(text) > limit:
+        head, tail = limit // 4, limit - limit // 4
+        left_out = f"\n… {len(text) - limit:,} characters left out …\n"
+        text = text[:head] + left_out + text[-tail:]
+    return "\n".join(bounded(line, 2 * LINE_LIMIT) for line in clean(text).splitlines())
+
+
+def bounded(text: str, limit: int, length: int | None = None) -> str:
+    """Cut a text at ``limit`` and say how much is missing (of ``length``, if it was cut before)."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… ({max(length or 0, len(text)) - limit:,} more characters)"
+
+
+def size(number: int | None) -> str:
+    """``512 B``, ``4.2 MB``."""
+    if number is None:
+        return "?"
+    amount = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """``0.08 s``, ``4.2 s``, ``3 min``, ``2 h 5 min``."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def symbol(finding: Finding) -> str:
+    """A sign that stands beside the word, never in its place."""
+    return _SYMBOLS[finding.confidence]
+
+
+def heading(finding: Finding) -> tuple[str, str, str]:
+    """``("hang D.2.1", "training & evaluation", "certain")``."""
+    title = symptom(finding.symptom).title
+    word = "fault" if title == "others" else title
+    return f"{word} {finding.symptom}", finding.stage, finding.confidence
+
+
+def fix_source(code: str, fix: Fix) -> str:
+    """``5 of 44 hangs in the study``; empty where the study has no such case."""
+    known = symptom(code)
+    number = round(fix.share * known.distributed_faults)
+    if not number:
+        return ""
+    ending = _COUNTABLE.get(known.title.rsplit(" ", 1)[-1])
+    noun = f"{known.title}{ending}" if ending and "&" not in known.title else "such faults"
+    return f"{number} of {known.distributed_faults} {noun} in the study"
+
+
+def state(report: RankReport) -> str:
+    """What a rank did or was doing, as the end of the sentence "rank 1 …"."""
+    match report.state:
+        case "finished":
+            return "finished the cell"
+        case "raised":
+            return f"raised {report.error.type}" if report.error else "raised"
+        case "died":
+            return f"died ({ending(report)})" if ending(report) else "died"
+        case "blocked":
+            call = report.blocked_call
+            return f"waits in {call.op}" if call else "waits"
+        case "running":
+            return "was still running"
+        case "stopped":
+            return "is suspended by the operating system"
+        case "silent":
+            return "does not answer"
+        case "idle":
+            return "was not asked to run the cell"
+
+
+def ending(report: RankReport) -> str:
+    """``SIGKILL`` or ``exit code 3`` of a rank that died."""
+    if report.exit_signal is not None:
+        try:
+            return signal.Signals(report.exit_signal).name
+        except ValueError:
+            return f"signal {report.exit_signal}"
+    return f"exit code {report.exit_code}" if report.exit_code is not None else ""

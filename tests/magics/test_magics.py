@@ -1,0 +1,280 @@
+"""Parsing, errors and views of the magics, with a session that starts no process."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from ddt_notebook.magics import magics as module
+from ddt_notebook.magics.extension import unload_ipython_extension
+from ddt_notebook.magics.failure import CellFailed
+from ddt_notebook.magics.options import rank_list
+from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot
+from ddt_notebook.session import active
+from ddt_notebook.session.errors import SessionError
+from ddt_notebook.session.result import RunResult
+from ddt_notebook.views.report import DisplayedReport
+
+from .conftest import Notebook
+
+
+class FakeSession:
+    """Answers like a session, and remembers what it was asked."""
+
+    def __init__(self, n: int, **settings: Any) -> None:
+        if n > 64:
+            raise SessionError("500 ranks need more memory: start at most 8 (%ddt_start -n 8)")
+        self.world_size = n
+        self.settings = settings
+        self.timeout = settings["timeout"]
+        self.runs: list[dict[str, Any]] = []
+        self.stopped = self.frozen = False
+        self.last_run: RunResult | None = None
+        self.pushed: dict[str, object] = {}
+        self.fails = False
+        active.set(self)  # type: ignore[arg-type]
+
+    def run(self, source: str, *, cell: int, first_line: int, listener: Any, **rest: Any) -> RunResult:
+        self.runs.append({"source": source, "cell": cell, "first_line": first_line, **rest})
+        listener.on_output(0, "stdout", "hello\n")
+        listener.on_end()
+        error = None
+        if self.fails:
+            error = RankError(
+                type="ValueError",
+                message="bad batch",
+                traceback="ValueError Traceback\n----> 2 check()",
+                where=Position(file=f"cell[{cell}]", line=2),
+            )
+        ranks = tuple(
+            RankReport(
+                rank=rank,
+                state="raised" if error and rank == 1 else "finished",
+                error=error if rank == 1 else None,
+            )
+            for rank in range(self.world_size)
+        )
+        snapshot = Snapshot(
+            cell=Cell(number=cell, source=source, first_line=first_line),
+            outcome="failed" if self.fails else "ok",
+            ranks=ranks,
+            world_size=self.world_size,
+        )
+        lost = {1: ["model"]} if self.fails else {}
+        self.last_run = RunResult(not self.fails, {}, {}, snapshot, 0.1, lost=lost)
+        return self.last_run
+
+    def push(self, ranks: Any, /, **objects: object) -> dict[str, int]:
+        self.pushed.update(objects)
+        return dict.fromkeys(objects, 80)
+
+    def pull(self, name: str, rank: int = 0) -> object:
+        if name not in self.pushed:
+            raise SessionError(f"rank {rank}: no variable {name!r}")
+        return self.pushed[name]
+
+    def output_file(self, rank: int, stream: str) -> Path:
+        return Path(f"rank{rank}.out")
+
+    def status(self) -> Any:
+        rank = {"pid": 4000, "alive": True, "state": "ready", "position": None}
+        return SimpleNamespace(
+            ranks=[SimpleNamespace(rank=r, memory_bytes=0, **rank) for r in range(self.world_size)],
+            world_size=self.world_size,
+            backend="gloo",
+            has_group=True,
+            frozen=False,
+            uptime_s=1.0,
+        )
+
+    def restart(self) -> None: ...
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def fake(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    monkeypatch.setattr(module, "Session", FakeSession)
+    return notebook
+
+
+def session() -> FakeSession:
+    found = active.get()
+    assert isinstance(found, FakeSession)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0", (0,)), ("0,2-3", (0, 2, 3)), ("3,0-1,1", (0, 1, 3))]
+)
+def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
+    assert rank_list(text) == ranks
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("%ddt_start --nporc 4", "no option --nporc"),
+        ("%ddt_start --world_size 4", "a similar one exists: --world-size"),
+        ("%ddt_start -n 0", "write 1 or more"),
+        ("%ddt_start -n four", "'four' is no number of ranks"),
+        ("%ddt_start -n 500", "start at most 8"),
+        ("%ddt_start -t soon", "write seconds"),
+        ("%ddt_start 4", "unexpected '4'"),
+        ("%ddt_start -n", "expected one argument"),
+        ('%ddt_start --backend "gloo', "a quotation mark is not closed"),
+        ("%ddt_stop", "%ddt_start -n 4 first"),
+        ("%ddt_status", "%ddt_start -n 4 first"),
+        ("%%ddt\nx = 1", "%ddt_start -n 4 first"),
+        ("%%ddt -r 0,a\nx = 1", "'a' is no rank; write a rank list like 0,2-3"),
+        ("%%ddt -r 0, 1\nx = 1", "'' is no rank"),
+        ("%%ddt -r 3-1\nx = 1", "write 1-3"),
+        ("%%ddt -o 2x\nx = 1", "'2x' is no name of a variable"),
+        ("%ddt print(rank)", "unexpected 'print(rank)'"),
+        ("%ddt", "put %%ddt on the first line of a cell"),
+        ("%ddt_debug -n 4", "options belong to %%ddt_debug"),
+        ("%ddt_explain D.9.9", "no symptom has the code 'D.9.9'"),
+        ("%ddt_show memroy", "there is no view 'memroy'; there is: stacks"),
+        ("%ddt_release", "%ddt_start -n 4 first"),
+    ],
+)
+def test_mistakes_are_one_line_that_says_what_to_do(fake: Notebook, line: str, says: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        fake.run(line)
+    assert type(raised.value) is UsageError  # a subclass would be shown with its traceback
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_mistake_is_shown_without_a_traceback(fake: Notebook) -> None:
+    assert fake.shown("%ddt_stop").strip().splitlines() == [
+        "UsageError: no session: start one with %ddt_start -n 4 first"
+    ]
+
+
+@pytest.mark.parametrize("magic", sorted(module.DDTMagics.magics["line"]))
+def test_every_magic_has_help(fake: Notebook, magic: str) -> None:
+    shown = fake.shown(f"%{magic} -h")
+    assert shown.startswith(f"%{magic} ")
+    assert "print this text" in shown
+
+
+def test_start_status_stop(fake: Notebook) -> None:
+    assert "3 ranks · gloo" in repr(fake.run("%ddt_start -n 3  # three ranks"))
+    with pytest.raises(UsageError, match=r"3 ranks is running; %ddt_restart renews it, %ddt_stop"):
+        fake.run("%ddt_start -n 2")
+    assert "4000  ready" in repr(fake.run("%ddt_status"))
+    assert "3 ranks" in repr(fake.run("%ddt_restart"))
+    assert repr(fake.run("%ddt_stop")) == "stopped: 3 ranks ended"
+
+
+def test_options_reach_the_session(fake: Notebook) -> None:
+    fake.run("%ddt_start -n4 -t 20 --hang-after 1.5 --memory 512M --backend gloo --no-group")
+    assert session().settings == {
+        "backend": "gloo",
+        "device": None,
+        "timeout": 20.0,
+        "hang_after": 1.5,
+        "memory": "512M",
+        "group": False,
+    }
+
+
+def test_config_sets_the_defaults_and_the_running_session(fake: Notebook) -> None:
+    fake.run("%config DDT.timeout = 20")
+    fake.run("%config DDT.ranks = 3")
+    fake.run("%ddt_start")
+    assert (session().world_size, session().timeout) == (3, 20.0)
+    fake.run("%config DDT.timeout = 30")
+    assert session().timeout == 30.0
+
+
+def test_a_cell_runs_with_the_line_numbers_of_the_notebook(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 4")
+    report = fake.run("%%ddt -r 0,2-3 -t 5 -o run\nx = '{rank}'\n")
+    assert isinstance(report, DisplayedReport)
+    assert report.ok
+    (run,) = session().runs
+    assert run == {
+        "source": "x = '{rank}'\n",
+        "cell": 2,
+        "first_line": 2,
+        "ranks": (0, 2, 3),
+        "timeout": 5.0,
+        "freeze": False,
+    }
+    assert fake.names["run"] is session().last_run
+
+
+def test_output_is_labelled(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2")
+    assert fake.shown("%%ddt\nprint('hello')").startswith("[rank 0] hello\n")
+
+
+def test_a_failed_cell_shows_its_diagnosis_and_raises_once(
+    fake: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.run("%ddt_start -n 2")
+    session().fails = True
+    shown = fake.shown("%%ddt -o run\ncheck()")
+    assert "note rank 1 was replaced by a fresh one and lost model" in shown
+    assert shown.count("----> 2 check()") == 1
+    assert "rank 1 raised ValueError at cell[2] line 2: bad batch" in shown
+    assert "ddt_notebook/magics" not in shown
+    assert fake.names["run"] is session().last_run
+    monkeypatch.setattr(module, "diagnose", lambda snapshot: Report(ok=False))
+    with pytest.raises(CellFailed, match="failed after") as raised:
+        fake.run("%%ddt\ncheck()")
+    assert raised.value.report.snapshot is not None
+
+
+def test_debug_starts_a_session_and_repeats_its_findings(fake: Notebook) -> None:
+    assert "put %%ddt_debug on top of a cell" in repr(fake.run("%ddt_debug"))
+    first = fake.run("%%ddt_debug -n 3\nx = 1")
+    assert session().world_size == 3
+    assert session().runs[0]["trace"] is True
+    assert fake.run("%ddt_debug") == first
+    with pytest.raises(UsageError, match=r"has 3 ranks; %ddt_stop ends it"):
+        fake.run("%%ddt_debug -n 2\nx = 1")
+
+
+def test_push_and_pull(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2")
+    fake.run("alpha, beta = 1, 2")
+    assert repr(fake.run("%ddt_push alpha beta")) == "pushed alpha (80 B), beta (80 B) to ranks 0, 1"
+    assert repr(fake.run("%ddt_pull beta -r 1 --as gamma")) == "gamma = beta of rank 1 (int)"
+    assert fake.names["gamma"] == 2
+    with pytest.raises(UsageError, match=r"no variable 'alhpa'; a similar one exists: alpha"):
+        fake.run("%ddt_push alhpa")
+    with pytest.raises(UsageError, match=r"ddt_pull: rank 0: no variable 'delta'"):
+        fake.run("%ddt_pull delta")
+    with pytest.raises(UsageError, match="write one, such as 2"):
+        fake.run("%ddt_pull alpha -r 0-1")
+
+
+def test_show_stacks(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2")
+    with pytest.raises(UsageError, match="nothing has run yet"):
+        fake.run("%ddt_show stacks")
+    fake.run("%%ddt\nx = 1")
+    assert "ranks 0, 1: finished the cell" in repr(fake.run("%ddt_show stacks"))
+
+
+def test_explain(fake: Notebook) -> None:
+    assert repr(fake.run("%ddt_explain d.2.1")).startswith("hang D.2.1 · training & evaluation")
+
+
+def test_a_semicolon_silences_the_view(fake: Notebook) -> None:
+    assert fake.shown("%ddt_start -n 2;").strip() == ""
+
+
+def test_unloading_stops_the_session_and_takes_everything_away(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2")
+    running = session()
+    unload_ipython_extension(fake.shell)
+    assert running.stopped
+    assert "ddt_start" not in fake.shell.magics_manager.magics["line"]
+    assert "DDT" not in fake.shown("%config")

@@ -1,0 +1,117 @@
+"""The magics on real ranks, in a shell of this process."""
+
+from collections.abc import Iterator
+
+import pytest
+from IPython.core.error import UsageError
+
+from ddt_notebook.magics.failure import CellFailed
+from ddt_notebook.session import active
+
+from .conftest import Notebook
+
+
+@pytest.fixture
+def ranks(notebook: Notebook) -> Iterator[Notebook]:
+    notebook.run("%ddt_start -n 3 --hang-after 0.5;")
+    yield notebook
+    notebook.run("%ddt_stop;")
+
+
+def test_a_session_from_start_to_stop(notebook: Notebook) -> None:
+    assert "2 ranks · gloo" in repr(notebook.run("%ddt_start -n 2"))
+    session = active.get()
+    assert session is not None
+    pids = session.pids
+    status = repr(notebook.run("%ddt_status"))
+    assert all(str(pid) in status for pid in pids)
+    notebook.run("%ddt_restart")
+    assert set(session.pids).isdisjoint(pids)
+    assert repr(notebook.run("%ddt_stop")) == "stopped: 2 ranks ended"
+    assert active.get() is None
+
+
+def test_equal_output_is_shown_once(ranks: Notebook) -> None:
+    shown = ranks.shown("%%ddt\nprint('hello')\nprint('rank', rank)\nworld_size")
+    assert "[ranks 0-2] hello\n" in shown
+    for rank in range(3):
+        assert f"[rank {rank}] rank {rank}\n" in shown
+    assert "[ranks 0-2] 3\n" in shown
+    assert "ok · 3 ranks" in shown
+
+
+def test_some_ranks_only(ranks: Notebook) -> None:
+    shown = ranks.shown("%%ddt -r 0,2 -o run\nprint('here')")
+    assert "[ranks 0, 2] here\n" in shown
+    assert sorted(ranks.names["run"].outputs) == [0, 2]
+    with pytest.raises(UsageError, match="there is no rank 7"):
+        ranks.run("%%ddt -r 7\npass")
+
+
+def test_variables_stay_from_cell_to_cell(ranks: Notebook) -> None:
+    ranks.run("%%ddt\nvalue = rank * 10")
+    assert "[rank 2] 20\n" in ranks.shown("%%ddt\nprint(value)")
+
+
+def test_an_exception_is_the_finding_and_its_line_is_the_notebooks(ranks: Notebook) -> None:
+    cell = "%%ddt -o run\nx = 1\nif rank == 1:\n    raise ValueError('bad batch')\ndist.barrier()"
+    with pytest.raises(CellFailed) as raised:
+        ranks.run(cell)
+    finding = raised.value.report.findings[0]
+    assert finding.ranks == [1]
+    shown = ranks.shown(cell)
+    assert "rank 1 raised ValueError at cell[" in shown
+    assert "] line 4: bad batch" in shown
+    assert "ddt_notebook/magics" not in shown
+    assert not ranks.names["run"].ok
+    assert "ok · 3 ranks" in ranks.shown("%%ddt\ndist.barrier()")
+
+
+def test_a_hang_is_explained_and_the_variables_live_on(ranks: Notebook) -> None:
+    ranks.run("%%ddt\nkept = rank")
+    shown = ranks.shown("%%ddt\nif rank != 1:\n    dist.all_reduce(torch.ones(2))")
+    assert "hang D.2.1 · training & evaluation · certain" in shown
+    assert "rank 1 never entered all_reduce #1 (2 × float32)" in shown
+    assert "] line 3   dist.all_reduce(torch.ones(2))" in shown
+    assert "more %ddt_explain D.2.1" in shown
+    assert "rank 1 never entered" in repr(ranks.run("%ddt_debug"))
+    assert "ranks 0, 2" in repr(ranks.run("%ddt_show stacks"))
+    assert "[rank 2] 2\n" in ranks.shown("%%ddt\nprint(kept)")
+
+
+def test_a_frozen_hang_is_held_until_released(ranks: Notebook) -> None:
+    shown = ranks.shown("%%ddt --freeze\nif rank != 1:\n    dist.all_reduce(torch.ones(2))")
+    assert "the hang is held" in shown
+    with pytest.raises(UsageError, match="%ddt_release"):
+        ranks.run("%%ddt\npass")
+    assert "rank 1 never entered" in repr(ranks.run("%ddt_release"))
+    assert "ok · 3 ranks" in ranks.shown("%%ddt\ndist.barrier()")
+
+
+def test_push_and_pull(ranks: Notebook) -> None:
+    ranks.run("table = {'a': [1, 2]}")
+    assert "to ranks 0-2" in repr(ranks.run("%ddt_push table"))
+    ranks.run("%%ddt\ntable['rank'] = rank")
+    ranks.run("%ddt_pull table -r 2 --as theirs")
+    assert ranks.names["theirs"] == {"a": [1, 2], "rank": 2}
+    with pytest.raises(UsageError, match="no_such"):
+        ranks.run("%ddt_pull no_such")
+    ranks.run("lock = __import__('threading').Lock()")
+    with pytest.raises(UsageError, match="lock"):
+        ranks.run("%ddt_push lock")
+
+
+def test_debug_starts_what_it_needs(notebook: Notebook) -> None:
+    shown = notebook.shown("%%ddt_debug -n 2\nprint(world_size)")
+    assert "[ranks 0, 1] 2\n" in shown
+    assert "ok · 2 ranks" in shown
+
+
+def test_a_flood_is_cut_and_kept_whole_in_a_file(ranks: Notebook) -> None:
+    shown = ranks.shown("%%ddt -r 1\nfor i in range(5000):\n    print(i)")
+    lines = [line for line in shown.splitlines() if line.startswith("[rank 1]")]
+    assert len(lines) == 2001
+    assert "more output is in " in lines[-1]
+    path = lines[-1].rsplit(" ", 1)[-1]
+    with open(path) as file:
+        assert "4999\n" in file.read()

@@ -1,0 +1,33 @@
+from ddt_notebook.model import Finding, Report
+from ddt_notebook.views import failures
+
+from .builders import crash, hang, hang_finding
+
+
+def test_the_cause_comes_first_and_its_consequences_are_folded() -> None:
+    finding = Finding(symptom="C.2", stage="data & model preparation", title="bad", ranks=[2])
+    found = failures.of_snapshot(crash(), Report(ok=False, findings=[finding]))
+    assert [f.ranks for f in found] == [(2,), (0, 1), (3,)]
+    shown = failures.to_text(found)
+    assert shown.startswith("rank 2 raised ValueError at cell[14] line 3: bad batch\n")
+    assert "----> 3 check(batch)" in shown
+    assert "consequences:\n  ranks 0, 1 raised RuntimeError at cell[14] line 6" in shown
+    assert "----> 6" not in shown
+    assert shown.endswith("rank 3 died (SIGKILL)")
+
+
+def test_without_a_finding_the_earliest_comes_first() -> None:
+    assert failures.of_snapshot(crash(), Report(ok=False))[0].ranks == (2,)
+
+
+def test_freed_ranks_are_one_failure() -> None:
+    found = failures.of_snapshot(hang(), Report(ok=False, findings=[hang_finding()]))
+    assert len(found) == 1
+    assert found[0].title.startswith(
+        "ranks 0, 2, 3 were freed with RuntimeError at cell[14] line 6"
+    )
+    assert not found[0].cause
+
+
+def test_nothing_failed() -> None:
+    assert failures.to_text([]) == ""

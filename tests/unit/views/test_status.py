@@ -1,0 +1,49 @@
+from dataclasses import dataclass, field
+
+from ddt_notebook.model import Position
+from ddt_notebook.views.status import StatusView
+
+
+@dataclass
+class Rank:
+    rank: int
+    pid: int = 4000
+    alive: bool = True
+    state: str = "idle"
+    position: Position | None = None
+    memory_bytes: int | None = 210_000_000
+
+
+@dataclass
+class Status:
+    ranks: list[Rank]
+    backend: str = "gloo"
+    uptime_s: float = 12.0
+    has_group: bool = True
+    frozen: bool = False
+    world_size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world_size = len(self.ranks)
+
+
+def test_one_row_for_each_rank() -> None:
+    busy = Rank(1, 4001, state="running", position=Position(file="cell[3]", line=7, code="f()"))
+    assert repr(StatusView(Status([Rank(0), busy]))).splitlines() == [
+        "2 ranks · gloo · up 12.0 s",
+        "  rank  pid   state    memory  at",
+        "  0     4000  idle     210 MB",
+        "  1     4001  running  210 MB  cell[3] line 7: f()",
+    ]
+
+
+def test_many_ranks_share_rows_by_state() -> None:
+    ranks = [Rank(number, 4000 + number) for number in range(64)]
+    ranks[5].alive = False
+    shown = repr(StatusView(Status(ranks, has_group=False, frozen=True)))
+    assert "64 ranks · no process group" in shown
+    assert "a hang is held: %ddt_release ends it" in shown
+    assert "0-4, 6-63" in shown
+    assert "4005  died" in shown
+    assert len(shown.splitlines()) == 4
+    assert "<table" in StatusView(Status(ranks)).to_html()

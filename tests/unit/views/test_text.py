@@ -1,0 +1,122 @@
+import re
+
+import pytest
+
+from ddt_notebook.model import Finding, Report, Snapshot
+from ddt_notebook.views import text, words
+from ddt_notebook.views.report import show
+
+from .builders import hang, hang_finding
+
+GOLDEN = """\
+hang D.2.1 · training & evaluation · certain
+  rank 1 never entered all_reduce #17 (10 × float32); the others wait for it
+  --> cell[14] line 6   dist.all_reduce(loss)   ranks 0, 2, 3 wait in all_reduce
+  --> cell[14] line 4   if rank != 1:           rank 1 finished the cell
+  seen rank 1 made 16 calls on group 0, the others 17
+  fix  fix behavior logic (5 of 44 hangs in the study): call the collective on
+       every rank, outside `if rank …`
+  more %ddt_explain D.2.1"""
+
+
+def test_a_hang_reads_as_designed() -> None:
+    assert text.report(Report(ok=False, findings=[hang_finding()]), hang()) == GOLDEN
+
+
+def test_without_a_snapshot_the_ranks_are_named() -> None:
+    shown = text.finding(hang_finding())
+    assert "dist.all_reduce(loss)   ranks 0, 2, 3\n" in shown
+    assert "if rank != 1:           rank 1\n" in shown
+
+
+def test_colour_changes_nothing_but_the_colour() -> None:
+    report = Report(ok=False, findings=[hang_finding(evidence=["one", "two"])])
+    coloured = text.report(report, hang(), colour=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text.report(report, hang())
+
+
+def test_a_healthy_run_is_one_line() -> None:
+    report = Report(ok=True, checked="4 ranks, 12 collectives on 1 group agree")
+    assert text.report(report, hang()) == "ok · 4 ranks, 12 collectives on 1 group agree"
+
+
+def test_at_most_three_findings_are_shown_and_the_rest_counted() -> None:
+    findings = [hang_finding(title=f"finding {n}") for n in range(5)]
+    shown = text.report(Report(ok=False, findings=findings))
+    assert "finding 2" in shown
+    assert "finding 3" not in shown
+    assert "2 more findings: hang D.2.1" in shown
+
+
+def test_hints_are_one_line() -> None:
+    hints = [hang_finding(title=f"swap {n}", confidence="possible") for n in range(3)]
+    shown = text.report(Report(ok=True, hints=hints, checked="all agree"))
+    assert shown == "ok · all agree\nhint · may be intended: swap 0 (and 2 more hints)"
+
+
+def test_an_interrupted_run_says_where_the_ranks_stood() -> None:
+    snapshot = Snapshot(cell=hang().cell, outcome="interrupted", ranks=hang().ranks, duration_s=3.2)
+    shown = text.report(Report(ok=False), snapshot)
+    assert shown.startswith("interrupted after 3.2 s\n")
+    assert "ranks 0, 2, 3 wait in all_reduce" in shown
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 64])
+def test_lines_fit_into_80_columns(world_size: int) -> None:
+    where = {r: f"cell[14] line {r + 2}: " + "value = compute(x) " * 9 for r in range(world_size)}
+    finding = hang_finding(world_size, where=where, title="rank 1 " + "never entered " * 20)
+    shown = text.report(Report(ok=False, findings=[finding]), hang(world_size))
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_64_equal_ranks_are_one_place() -> None:
+    shown = text.finding(hang_finding(64), hang(64))
+    assert shown.count("-->") == 2
+    assert "ranks 0, 2-63 wait in all_reduce" in shown
+
+
+@pytest.mark.parametrize(
+    ("symptom", "share", "expected"),
+    [
+        ("D.2.1", 5 / 44, "5 of 44 hangs in the study"),
+        ("D.1.5", 1 / 9, "1 of 9 tensor mismatches in the study"),
+        ("B.2", 14 / 44, "14 of 44 such faults in the study"),
+        ("D.2.1", 0.0, ""),
+    ],
+)
+def test_where_a_fix_comes_from(symptom: str, share: float, expected: str) -> None:
+    fix = hang_finding().fixes[0]
+    fix = type(fix)(pattern=fix.pattern, advice=fix.advice, share=share)
+    assert words.fix_source(symptom, fix) == expected
+
+
+def test_foreign_text_is_bounded_and_has_no_terminal_codes() -> None:
+    hostile = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202egnp.exe\x00 🎉 " + "x" * 10_000
+    shown = text.finding(hang_finding(title=hostile, where={0: hostile}, evidence=[hostile]))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "🎉" in shown
+    assert "more characters)" in shown
+    assert len(shown) < 5_000
+
+
+def test_a_report_shows_itself_and_stays_a_report() -> None:
+    plain = Report(ok=False, findings=[hang_finding()])
+    shown = show(plain, hang(), notes=["rank 2 was replaced by a fresh one and lost model"])
+    assert shown == plain
+    assert plain == shown
+    assert shown.to_json() == plain.to_json()
+    assert type(shown).from_json(plain.to_json()) == plain
+    assert repr(shown).startswith(GOLDEN)
+    assert "note rank 2 was replaced" in repr(shown)
+    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html"}
+    assert set(shown._repr_mimebundle_(include={"text/plain"})) == {"text/plain"}
+    assert set(shown._repr_mimebundle_(exclude={"text/plain"})) == {"text/html"}
+
+
+def test_an_empty_report() -> None:
+    assert text.report(Report(ok=True)) == "ok"
+    assert text.headline(Report(ok=False)) == "failed"
+    assert isinstance(show(Report(ok=True)).findings, list)
+    assert not [f for f in show(Report(ok=True)).findings if isinstance(f, Finding)]
