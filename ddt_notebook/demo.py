@@ -106,10 +106,13 @@ def write_html(book: NotebookNode, path: Path) -> None:
 
 
 def _check(cell: NotebookNode) -> None:
-    meant_to_fail = "raises-exception" in cell.metadata.get("tags", [])
     failed = any(output.output_type == "error" for output in cell.get("outputs", []))
-    if meant_to_fail and not failed:
+    if _is_meant_to_fail(cell) and not failed:
         raise DemoError(f"the cell {cell.id!r} is there to fail, but it did not")
+
+
+def _is_meant_to_fail(cell: NotebookNode) -> bool:
+    return "raises-exception" in cell.metadata.get("tags", [])
 
 
 class _Teller:
@@ -129,7 +132,8 @@ class _Teller:
             self._print("")
 
     def after(self, cell: NotebookNode) -> None:
-        texts = [_text_of(output) for output in cell.get("outputs", [])]
+        expected = _is_meant_to_fail(cell)
+        texts = [_text_of(output, brief=expected) for output in cell.get("outputs", [])]
         shown = "\n".join(text.rstrip() for text in texts if text.strip())
         if shown:
             text = shown if self.colour else _ANSI.sub("", shown)
@@ -141,9 +145,9 @@ class _Teller:
             title = text.lstrip("# ")
             self._print(f"{title}\n{'=' * len(title)}", "1")
         elif text.startswith("- "):
-            self._print(text)
+            self._print(_plain(text))
         else:
-            self._print(textwrap.fill(text, self.width, break_on_hyphens=False))
+            self._print(textwrap.fill(_plain(text), self.width, break_on_hyphens=False))
         self._print("")
 
     def _print(self, text: str, style: str = "") -> None:
@@ -152,10 +156,14 @@ class _Teller:
         print(text, file=self.stream, flush=True)
 
 
-def _text_of(output: NotebookNode) -> str:
-    """The text form of an output: every one of ours has one."""
+def _plain(markdown: str) -> str:
+    return markdown.replace("**", "")
+
+
+def _text_of(output: NotebookNode, *, brief: bool) -> str:
+    """The text form of an output; ``brief`` where the finding above an error says it all."""
     if output.output_type == "stream":
         return str(output.text)
     if output.output_type == "error":
-        return "\n".join(output.traceback)
+        return f"{output.ename}: {output.evalue}" if brief else "\n".join(output.traceback)
     return str(output.data.get("text/plain", ""))

@@ -25,7 +25,7 @@ class CellFailed(Exception):
 
     def _render_traceback_(self) -> list[str]:
         style = text.Style(self._colour)
-        lines = [style("red", words.one_line(str(self), 1000))]
+        lines = [style("bold", words.one_line(str(self), 1000))]
         snapshot = self.report.snapshot
         if snapshot is None or snapshot.outcome == "interrupted":
             return lines

@@ -78,6 +78,8 @@ class Entry(Generic[Content]):
         The rank that put it out first.
     since_s
         When.
+    alone
+        Whether it is kept apart from equal ones.
     ranks
         All ranks that put it out.
     """
@@ -86,6 +88,7 @@ class Entry(Generic[Content]):
     depth: int
     first: int
     since_s: float
+    alone: bool
     ranks: set[int] = field(default_factory=set)
 
     @property
@@ -122,10 +125,9 @@ class Merger(Generic[Content]):
         if equal and not alone:
             entry = min(equal, key=lambda e: e.depth)
         else:
-            entry = Entry(content, reached + 1, rank, now_s)
+            entry = Entry(content, reached + 1, rank, now_s, alone)
             bisect.insort(self._queue, entry, key=lambda e: e.order)
-            if not alone:
-                self._open.setdefault(content, []).append(entry)
+            self._offer(entry)
         entry.ranks.add(rank)
         self._depths[rank] = entry.depth
 
@@ -142,5 +144,12 @@ class Merger(Generic[Content]):
             self._taken_depth = ready[-1].depth
             self._open = {}
             for entry in self._queue:
-                self._open.setdefault(entry.content, []).append(entry)
+                self._offer(entry)
+            if self._queue:  # others may still join what is left of this depth
+                self._taken_depth = min(self._taken_depth, self._queue[0].depth - 1)
         return ready
+
+    def _offer(self, entry: Entry[Content]) -> None:
+        """Let equal output of other ranks join this entry."""
+        if not entry.alone:
+            self._open.setdefault(entry.content, []).append(entry)

@@ -14,7 +14,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..session.listener import DisplayMessage, Stream
 from ..views import html, words
-from ..views.bundle import Message
 from .lines import Entry, LineBuffer, Merger
 
 #: Shown of one rank and cell; the rest stays in the rank's output file.
@@ -183,7 +182,8 @@ class OutputStreamer:
             _write("stdout", "".join(f"[{label}] {line}".rstrip() + "\n" for line in lines))
             return
         if not known:
-            self._publish(Message(f"[{label}]")._repr_mimebundle_())
+            heading = html.line(html.tag("b", label))
+            self._publish({"text/plain": f"[{label}]", "text/html": heading})
         self._publish(
             bundle["data"],
             metadata=bundle["metadata"],

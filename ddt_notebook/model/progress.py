@@ -99,11 +99,11 @@ def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) ->
     # The call that forms the first group knows no members yet: it is for every rank.
     for member in call.members or (by_rank if call.kind == "setup" else ()):
         other = by_rank.get(member)
-        if member == caller or other is None:
+        if member == caller:
             continue
-        theirs = counterpart(call, other)
+        theirs = counterpart(call, other) if other is not None else None
         if theirs is None:
-            if not _passed(call, other):
+            if other is None or not _passed(call, other):
                 missing.add(member)
         elif _KEEPS_APART.intersection(call.differences(theirs)):
             missing.add(member)

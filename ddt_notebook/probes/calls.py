@@ -212,6 +212,8 @@ class CallLog:
                 ranks = args[0] if args else kwargs.get("ranks")
                 fields["s"] = [[len(ranks)]] if ranks is not None else []
             process_group = None
+            if op == "init_process_group" and (world_size := kwargs.get("world_size", -1)) > 0:
+                fields["m"] = list(range(world_size))
             if dist.is_initialized():
                 process_group = c10d._get_default_group()
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):

@@ -53,6 +53,7 @@ class FlightReader:
         self._lock = threading.Lock()
         self._last_record = -1
         self._last_counts: dict[str, tuple[int, int]] = {}
+        self._run_start = 0
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """For each group id: operations enqueued and completed. Takes microseconds."""
@@ -65,13 +66,19 @@ class FlightReader:
             for name, s in status.items()
         }
 
+    def begin_run(self) -> None:
+        """A cell begins: what comes from here on belongs to it."""
+        with self._lock:
+            self._run_start = self._last_record + 1
+
     def drain(self, *, stacks: bool = False) -> list[dict[str, Any]]:
         """Entries since the last drain, and those that were still pending then.
 
         Parameters
         ----------
         stacks
-            Add the user's line to each entry (slow; skipped when there are many).
+            Give all entries of this cell, with their stacks (slow; stacks are left out when there
+            are many entries).
         """
         if not self.available:
             return []
@@ -82,8 +89,12 @@ class FlightReader:
             self._last_counts = counts
             entries = json.loads(c10d_native._dump_fr_trace_json(True, False)).get("entries", [])
             new = [e for e in entries if e["record_id"] > self._last_record]
-            frames = self._frames() if stacks and len(new) <= _MAX_STACKS else {}
-            found = [_plain(entry, frames.get(entry["record_id"])) for entry in new]
+            wanted = new
+            frames = {}
+            if stacks:
+                wanted = [e for e in entries if e["record_id"] >= self._run_start]
+                frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
+            found = [_plain(entry, frames.get(entry["record_id"])) for entry in wanted]
             retired = [e["record_id"] for e in new if not e["retired"]]
             if new:  # what has not retired yet is read again next time
                 self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1

@@ -60,6 +60,7 @@ class RankHandle:
         self._directory = directory
         self._requests = 0
         self._asked_s: float | None = None
+        self.flight_owed = 0
         self.status: MonitorReply | None = None
         self.earlier_status: MonitorReply | None = None
         self.commands, rank_commands = channel_pair()
@@ -106,6 +107,7 @@ class RankHandle:
             if self._asked_s is not None:
                 return
             self._asked_s = time.monotonic()
+        self.flight_owed += what == "flight"
         self._requests += 1
         with suppress(Closed):
             self.questions.send({"do": what, "id": self._requests})
@@ -124,7 +126,10 @@ class RankHandle:
                 memory_bytes=message["rss"],
                 at_s=message["now_s"],
             )
-        entries: list[dict[str, Any]] = message.get("flight", [])
+        if "flight" not in message:
+            return []
+        self.flight_owed -= 1
+        entries: list[dict[str, Any]] = message["flight"]
         return entries
 
     def forget_status(self) -> None:

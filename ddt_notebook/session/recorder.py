@@ -200,6 +200,11 @@ class RankRecorder:
         """Whether any call of this run raised."""
         return any(noted.record.status == ring.FAILED for noted in self._noted.values())
 
+    @property
+    def saw_libraries(self) -> bool:
+        """Whether the Flight Recorder holds collectives of this run that a library issued."""
+        return any(self._flight_sequence(*key) is not None for key in self._flight)
+
     def pending_flight(self) -> tuple[str, int] | None:
         """The oldest entry that a library issued and that has not completed."""
         pending = [

@@ -44,7 +44,7 @@ class Rescue:
             self._let_idle_ranks_leave()
             self._signal(self._interrupt)
             self._rung = 1
-        if self._rung == 1 and passed >= _CUT_S:
+        if self._rung == 1 and (passed >= _CUT_S or not self._left):
             for run in self._runs:
                 if run.exit_status is None:
                     run.handle.ask("cut")

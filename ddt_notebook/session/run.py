@@ -30,6 +30,7 @@ _LOOK_AFTER_S = 0.1
 #: When a rank has raised or died, its peers' wait is ended after this.
 _GRACE_AFTER_FAILURE_S = 0.2
 _SAY_AFTER_S = 1.0
+_STACKS_LIMIT_S = 0.4
 #: After the last rung of the rescue nothing is waited for any longer than this.
 _GIVE_UP_S = 3.0
 
@@ -142,7 +143,7 @@ class CellRun:
     def interrupt(self) -> None:
         """End the cell within two seconds, whatever the ranks do."""
         if self._rescue is None:
-            self._hold("interrupted", look(self._runs, groups_seen(self._runs), whole=True))
+            self._hold("interrupted")
             self._begin_rescue(self.unfinished)
 
     def unfreeze(self) -> None:
@@ -258,10 +259,7 @@ class CellRun:
             return False
         self._listener.on_status(None)
         failed = any(run.error is not None or run.exit_status is not None for run in self._runs)
-        self._hold(
-            "failed" if failed and not over else "hung",
-            look(self._runs, groups_seen(self._runs), whole=True),
-        )
+        self._hold("failed" if failed and not over else "hung")
         if self._freeze:
             self.frozen = True
             return True
@@ -324,10 +322,27 @@ class CellRun:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _hold(self, outcome: str, view: View) -> None:
+    def _hold(self, outcome: str) -> None:
+        """Keep what can be said at this moment."""
+        if outcome != "ok":
+            self._fetch_stacks()
         self._outcome = outcome
-        self._held = view
+        self._held = look(self._runs, groups_seen(self._runs), whole=True)
         self._ended_s = time.monotonic()
+
+    def _fetch_stacks(self) -> None:
+        """Ask where the collectives came from that libraries issued; the answer is worth a wait."""
+        recorders = [r.handle.recorder for r in self._runs if r.handle.recorder is not None]
+        if not any(recorder.saw_libraries for recorder in recorders):
+            return
+        for run in self._runs:
+            if run.exit_status is None and run.asked:
+                run.handle.ask("flight")
+        deadline = time.monotonic() + _STACKS_LIMIT_S
+        while time.monotonic() < deadline and any(
+            run.handle.flight_owed for run in self._runs if run.exit_status is None
+        ):
+            self._wait()
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
         self._rescue_began_s = time.monotonic()
@@ -346,10 +361,7 @@ class CellRun:
         self._listener.on_end()
         if self._held is None:
             failed = any(r.error is not None or r.exit_status is not None for r in self._runs)
-            # all calls are there now, also the last of a rank that died
-            self._hold(
-                "failed" if failed else "ok", look(self._runs, groups_seen(self._runs), whole=True)
-            )
+            self._hold("failed" if failed else "ok")
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
         dead += [run.handle.rank for run in self._runs if run.unfinished]  # gave up on them
         result = self._result({})

@@ -29,7 +29,11 @@ _MAX_NAMES = 50
 
 def prepare() -> None:
     """What can be done once, before ranks are forked."""
-    make_shell()
+    shell = make_shell()
+    # a first traceback imports and parses a lot, and it is the one that a user waits for
+    shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
+    shell.reset(new_session=False)
+    sys.last_exc = sys.last_type = sys.last_value = sys.last_traceback = None
 
 
 class Rank:
@@ -119,6 +123,7 @@ class Rank:
         error = None
         self._running = True
         started = time.monotonic()
+        self._flight.begin_run()
         try:
             error = self._shell.run(message["source"], message["cell"], message["first_line"])
         except BaseException as leaked:  # an interrupt between the cell's end and here
@@ -160,7 +165,7 @@ class Rank:
             os.close(opened)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-        self._crash_file = open(self._directory / f"rank{rank}.crash", "a")  # noqa: SIM115
+        self._crash_file = open(self._directory / f"rank{rank}.crash", "w")  # noqa: SIM115
         faulthandler.enable(self._crash_file)
 
     def _fill_namespace(self, rank: int, world_size: int) -> None:

@@ -48,10 +48,10 @@ class ExplanationView(Displayable):
 
     def _frequency(self) -> str:
         symptom = self._symptom
-        return (
-            f"{words.count(symptom.faults, 'fault')} of this kind in the study, "
-            f"{symptom.distributed_faults} of them only in distributed training"
-        )
+        found = f"{words.count(symptom.faults, 'fault')} of this kind in the study"
+        if symptom.distributed_faults == symptom.faults:
+            return f"{found}, all of them only in distributed training"
+        return f"{found}, {symptom.distributed_faults} of them only in distributed training"
 
     def _rows(self) -> list[tuple[str, str, str]]:
         rows = [(p.pattern, str(p.faults), f"{p.share:.0%}") for p in self._patterns[:PATTERNS]]

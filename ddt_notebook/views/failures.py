@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..model import RankReport, Report, Snapshot
 from . import words
 from .places import group
+
+#: A frame of torch.distributed or of our wrappers around it; also IPython's note on hidden frames.
+_MACHINERY = re.compile(
+    r"File \S*(?:torch[/\\]distributed|ddt_notebook[/\\](?:probes|session))[/\\]|"
+    r"\s*\[\.\.\. skipping hidden"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,9 @@ def to_text(found: list[Failure]) -> str:
     if not found:
         return ""
     first, *rest = found
-    lines = [first.title, words.block(first.text)] if first.text else [first.title]
+    lines = [first.title]
+    if first.text:
+        lines.append(words.block(_without_machinery(first.text)))
     if rest:
         lines.append("consequences:" if first.cause else "also:")
         lines += [f"  {failure.title}" for failure in rest[:3]]
@@ -58,6 +67,21 @@ def to_text(found: list[Failure]) -> str:
         others = sorted(rank for failure in rest[3:] for rank in failure.ranks)
         lines.append(f"  and {words.count(len(rest) - 3, 'more')} on {words.ranks(others)}")
     return "\n".join(lines)
+
+
+def _without_machinery(traceback: str) -> str:
+    """A traceback as IPython prints it, less the frames below the user's call."""
+    kept: list[str] = []
+    dropped = 0
+    for part in traceback.split("\n\n"):
+        if _MACHINERY.match(part):
+            dropped += 1
+            continue
+        if dropped:
+            kept.append(f"    [... {words.count(dropped, 'frame')} inside torch.distributed]")
+            dropped = 0
+        kept.append(part)
+    return "\n\n".join(kept)
 
 
 def _order(report: RankReport, blamed: set[int]) -> tuple[bool, bool, float, int]:
@@ -87,7 +111,7 @@ def _title(alike: list[RankReport]) -> str:
     if error.released and len(alike) > 1:
         verb = "were freed with"
     place = f" at {words.one_line(error.where.place)}" if error.where else ""
-    message = words.one_line(error.message, 160)
+    message = "" if error.released else words.one_line(error.message, 160)
     return f"{who} {verb} {error.type}{place}" + (f": {message}" if message else "")
 
 

@@ -74,7 +74,9 @@ def _grouped(
     where: dict[int, str], snapshot: Snapshot | None, first: Iterable[int] = ()
 ) -> list[Place]:
     waiting = set(first)
-    reports = {report.rank: report for report in snapshot.ranks} if snapshot else {}
+    # when all went well, what a rank did in the end says nothing about the place
+    told = snapshot.ranks if snapshot is not None and snapshot.outcome != "ok" else ()
+    reports = {report.rank: report for report in told}
     groups: dict[tuple[bool, str], list[int]] = {}
     for rank in sorted(where):
         groups.setdefault((rank not in waiting, where[rank]), []).append(rank)
@@ -106,7 +108,7 @@ def _place(
 
 def _who(members: list[int], reports: list[RankReport]) -> str:
     by_state = group(reports, words.state)
-    if len(reports) != len(members) or not by_state:
+    if len(reports) != len(members):
         return words.ranks(members)
     return "; ".join(
         f"{words.ranks(r.rank for r in alike)} {_plural(text, len(alike))}"

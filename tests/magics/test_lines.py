@@ -58,6 +58,31 @@ def test_the_order_of_each_rank_is_kept() -> None:
     ]
 
 
+def test_ranks_stand_in_order_and_meet_again_after_lines_of_their_own() -> None:
+    merger: Merger[str] = Merger([0, 1, 2])
+    for rank in (1, 0, 2):
+        for line in ("hello", f"rank {rank}", "bye"):
+            merger.add(rank, line, 0.0)
+    assert taken(merger, 0.0, everything=True) == [
+        ("hello", [0, 1, 2]),
+        ("rank 0", [0]),
+        ("rank 1", [1]),
+        ("rank 2", [2]),
+        ("bye", [0, 1, 2]),
+    ]
+
+
+def test_a_slow_rank_does_not_hold_back_a_fast_one() -> None:
+    merger: Merger[str] = Merger([0, 1])
+    for step in range(50):
+        merger.add(0, f"fast {step}", 0.0)
+    merger.add(1, "slow", 0.14)
+    assert len(taken(merger, 0.16)) == 51
+    merger.add(1, "epoch 2", 0.2)
+    merger.add(0, "epoch 2", 0.21)
+    assert taken(merger, 0.21) == [("epoch 2", [0, 1])]
+
+
 def test_the_same_line_twice_by_one_rank_is_two_lines() -> None:
     merger: Merger[str] = Merger([0, 1])
     merger.add(0, "a", 0.0)

@@ -36,7 +36,9 @@ class FakeSession:
         self.fails = False
         active.set(self)  # type: ignore[arg-type]
 
-    def run(self, source: str, *, cell: int, first_line: int, listener: Any, **rest: Any) -> RunResult:
+    def run(
+        self, source: str, *, cell: int, first_line: int, listener: Any, **rest: Any
+    ) -> RunResult:
         self.runs.append({"source": source, "cell": cell, "first_line": first_line, **rest})
         listener.on_output(0, "stdout", "hello\n")
         listener.on_end()
@@ -244,7 +246,9 @@ def test_debug_starts_a_session_and_repeats_its_findings(fake: Notebook) -> None
 def test_push_and_pull(fake: Notebook) -> None:
     fake.run("%ddt_start -n 2")
     fake.run("alpha, beta = 1, 2")
-    assert repr(fake.run("%ddt_push alpha beta")) == "pushed alpha (80 B), beta (80 B) to ranks 0, 1"
+    assert (
+        repr(fake.run("%ddt_push alpha beta")) == "pushed alpha (80 B), beta (80 B) to ranks 0, 1"
+    )
     assert repr(fake.run("%ddt_pull beta -r 1 --as gamma")) == "gamma = beta of rank 1 (int)"
     assert fake.names["gamma"] == 2
     with pytest.raises(UsageError, match=r"no variable 'alhpa'; a similar one exists: alpha"):

@@ -1,5 +1,9 @@
 """The magics on real ranks, in a shell of this process."""
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +17,9 @@ from .conftest import Notebook
 
 @pytest.fixture
 def ranks(notebook: Notebook) -> Iterator[Notebook]:
-    notebook.run("%ddt_start -n 3 --hang-after 0.5;")
+    notebook.run("%ddt_start -n 3 --hang-after 0.5")
     yield notebook
-    notebook.run("%ddt_stop;")
+    notebook.run("%ddt_stop")
 
 
 def test_a_session_from_start_to_stop(notebook: Notebook) -> None:
@@ -85,6 +89,17 @@ def test_a_frozen_hang_is_held_until_released(ranks: Notebook) -> None:
     with pytest.raises(UsageError, match="%ddt_release"):
         ranks.run("%%ddt\npass")
     assert "rank 1 never entered" in repr(ranks.run("%ddt_release"))
+    assert "ok · 3 ranks" in ranks.shown("%%ddt\ndist.barrier()")
+
+
+def test_an_interrupt_ends_the_cell_and_says_where_the_ranks_stood(ranks: Notebook) -> None:
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    shown = ranks.shown("%%ddt\nimport time\nif rank == 0:\n    time.sleep(30)\ndist.barrier()")
+    assert time.monotonic() - begin < 4
+    assert "interrupted after" in shown
+    assert "] line 4   time.sleep(30)" in shown
+    assert "Traceback" not in shown
     assert "ok · 3 ranks" in ranks.shown("%%ddt\ndist.barrier()")
 
 

@@ -34,7 +34,7 @@ def test_the_quick_start_names_the_fault_and_trains_on(tmp_path: Path) -> None:
     assert "loss_function(model(x), y).backward()" in finding
     assert re.search(r"^\s*\|?\s*fix ", finding, re.MULTILINE)
     # The cell after the hang ran in the same processes, with the variables of the one before.
-    assert re.search(r"rank 0 remembers [1-9]\d* steps", text)
+    assert re.search(r"rank 0 remembers its [1-9]\d* steps", text)
 
     page = html.read_text(encoding="utf-8")
     assert "never entered all_reduce" in page

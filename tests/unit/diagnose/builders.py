@@ -6,7 +6,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from ddt_notebook.model import Call, Cell, Finding, Position, RankError, RankReport, Report, Snapshot
+from ddt_notebook.model import (
+    Call,
+    Cell,
+    Finding,
+    Position,
+    RankError,
+    RankReport,
+    Report,
+    Snapshot,
+)
 
 CELL = 3
 GLOO_PEER = (

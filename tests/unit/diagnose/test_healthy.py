@@ -142,7 +142,9 @@ def test_interrupted_while_a_rank_could_still_come(still: str):
     report = diagnose(scene)
     assert report.findings == []
     assert not report.ok
-    assert report.checked.endswith("interrupted: rank 0 at cell[3] line 2; rank 1 at cell[3] line 7")
+    assert report.checked.endswith(
+        "interrupted: rank 0 at cell[3] line 2; rank 1 at cell[3] line 7"
+    )
 
 
 def test_interrupted_in_a_wait_without_end():

@@ -42,7 +42,9 @@ def test_one_rank_skips_all_reduce():
     assert finding.cause == "collective-under-rank-condition"
     assert finding.confidence == "certain"
     assert finding.where[0] == "cell[3] line 3: dist.all_reduce(x)"
-    assert "likely why: cell[3] line 2: `if rank != 1:` keeps rank 1 from line 3" in finding.evidence
+    assert (
+        "likely why: cell[3] line 2: `if rank != 1:` keeps rank 1 from line 3" in finding.evidence
+    )
     assert finding.fixes[0].pattern == "fix behavior logic"
     assert "outside the condition" in finding.fixes[0].advice
     assert finding.fixes[0].share == pytest.approx(5 / 44, abs=0.01)
@@ -130,9 +132,7 @@ def test_shape_4_against_6():
             )
         )
     )
-    assert finding.title.startswith(
-        "shapes differ in all_reduce #1: 4 on ranks 0, 2; 6 on rank 1"
-    )
+    assert finding.title.startswith("shapes differ in all_reduce #1: 4 on ranks 0, 2; 6 on rank 1")
     assert (finding.symptom, finding.cause) == ("D.1.1", "shape-differs")
     assert (finding.ranks, finding.waiting) == ([1], [0, 2])
 

@@ -29,5 +29,25 @@ def test_freed_ranks_are_one_failure() -> None:
     assert not found[0].cause
 
 
+def test_frames_below_the_users_call_are_counted() -> None:
+    frames = [
+        "Cell cell[8], line 7\n----> 7 dist.all_reduce(loss)",
+        "    [... skipping hidden 2 frame]",
+        "File /lib/python3.11/site-packages/torch/distributed/c10d.py:83, in wrapper\n---> 83",
+        "File /lib/ddt_notebook/probes/calls.py:271, in call\n---> 271",
+        "RuntimeError: closed",
+    ]
+    failure = failures.Failure((0,), "rank 0 raised", "\n\n".join(frames), cause=True)
+    assert failures.to_text([failure]).splitlines() == [
+        "rank 0 raised",
+        "Cell cell[8], line 7",
+        "----> 7 dist.all_reduce(loss)",
+        "",
+        "    [... 3 frames inside torch.distributed]",
+        "",
+        "RuntimeError: closed",
+    ]
+
+
 def test_nothing_failed() -> None:
     assert failures.to_text([]) == ""

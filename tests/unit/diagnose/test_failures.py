@@ -1,0 +1,193 @@
+"""Crashes, exceptions, and what follows from what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.diagnose import diagnose
+from ddt_notebook.diagnose.errors import classify, is_peer_error
+from ddt_notebook.model import Call, Position, RankError
+
+from .builders import (
+    GLOO_PEER,
+    GLOO_TIMEOUT,
+    all_reduce,
+    at,
+    only,
+    peer_error,
+    raised,
+    rank,
+    snapshot,
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "symptom", "cause"),
+    [
+        ({"exit_signal": 11}, "D.1.7", "segmentation-fault"),
+        ({"exit_signal": 6}, "D.1.7", "native-abort"),
+        ({"exit_signal": 9}, "D.1.11", "killed-from-outside"),
+        ({"exit_code": 1}, "D.1.11", "process-exit"),
+    ],
+)
+def test_how_a_rank_died(ending: dict[str, int], symptom: str, cause: str):
+    finding = only(diagnose(snapshot(rank(0), rank(1, state="died", **ending), outcome="failed")))
+    assert (finding.symptom, finding.cause, finding.ranks) == (symptom, cause, [1])
+
+
+def test_out_of_memory_needs_evidence():
+    dead = rank(1, state="died", exit_signal=9, memory_bytes=2**30)
+    note = "the kernel counted an out of memory kill in this cgroup"
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", notes=(note,))))
+    assert (finding.symptom, finding.confidence) == ("D.1.2", "likely")
+    assert note in finding.evidence
+    assert "it held 1,024 MB when last seen" in finding.evidence
+
+
+def test_faulthandler_names_the_line():
+    text = 'Fatal Python error: Segmentation fault\n\n  File "cell[3]", line 4 in boom\n'
+    dead = rank(1, state="died", exit_signal=11, crash_text=text, position=at(4))
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed")))
+    assert "faulthandler: cell[3] line 4 in boom" in finding.evidence
+
+
+def test_a_rank_that_the_session_killed_is_no_crash():
+    dead = rank(1, state="died", exit_signal=9, killed=True)
+    scene = snapshot(rank(0, all_reduce(), blocked=True), rank(2), dead, outcome="hung")
+    assert only(diagnose(scene)).ranks == [2]
+
+
+def test_equal_exceptions_are_one_finding():
+    error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
+    finding = only(
+        diagnose(snapshot(*[raised(r, error=error) for r in range(4)], outcome="failed"))
+    )
+    assert finding.title == "ranks 0-3 raised NameError: name 'y' is not defined"
+    assert finding.symptom == "D.1.11"
+
+
+def test_first_exception_first():
+    late = RankError(type="KeyError", message="'a'", where=at(2), at_s=5.0)
+    early = RankError(type="ValueError", message="b", where=at(3), at_s=4.0)
+    report = diagnose(snapshot(raised(0, error=late), raised(1, error=early), outcome="failed"))
+    assert [finding.ranks for finding in report.findings] == [[1], [0]]
+
+
+def test_error_in_a_mismatched_collective_is_its_consequence():
+    error = RankError(type="RuntimeError", message="Invalid scalar type", call=0, where=at(2))
+    scene = snapshot(
+        rank(0, all_reduce(), blocked=True),
+        raised(1, all_reduce(dtypes=("int16",), status="failed"), error=error),
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    assert finding.cause == "dtype-differs"
+    assert "rank 1 raised RuntimeError: Invalid scalar type" in finding.evidence
+
+
+def test_exception_after_a_silent_mismatch_stands_first():
+    error = RankError(type="FileNotFoundError", message="[Errno 2] no such file", where=at(9))
+    scene = snapshot(
+        rank(0, all_reduce()),
+        raised(1, all_reduce(reduce_op="MAX"), error=error),
+        outcome="failed",
+    )
+    assert [f.symptom for f in diagnose(scene).findings] == ["D.1.9", "D.2.4"]
+
+
+def test_only_peer_errors_are_on_record():
+    scene = snapshot(raised(0, error=peer_error(None)), rank(1), outcome="failed")
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.confidence) == ("connection-lost", "likely")
+
+
+def test_mismatch_repeats_are_counted():
+    scene = snapshot(rank(0, *[all_reduce()] * 9), rank(1, *[all_reduce(reduce_op="MAX")] * 9))
+    assert "8 later collectives of the group do not fit either" in only(diagnose(scene)).evidence
+
+
+def test_out_of_step_is_one_finding():
+    """Rank 1 skips the first of two; every later pair differs, and rank 0 hangs at the end."""
+    source = "if rank == 0:\n    dist.all_reduce(a)\ndist.broadcast(b, 0)\ndist.all_reduce(c)\n"
+    from .builders import call
+
+    scene = snapshot(
+        rank(0, all_reduce(2), call("broadcast", 3, root=0), all_reduce(4), blocked=True),
+        rank(1, call("broadcast", 3, root=0), all_reduce(4)),
+        source=source,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.cause) == ("D.1.1", "collective-under-rank-condition")
+
+
+def _error(type_: str, message: str, **fields) -> RankError:
+    return RankError(type=type_, message=message, **fields)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _error("RuntimeError", GLOO_PEER),
+        _error("DistBackendError", GLOO_TIMEOUT),
+        _error("RuntimeError", "Application timeout caused pair closure"),
+        _error("DistStoreError", "wait timeout after 4000ms, keys: /default_pg/0//cpu//0/0"),
+        _error("AnythingAtAll", "x", released=True),
+        _error("TrainingError", "step failed", traceback=GLOO_PEER + "\nThe above exception ..."),
+    ],
+)
+def test_peer_errors(error: RankError):
+    assert is_peer_error(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _error("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+        _error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"),
+        _error("TimeoutError", "timed out"),
+    ],
+)
+def test_no_peer_errors(error: RankError):
+    assert not is_peer_error(error)
+
+
+_OBJECT = Call(index=0, op="broadcast_object_list")
+_INIT = Call(index=0, op="init_process_group", kind="setup")
+_FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tensor")
+
+
+@pytest.mark.parametrize(
+    ("error", "call", "symptom"),
+    [
+        (_error("ModuleNotFoundError", "No module named 'hta'"), None, "A.2"),
+        (_error("ImportError", "cannot import name 'x'"), None, "A.2"),
+        (_error("ValueError", "environment variable RANK expected, but not set"), _INIT, "B.1"),
+        (_error("ValueError", "Default process group has not been initialized"), None, "B.1"),
+        (_error("ValueError", "trying to initialize the default process group twice!"), _INIT, "B.1"),
+        (_error("DistNetworkError", "failed to listen ... EADDRINUSE"), _INIT, "B.1"),
+        (_error("DistStoreError", "Timed out after 5 seconds waiting for clients"), _INIT, "B.2"),
+        (_error("RuntimeError", "Error(s) in loading state_dict for N:\n Missing"), None, "C.1"),
+        (_error("RuntimeError", "DataLoader worker (pid(s) 7) exited unexpectedly"), None, "C.2"),
+        (_error("ValueError", "Caught ValueError in DataLoader worker process 0."), None, "C.2"),
+        (_error("AttributeError", "Can't pickle local object 'f.<lambda>'"), _OBJECT, "C.3"),
+        (_error("TypeError", "cannot pickle 'module' object", frames=(_FRAME,)), None, "C.3"),
+        (_error("AssertionError", "Torch not compiled with CUDA enabled"), None, "C.5"),
+        (_error("ValueError", "device_ids and output_device arguments only work"), None, "C.5"),
+        (_error("RuntimeError", "DefaultCPUAllocator: can't allocate memory"), None, "D.1.2"),
+        (_error("MemoryError", ""), None, "D.1.2"),
+        (_error("RuntimeError", "Expected all tensors to be on the same device"), None, "D.1.3"),
+        (_error("RuntimeError", "Expected to mark a variable ready only once."), None, "D.1.4"),
+        (_error("RuntimeError", "params[0] appears not to match sizes of the same param"), None, "D.1.5"),
+        (_error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"), None, "D.1.5"),
+        (_error("RuntimeError", "PytorchStreamReader failed reading zip archive"), None, "D.1.6"),
+        (_error("EOFError", ""), None, "D.1.6"),
+        (_error("AttributeError", "'DistributedDataParallel' object has no attribute 'a'"), None, "D.1.8"),
+        (_error("FileNotFoundError", "[Errno 2] No such file or directory: 'x'"), None, "D.1.9"),
+        (_error("RuntimeError", "Invalid scalar type"), all_reduce(), "D.1.10"),
+        (_error("RuntimeError", "something about tensors"), all_reduce(), "D.1.1"),
+        (_error("ZeroDivisionError", "division by zero"), None, "D.1.11"),
+    ],
+)  # fmt: skip
+def test_symptom_of_an_exception(error: RankError, call: Call | None, symptom: str):
+    assert classify(error, call).symptom == symptom

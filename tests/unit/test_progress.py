@@ -1,0 +1,103 @@
+"""Whose wait can end, and whose cannot."""
+
+from __future__ import annotations
+
+from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model.progress import cannot_complete, waits
+
+MEMBERS = (0, 1, 2)
+
+
+def entered(sequence: int = 1, **fields) -> Call:
+    return Call(
+        **{"index": 0, "op": "all_reduce", "members": MEMBERS, "sequence": sequence,
+           "status": "pending", **fields}
+    )  # fmt: skip
+
+
+def blocked(rank: int, call: Call) -> RankReport:
+    return RankReport(rank=rank, state="blocked", blocked_in=0, calls=(call,))
+
+
+def test_waits_for_a_rank_that_runs():
+    reports = [blocked(0, entered()), blocked(1, entered()), RankReport(rank=2, state="running")]
+    assert waits(reports)[0].missing == {2}
+    assert cannot_complete(reports) == frozenset()
+
+
+def test_waits_for_a_rank_that_finished():
+    reports = [blocked(0, entered()), blocked(1, entered()), RankReport(rank=2)]
+    assert cannot_complete(reports) == {0, 1}
+
+
+def test_different_calls_never_meet():
+    reports = [
+        blocked(0, entered()),
+        blocked(1, entered(op="barrier")),
+        blocked(2, entered(reduce_op="MAX")),
+    ]
+    assert waits(reports)[0].mismatched == {1}
+    assert cannot_complete(reports) == {0, 1, 2}
+
+
+def test_a_member_that_raised_inside_never_completes_it():
+    failed = RankReport(rank=2, state="raised", calls=(entered(status="failed"),))
+    assert cannot_complete([blocked(0, entered()), blocked(1, entered()), failed]) == {0, 1}
+
+
+def test_a_member_that_died_inside_never_completes_it():
+    dead = RankReport(rank=2, state="died", calls=(entered(),))
+    assert cannot_complete([blocked(0, entered()), dead]) == {0}
+
+
+def test_transferring():
+    assert cannot_complete([blocked(rank, entered()) for rank in MEMBERS]) == frozenset()
+
+
+def test_a_dropped_call_had_matched():
+    later = entered(9, status="done")
+    ahead = RankReport(rank=1, state="finished", calls=(later,), calls_dropped=8)
+    reports = [blocked(0, entered(3, members=(0, 1))), ahead]
+    assert waits(reports)[0].missing == frozenset()
+
+
+def test_circle_over_two_groups():
+    reports = [
+        blocked(0, entered(group="1", members=(0, 1))),
+        blocked(1, entered(group="2", members=(0, 1))),
+    ]
+    assert cannot_complete(reports) == {0, 1}
+
+
+def test_chain_to_a_rank_that_runs():
+    reports = [
+        blocked(0, entered(group="1", members=(0, 1))),
+        blocked(1, entered(group="2", members=(1, 2))),
+        RankReport(rank=2, state="running"),
+    ]
+    assert cannot_complete(reports) == frozenset()
+
+
+def test_set_up_is_for_every_rank():
+    forming = entered(op="init_process_group", kind="setup", members=())
+    assert waits([blocked(0, forming), RankReport(rank=1)])[0].missing == {1}
+
+
+def message(op: str, peer: int | None, **fields) -> Call:
+    return entered(op=op, kind="p2p", peer=peer, **fields)
+
+
+def test_receive_from_anyone_needs_one():
+    finished, running = RankReport(rank=1), RankReport(rank=2, state="running")
+    receiver = blocked(0, message("recv", None))
+    assert cannot_complete([receiver, finished, running]) == frozenset()
+    assert cannot_complete([receiver, finished]) == {0}
+
+
+def test_message_meets_its_partner():
+    pair = [blocked(0, message("recv", 1)), blocked(1, message("isend", 0))]
+    assert cannot_complete(pair) == frozenset()
+    crossed = [blocked(0, message("recv", 1)), blocked(1, message("recv", 0))]
+    assert cannot_complete(crossed) == {0, 1}
+    tags = [blocked(0, message("recv", 1, tag=1)), blocked(1, message("send", 0))]
+    assert cannot_complete(tags) == {0, 1}
