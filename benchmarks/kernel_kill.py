@@ -37,7 +37,7 @@ def measure() -> list[Figure]:
 
 def _ours_s() -> float:
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
+    manager.start_kernel(stderr=subprocess.DEVNULL)
     client = manager.blocking_client()
     client.start_channels()
     try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ddt_notebook.model import Call, Position, RankReport, Snapshot
-from ddt_notebook.model.progress import Wait, cannot_complete, counterpart, waits
+from ddt_notebook.model.progress import Wait, cannot_complete, waits
 
 from .errors import is_peer_error
 from .match import Matching, MessageMismatch, Mismatch, match
@@ -17,6 +18,19 @@ from .source import Sources
 _ABORTS = frozenset({6, 7, 11})
 #: After a mismatch in these, bytes are left over or missing for the group's next collective.
 _SPOILS = frozenset({"op", "root", "shape", "dtype"})
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+
+
+def crash_frames(text: str) -> list[Position]:
+    """The stack that ``faulthandler`` wrote, innermost first, of the thread that crashed."""
+    # Without that heading a thread of C++ crashed: then all Python threads are of interest.
+    stack = text.partition("Current thread")[2] or text
+    return [
+        Position(file=file, line=int(line), function=function)
+        for file, line, function in _FRAME.findall(stack)
+    ]
 
 
 @dataclass(frozen=True)
@@ -174,6 +188,9 @@ class Context:
             return call.where
         if report.error is not None and report.error.where is not None and report.state == "raised":
             return report.error.where
+        if report.position is None and report.state == "died":
+            frames = crash_frames(report.crash_text)
+            return next((frame for frame in frames if frame.cell is not None), None)
         return report.position
 
     def places(self, ranks: Iterable[int]) -> dict[int, str]:
@@ -183,7 +200,9 @@ class Context:
 
     def counterpart(self, call: Call, rank: int) -> Call | None:
         """The call with which ``rank`` met a collective, None if it never did."""
-        return counterpart(call, self.reports[rank])
+        if call.sequence is None:
+            return None
+        return self.matching.meetings.get(call.group, {}).get(call.sequence, {}).get(rank)
 
     def blocked_for(self, ranks: Iterable[int]) -> float | None:
         """For how long the longest waiting of ``ranks`` has waited."""

@@ -6,7 +6,7 @@ sequence number.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
@@ -126,6 +126,8 @@ class Matching:
     ----------
     collectives, groups, messages
         How many were seen.
+    meetings
+        Who entered what, by group.
     outsiders
         Calls on a group of which the caller is not a member.
     lone_messages
@@ -135,6 +137,7 @@ class Matching:
     collectives: int
     groups: int
     messages: int
+    meetings: dict[str, Meetings]
     mismatches: tuple[Mismatch, ...]
     message_mismatches: tuple[MessageMismatch, ...]
     absences: tuple[Absence, ...]
@@ -166,6 +169,7 @@ def match(snapshot: Snapshot) -> Matching:
         collectives=sum(map(len, by_group.values())),
         groups=len(by_group),
         messages=messages,
+        meetings=by_group,
         mismatches=tuple(mismatches),
         message_mismatches=tuple(message_mismatches),
         absences=tuple(absences),
@@ -207,47 +211,56 @@ def _form(call: Call) -> tuple[object, ...]:
 
 def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
     found: dict[tuple[object, ...], Mismatch] = {}
-    out_of_step: Mismatch | None = None
+    later: Counter[tuple[object, ...]] = Counter()
+    known: dict[object, tuple[str, ...]] = {}
+    key: tuple[object, ...] = ()
+    out_of_step = False
     for sequence in sorted(meetings):
-        mismatch = _mismatch(group, sequence, meetings[sequence])
+        mismatch = _mismatch(group, sequence, meetings[sequence], known)
         if mismatch is None:
             continue
-        places = tuple(_place(side.call.where) for side in mismatch.sides)
-        key = (mismatch.fields, places) if out_of_step is None else next(reversed(found))
-        first = found.get(key)
-        if first is not None:
-            found[key] = replace(first, later=first.later + 1)
+        if not out_of_step:
+            key = (mismatch.fields, *(_place(side.call.where) for side in mismatch.sides))
+        if key in found:
+            later[key] += 1
             continue
         found[key] = mismatch
         # From other lines, or other operations: what follows is most likely its consequence.
-        if len(set(places)) > 1 or "op" in mismatch.fields:
-            out_of_step = mismatch
-    return list(found.values())
+        out_of_step = mismatch.out_of_step or "op" in mismatch.fields
+    return [replace(mismatch, later=later[key]) for key, mismatch in found.items()]
 
 
-def _mismatch(group: str, sequence: int, calls: dict[int, Call]) -> Mismatch | None:
-    forms = iter(map(_form, calls.values()))
-    first = next(forms)
-    if all(form == first for form in forms):
+def _mismatch(
+    group: str, sequence: int, calls: dict[int, Call], known: dict[object, tuple[str, ...]]
+) -> Mismatch | None:
+    """The mismatch in one collective; ``known`` remembers which forms differ in what."""
+    forms = {rank: _form(call) for rank, call in calls.items()}
+    if len(set(forms.values())) < 2:
         return None
-    sides: list[tuple[list[int], Call]] = []
-    for rank, call in sorted(calls.items()):
-        for ranks, representative in sides:
-            if not representative.differences(call):
-                ranks.append(rank)
-                break
+
+    def differences(one: int, other: int) -> tuple[str, ...]:
+        key = (forms[one], forms[other])
+        if key not in known:
+            known[key] = calls[one].differences(calls[other])
+        return known[key]
+
+    sides: list[list[int]] = []
+    for rank in sorted(calls):
+        side = next((side for side in sides if not differences(side[0], rank)), None)
+        if side is None:
+            sides.append([rank])
         else:
-            sides.append(([rank], call))
+            side.append(rank)
     if len(sides) < 2:
         return None
-    sides.sort(key=lambda side: -len(side[0]))
+    sides.sort(key=lambda side: -len(side))
     fields = dict.fromkeys(
-        field for _, call in sides[1:] for field in sides[0][1].differences(call)
+        field for side in sides[1:] for field in differences(sides[0][0], side[0])
     )
     return Mismatch(
         group=group,
         sequence=sequence,
-        sides=tuple(Side(tuple(ranks), call) for ranks, call in sides),
+        sides=tuple(Side(tuple(side), calls[side[0]]) for side in sides),
         calls=calls,
         fields=("op",) if "op" in fields else tuple(fields),
     )
@@ -288,20 +301,21 @@ def _swaps(group: str, meetings: Meetings) -> list[Swap]:
         for other, second in sorted(calls.items()):
             if one not in following or other not in following:
                 continue
-            here, there = _place(first.where), _place(second.where)
-            crossed = here == _place(following[other].where) and there == _place(
-                following[one].where
-            )
-            if (
-                here != there
-                and None not in (here, there)
-                and crossed
-                and _form(first) == _form(following[one])
-            ):
-                found.setdefault(
-                    frozenset((here, there)), Swap(group, sequence, (one, other), (first, second))
-                )
+            crossed = _crossed(first, following[one], second, following[other])
+            if crossed and _form(first) == _form(following[one]):
+                swap = Swap(group, sequence, (one, other), (first, second))
+                found.setdefault(frozenset(crossed), swap)
     return list(found.values())
+
+
+def _crossed(first: Call, then: Call, second: Call, after: Call) -> tuple[object, object] | None:
+    """The two sites, by line or by the text of the line, if two ranks came to them crosswise."""
+    for site in (_place, _code):
+        here, there = site(first.where), site(second.where)
+        crossed = (here, there) == (site(after.where), site(then.where))
+        if here and there and here != there and crossed:
+            return here, there
+    return None
 
 
 def _messages(
@@ -369,3 +383,7 @@ def message_bytes(call: Call) -> int | None:
 
 def _place(where: Position | None) -> tuple[str, int] | None:
     return (where.file, where.line) if where else None
+
+
+def _code(where: Position | None) -> str | None:
+    return where.code if where else None

@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
     silent.unnoticed_absences,
     silent.outsiders,
 )
-HINTS: tuple[Rule, ...] = (silent.swaps, silent.unanswered_handles)
+HINTS: tuple[Rule, ...] = (silent.swaps, silent.unanswered_handles, silent.partial_new_groups)
 
 
 def diagnose(snapshot: Snapshot) -> Report:

@@ -31,15 +31,24 @@ class Reason:
     ----------
     cause
         Id of a fault card.
-    fact
-        The line that shows it.
+    place
+        The line of source that shows it, ``cell[3] line 2: if rank != 1:``.
+    says
+        What that line does.
     other_branch
         True if the rank stood in the other branch of the very same condition.
     """
 
     cause: str
-    fact: str
+    place: str
+    says: str
     other_branch: bool = False
+
+    @property
+    def evidence(self) -> str:
+        """The line and what it does, marked as read from the source."""
+        place, _, code = self.place.partition(": ")
+        return f"likely why: {place}: `{code}` {self.says}"
 
 
 class Sources:
@@ -146,10 +155,10 @@ class Sources:
         return self._names.truth(test, rank, self._world_size)
 
     def label(self, cell: int | None, line: int) -> str:
-        """``cell[3] line 4: `if rank == 0:```."""
+        """``cell[3] line 4: if rank == 0:``."""
         known = self._cells.get(cell) if cell is not None else None
         code = known.line(line).strip() if known else ""
-        return f"cell[{cell}] line {line}: `{code}`"
+        return f"cell[{cell}] line {line}: {code}"
 
 
 class _Walk:
@@ -190,7 +199,7 @@ class _Walk:
             yield from self._early_exit(self.sources.body(self.place))
 
     def _say(self, cause: str, line: int, says: str, other_branch: bool = False) -> Reason:
-        return Reason(cause, f"{self.sources.label(self.place.cell, line)} {says}", other_branch)
+        return Reason(cause, self.sources.label(self.place.cell, line), says, other_branch)
 
     def _condition(
         self, node: ast.If, field: str, counters: set[str]
@@ -247,17 +256,19 @@ class _Walk:
 
     def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
         mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
-        if mine <= theirs:
-            return
         one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
-        says = f"brought {one} to line {self.place.line} "
-        if self.caller.calls_dropped or self.absent.calls_dropped:
+        says = f"brought {one} to {self.call.op} "
+        dropped = self.caller.calls_dropped or self.absent.calls_dropped
+        if mine is None or theirs is None:
+            mine, theirs = (_issued(self.call, report) for report in (self.caller, self.absent))
+            says += f"more often than {other}"
+        elif dropped:
             says += f"more often than {other}"
         else:
-            often = count(theirs, "time") if theirs else "never"
-            says += f"{count(mine, 'time')}, {other} {often}"
-        # A rank that never came to the line may also have missed it for another reason.
-        yield 3 if theirs else 6, self._say("uneven-iterations", node.lineno, says)
+            says += f"{count(mine, 'time')}, {other} {count(theirs, 'time') if theirs else 'never'}"
+        if mine > theirs:
+            # A rank that never came to the line may also have missed it for another reason.
+            yield 3 if theirs else 6, self._say("uneven-iterations", node.lineno, says)
 
     def _early_exit(self, block: object) -> Iterator[tuple[int, Reason]]:
         """Conditions on the rank before the line, in the same block, that leave it."""
@@ -283,17 +294,21 @@ class _Walk:
                 yield 5, self._say("exception-swallowed", handler.lineno, says)
 
 
-def _rounds(call: Call, report: RankReport) -> int:
-    """How often a rank called from the line of ``call``, on its group."""
+def _rounds(call: Call, report: RankReport) -> int | None:
+    """How often a rank called from the line of ``call``, on its group; None if it is not known."""
     where = call.where
+    such = [c.where for c in report.calls if (c.group, c.op) == (call.group, call.op)]
+    if where is None or None in such:
+        return None
     return sum(
-        1
-        for other in report.calls
-        if other.group == call.group
-        and other.where is not None
-        and where is not None
-        and (other.where.file, other.where.line, other.op) == (where.file, where.line, call.op)
+        1 for place in such if place and (place.file, place.line) == (where.file, where.line)
     )
+
+
+def _issued(call: Call, report: RankReport) -> int:
+    """How often a rank, or the library that issued ``call``, called the same on its group."""
+    kind = (call.group, call.op, call.caller)
+    return sum(1 for other in report.calls if (other.group, other.op, other.caller) == kind)
 
 
 def _break_conditions(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.expr]:

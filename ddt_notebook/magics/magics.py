@@ -227,7 +227,7 @@ class DDTMagics(Magics):
                 cell,
                 ranks=args.ranks,
                 timeout=args.timeout,
-                cell=self._shell.displayhook.prompt_count,  # the number that Out[] shows
+                cell=self._shell.displayhook.prompt_count or None,  # as Out[] shows it
                 first_line=2,  # the magic itself is line 1: numbers equal the notebook's
                 listener=OutputStreamer(self._shell, running, session.output_file),
                 **settings,

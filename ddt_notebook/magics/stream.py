@@ -24,6 +24,7 @@ DISPLAYS_SHOWN = 100
 _LIVE_EVERY_S = 0.2
 #: An unfinished line is shown live when it is this old, or was rewritten by a carriage return.
 _PARTIAL_AFTER_S = 0.5
+_TERMINAL_WIDTH = 80
 #: Stands in the queue for ``clear_output`` on a rank.
 _CLEAR = "clear"
 
@@ -277,7 +278,8 @@ class _TerminalLive:
             return
         self.make_room()
         self._shown, self._at_s = lines, now_s
-        sys.stderr.write(words.one_line("  ".join(lines), 78))
+        text = words.clean("  ".join(lines))
+        sys.stderr.write(text if len(text) < _TERMINAL_WIDTH else f"{text[: _TERMINAL_WIDTH - 2]}…")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -108,7 +108,7 @@ def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) ->
         elif _KEEPS_APART.intersection(call.differences(theirs)):
             missing.add(member)
             mismatched.add(member)
-        elif theirs.status == "failed" or other.state == "died":
+        elif theirs.status == "failed" or (other is not None and other.state == "died"):
             missing.add(member)
     return Wait(call, frozenset(missing), mismatched=frozenset(mismatched))
 

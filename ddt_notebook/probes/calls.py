@@ -271,15 +271,16 @@ class CallLog:
             index = log._works.get(work) if log._recording() else None
             if index is None or log._ring is None:
                 return wait(work, *args, **kwargs)
-            log._ring.block(index)
+            log._ring.block(index, time.monotonic())
             status = ring.FAILED
             try:
                 result = wait(work, *args, **kwargs)
                 status = ring.DONE
                 return result
             finally:
-                log._ring.settle(index, status, time.monotonic())
-                log._ring.block(None)
+                now_s = time.monotonic()
+                log._ring.settle(index, status, now_s)
+                log._ring.block(None, now_s)
 
         @functools.wraps(is_completed)
         def recorded_is_completed(work: Any) -> Any:
@@ -296,9 +297,7 @@ class CallLog:
 
     def _recording(self) -> bool:
         """Whether this call is the user's (or a library's) own, on the thread that runs cells."""
-        return (
-            self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
-        )
+        return self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
 
     def _group(self, group: Any) -> tuple[dict[str, Any], tuple[int, ...], Any] | None:
         """Fields that name the group, its members and the group; None without any group."""
@@ -351,7 +350,7 @@ def _global_rank(
     local = given.get(f"group_{name}")
     if local is not None and 0 <= int(local) < len(members):
         return int(members[int(local)])
-    return default if default is None or not members else default
+    return default
 
 
 def _describe(fields: dict[str, Any], given: dict[str, Any], signature: _Signature) -> None:

@@ -20,8 +20,9 @@ from typing import Any
 SLOTS = 4096
 SLOT_BYTES = 512
 _HEADER_BYTES = 64
-# records written so far; number of the record in which the rank is blocked, plus 1 (0: in none)
-_HEADER = struct.Struct("<QQ")
+# records written so far; number of the record in which the rank is blocked, plus 1 (0: in none);
+# since when
+_HEADER = struct.Struct("<QQd")
 # record number plus 1; status; length of the JSON; entered, left; operations after the call
 _SLOT = struct.Struct("<QBxHxxxxddq")
 _ROOM = SLOT_BYTES - _SLOT.size
@@ -59,7 +60,7 @@ class RingWriter:
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path, create=True)
-        self._count, _ = _HEADER.unpack_from(self._map, 0)
+        self._count = 0
 
     def begin(self, fields: Mapping[str, Any], now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made; returns its index."""
@@ -73,21 +74,21 @@ class RingWriter:
         self._map[at + _SLOT.size : at + _SLOT.size + len(text)] = text
         struct.pack_into("<Q", self._map, at, index + 1)
         self._count = index + 1
-        _HEADER.pack_into(self._map, 0, self._count, index + 1 if blocking else 0)
+        self.block(index if blocking else None, now_s)
         return index
 
     def end(self, index: int, status: int, now_s: float, operations_after: int) -> None:
         """Write how a call ended; the rank is no longer blocked."""
         self._finish(index, status, now_s, operations_after)
-        self.block(None)
+        self.block(None, now_s)
 
     def settle(self, index: int, status: int, now_s: float) -> None:
         """Write the later end of an asynchronous call."""
         self._finish(index, status, now_s, None)
 
-    def block(self, index: int | None) -> None:
-        """Say in which record the rank is blocked now; None for none."""
-        _HEADER.pack_into(self._map, 0, self._count, 0 if index is None else index + 1)
+    def block(self, index: int | None, now_s: float) -> None:
+        """Say in which record the rank is blocked from now on; None for none."""
+        _HEADER.pack_into(self._map, 0, self._count, 0 if index is None else index + 1, now_s)
 
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
         at = self._offset(index)
@@ -117,10 +118,10 @@ class RingReader:
         return int(_HEADER.unpack_from(self._map, 0)[0])
 
     @property
-    def blocked_in(self) -> int | None:
-        """Index of the record in which the rank is blocked, None if in none."""
-        number = int(_HEADER.unpack_from(self._map, 0)[1])
-        return number - 1 if number else None
+    def blocked_in(self) -> tuple[int, float] | None:
+        """Index of the record in which the rank is blocked, and since when; None if in none."""
+        _, number, since_s = _HEADER.unpack_from(self._map, 0)
+        return (number - 1, since_s) if number else None
 
     def read(self, index: int) -> Record | None:
         """One record, None if the ring has come round over it."""

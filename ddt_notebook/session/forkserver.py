@@ -142,7 +142,7 @@ class ForkServer:
                 end.close()
             run()
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (the last line of this process)
             traceback.print_exc()
             sys.stderr.flush()
         finally:

@@ -185,7 +185,7 @@ def server(*, warm: bool) -> ForkServerHandle:
 
 
 def default_start_method() -> str:
-    """``"fork"`` on Linux; elsewhere forking a process that holds torch is not safe: ``"spawn"``."""
+    """``"fork"`` on Linux; elsewhere, where forking with torch loaded is not safe, ``"spawn"``."""
     return "fork" if sys.platform == "linux" else "spawn"
 
 

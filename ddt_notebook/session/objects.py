@@ -14,7 +14,10 @@ from typing import Any
 
 _PLAIN: dict[str, frozenset[str]] = {
     "builtins": frozenset(
-        "complex set frozenset slice range bytearray int float bool str bytes list dict tuple".split()
+        (
+            *("complex", "set", "frozenset", "slice", "range", "bytearray", "tuple"),
+            *("int", "float", "bool", "str", "bytes", "list", "dict"),
+        )
     ),
     "collections": frozenset({"OrderedDict", "deque", "Counter"}),
     "datetime": frozenset({"date", "time", "datetime", "timedelta", "timezone"}),

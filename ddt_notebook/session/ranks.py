@@ -14,7 +14,7 @@ import psutil
 
 from ..model import Position, codec
 from ..probes.ring import RingReader
-from .channel import Channel, Closed, channel_pair
+from .channel import Closed, channel_pair
 from .launcher import ForkServerHandle
 from .listener import Stream
 from .outputs import Tail

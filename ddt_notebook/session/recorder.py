@@ -173,10 +173,9 @@ class RankRecorder:
     # -- telling -------------------------------------------------------------------------------
 
     @property
-    def blocked_record(self) -> Record | None:
-        """The record in which the rank is blocked, None if in none."""
-        index = self._reader.blocked_in
-        return None if index is None else self._reader.read(index)
+    def blocked(self) -> tuple[int, float] | None:
+        """Index of the record in which the rank is blocked, and since when; None if in none."""
+        return self._reader.blocked_in
 
     def reached(self) -> dict[str, int]:
         """For each group the sequence number of the rank's last collective."""

@@ -37,9 +37,14 @@ class Rescue:
         self._left: dict[int, int] = {}
         self.freed = frozenset(run.handle.rank for run in runs if run.unfinished)
 
+    @property
+    def passed_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began_s
+
     def step(self) -> None:
         """Take the rungs that are due; call it often."""
-        passed = time.monotonic() - self._began_s
+        passed = self.passed_s
         if self._rung == 0:
             self._let_idle_ranks_leave()
             self._signal(self._interrupt)
@@ -78,11 +83,7 @@ class Rescue:
     @property
     def owed(self) -> frozenset[int]:
         """Ranks whose answer to the ladder's own command is still to come."""
-        return frozenset(
-            rank
-            for rank in self._left
-            if self._runs[rank].exit_status is None
-        )
+        return frozenset(rank for rank in self._left if self._runs[rank].exit_status is None)
 
     def answered(self, rank: int) -> None:
         """Take note of that answer."""

@@ -83,9 +83,7 @@ class View:
         return max(blocked, key=lambda report: report.blocked_s or 0.0, default=None)
 
 
-def look(
-    runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False
-) -> View:
+def look(runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False) -> View:
     """Report on every rank now.
 
     Parameters
@@ -181,15 +179,16 @@ def _unfinished(
     values: dict[str, Any] = {"state": "running"}
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}
-    record = handle.recorder.blocked_record if handle.recorder is not None else None
-    if record is not None and record.index in by_record:
-        call = calls[by_record[record.index]]
-        since = record.entered_s
-        if call.asynchronous and handle.status is not None:
-            values["position"] = handle.status.position
-        elif call.where is not None:
+    blocked = handle.recorder.blocked if handle.recorder is not None else None
+    if blocked is not None and blocked[0] in by_record:
+        call = calls[by_record[blocked[0]]]
+        if not call.asynchronous and call.where is not None:
             values["position"] = call.where
-        values |= {"state": "blocked", "blocked_in": call.index, "blocked_s": now - since}
+        values |= {
+            "state": "blocked",
+            "blocked_in": call.index,
+            "blocked_s": now - blocked[1],
+        }
     elif run.library_wait is not None and run.library_wait[0] in by_flight:
         key, since = run.library_wait
         values |= {
@@ -202,4 +201,3 @@ def _unfinished(
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
         values["state"] = "stopped"
     return values
-

@@ -103,7 +103,9 @@ class Rank:
                 case "run":
                     return self._run(message), None
                 case "form":
-                    return {"notes": self._group.form(message["prefix"], message["generation"])}, None
+                    return {
+                        "notes": self._group.form(message["prefix"], message["generation"])
+                    }, None
                 case "leave":
                     self._group.leave()
                     return {}, None
@@ -115,7 +117,7 @@ class Rank:
                     return {}, self._pull(message["name"])
         except CannotTravel as error:
             return {"error": str(error)}, None
-        except Exception as error:  # whatever it is, the notebook must hear of it
+        except Exception as error:  # noqa: BLE001  (the notebook must hear of it)
             return {"error": f"{type(error).__name__}: {error}"}, None
         return {"error": f"unknown command {message['do']!r}"}, None
 
@@ -126,7 +128,7 @@ class Rank:
         self._flight.begin_run()
         try:
             error = self._shell.run(message["source"], message["cell"], message["first_line"])
-        except BaseException as leaked:  # an interrupt between the cell's end and here
+        except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
             error = describe_error(leaked, "")
         finally:
             self._running = False

@@ -111,7 +111,7 @@ def _title(alike: list[RankReport]) -> str:
     if error.released and len(alike) > 1:
         verb = "were freed with"
     place = f" at {words.one_line(error.where.place)}" if error.where else ""
-    message = "" if error.released else words.one_line(error.message, 160)
+    message = "" if error.released else words.one_line(error.message, 100)
     return f"{who} {verb} {error.type}{place}" + (f": {message}" if message else "")
 
 

@@ -77,15 +77,13 @@ def _grouped(
     # when all went well, what a rank did in the end says nothing about the place
     told = snapshot.ranks if snapshot is not None and snapshot.outcome != "ok" else ()
     reports = {report.rank: report for report in told}
-    groups: dict[tuple[bool, str], list[int]] = {}
-    for rank in sorted(where):
-        groups.setdefault((rank not in waiting, where[rank]), []).append(rank)
-    ordered = sorted(groups.items(), key=lambda item: (item[0][0], item[1][0]))
+    groups = group(sorted(where), lambda rank: where[rank])
+    groups.sort(key=lambda item: waiting.isdisjoint(item[1]))
     found = [
         _place(label, members, [reports[r] for r in members if r in reports], snapshot)
-        for (_, label), members in ordered[:SHOWN]
+        for label, members in groups[:SHOWN]
     ]
-    if rest := ordered[SHOWN:]:
+    if rest := groups[SHOWN:]:
         others = [rank for _, members in rest for rank in members]
         found.append(Place(words.count(len(rest), "more place"), "", words.ranks(others)))
     return found

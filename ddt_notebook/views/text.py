@@ -133,11 +133,10 @@ def _without_findings(diagnosis: Report, snapshot: Snapshot | None, style: Style
 
 
 def _outcome(diagnosis: Report, snapshot: Snapshot | None) -> str:
-    outcome = "ok" if diagnosis.ok else snapshot.outcome if snapshot else "failed"
-    after = ""
-    if snapshot is not None and outcome != "ok":
-        after = f" after {words.duration(snapshot.duration_s)}"
-    return f"{outcome}{after}" + (f" · {diagnosis.checked}" if diagnosis.checked else "")
+    if diagnosis.ok or snapshot is None:
+        word = "ok" if diagnosis.ok else "failed"
+        return f"{word} · {diagnosis.checked}" if diagnosis.checked else word
+    return f"{snapshot.outcome} after {words.duration(snapshot.duration_s)}"
 
 
 def _codes(items: Iterable[Finding]) -> str:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
-from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.context import Context, crash_frames
 from ddt_notebook.diagnose.words import ranks_text
 from ddt_notebook.model import Finding, RankReport
 from ddt_notebook.model.finding import Confidence
@@ -18,7 +18,6 @@ from .wording import victims_evidence, wait_clause
 _MEMORY = re.compile(
     r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
 )
-_FIRST_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
@@ -27,7 +26,7 @@ def crashes(context: Context) -> Iterator[Finding]:
     together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
     for rank, report in context.reports.items():
         if report.state == "died" and not report.killed and rank not in context.consequences:
-            key = (report.exit_signal, report.exit_code, context.label(report.position))
+            key = (report.exit_signal, report.exit_code, context.label(context.where(rank)))
             together[key].append(report)
     for reports in together.values():
         yield _crash(context, reports)
@@ -39,10 +38,8 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     waiting = context.victims(ranks)
     symptom, cause, confidence = _meaning(context, first)
     evidence = [f"the process of rank {r.rank} ended with {how(r)}" for r in reports]
-    frame = _FIRST_FRAME.search(first.crash_text)
-    if frame:
-        file, line, function = frame.groups()
-        evidence.append(f"faulthandler: {file} line {line} in {function}")
+    frame = crash_frames(first.crash_text)[:1]
+    evidence += [f"faulthandler: {at.file} line {at.line} in {at.function}" for at in frame]
     if first.memory_bytes and first.exit_signal == signal.SIGKILL:
         evidence.append(f"it held {first.memory_bytes / 2**20:,.0f} MB when last seen")
     call = context.last_call(first.rank)
@@ -50,7 +47,8 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         evidence.append(f"it ended inside {call.label} at {context.label(call.where)}")
     evidence += [note for note in context.snapshot.notes if _MEMORY.search(note)]
     evidence += victims_evidence(context, waiting)
-    place = f" at {context.label(first.position)}" if first.position else ""
+    at = context.where(first.rank)
+    place = f" at {context.label(at)}" if at else ""
     return conclude(
         symptom,
         f"{ranks_text(ranks)} died ({how(first)}){place}{wait_clause(context, waiting)}",

@@ -52,7 +52,8 @@ def _finding(
     sides = []
     for ranks, call in by_call(context, sorted(members)):
         awaited = frozenset().union(*(edges[rank] & members for rank in ranks))
-        waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {name(context, call)}"
+        what = call.label if call.kind == "p2p" else name(context, call)
+        waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {what}"
         sides.append(f"{waits} for {ranks_text(awaited)}")
     since = context.blocked_for(members)
     cause = _cause([context.halted[rank] for rank in sorted(members)])

@@ -16,7 +16,7 @@ from ddt_notebook.model import Call, Finding
 from .wording import last_line, name, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
-_SETTLED = frozenset({"finished", "idle", "stopped"})
+_SETTLED = frozenset({"finished", "idle", "stopped", "unknown"})
 _MOVING = frozenset({"running", "silent"})
 _CAUSES = {
     "idle": "cell-ran-on-some-ranks",
@@ -45,11 +45,12 @@ def missing_ranks(context: Context) -> Iterator[Finding]:
 def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
     """By culprits and their state, so that one rank that many wait for is one finding."""
     by_call: dict[tuple[object, ...], dict[str, _Absence]] = defaultdict(dict)
-    for rank, wait in context.waits.items():
-        if context.snapshot.outcome == "interrupted" and rank not in context.endless:
+    for waiter, wait in context.waits.items():
+        if context.snapshot.outcome == "interrupted" and waiter not in context.endless:
             continue
-        roots: dict[int, str] = {
-            r: context.reports[r].state for r in wait.missing - wait.mismatched if r not in context.halted
+        roots = {
+            rank: context.reports[rank].state if rank in context.reports else "unknown"
+            for rank in wait.missing - wait.mismatched - context.halted.keys()
         }
         settled = {r: state for r, state in roots.items() if state in _SETTLED}
         if wait.anyone and len(settled) < len(wait.missing):
@@ -60,12 +61,12 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
         call = wait.call
         key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
         if call.kind == "p2p":
-            key = (rank, call.index)
+            key = (waiter, call.index)
         for culprit, state in culprits.items():
             absence = by_call[key].setdefault(state, _Absence())
             absence.ranks.add(culprit)
-            absence.waiting.add(rank)
-            absence.calls[rank] = call
+            absence.waiting.add(waiter)
+            absence.calls[waiter] = call
     merged: dict[tuple[tuple[int, ...], str], _Absence] = {}
     for states in by_call.values():
         for state, absence in states.items():
@@ -95,10 +96,18 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
-    cause, facts = _cause(context, ranks, direct[0], call, state)
+    reason = _reason(context, ranks, direct[0], call, state)
+    if reason is not None:
+        cause, facts = reason.cause, [reason.evidence]
+    else:
+        cause, facts = _cause(context, ranks, direct[0], call, state)
     evidence = victims_evidence(context, direct)
-    evidence += [last_line(context, rank, _group(call)) for rank in ranks]
+    if state != "idle":
+        evidence += [last_line(context, rank, _group(call)) for rank in ranks]
     evidence += facts
+    where = context.places([*ranks, *waiting])
+    if reason is not None and state == "finished":
+        where |= dict.fromkeys(ranks, reason.place)  # there it went past the call
     in_turn = [rank for rank in waiting if rank not in direct]
     if in_turn:
         evidence.append(
@@ -114,7 +123,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         cause=cause,
         ranks=ranks,
         waiting=waiting,
-        where=context.places([*ranks, *waiting]),
+        where=dict(sorted(where.items())),
         evidence=evidence,
         op=call.op,
     )
@@ -131,6 +140,9 @@ def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, s
         return text + f"{agree(ranks, 's', '')} to {what}{wait_clause(context, waiting)}"
     if state == "stopped":
         text = f"{who} {agree(ranks, 'is', 'are')} suspended and never entered {what}"
+    elif state == "unknown":
+        text = f"{who} {agree(ranks, 'belongs', 'belong')} to {what}, but nothing is known of "
+        text += agree(ranks, "it", "them")
     elif state in _MOVING:
         limit = context.blocked_for(waiting) or context.snapshot.timeout_s
         doing = "is still at" if state == "running" else "does not answer, last seen at"
@@ -139,9 +151,9 @@ def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, s
         text += f"; rank {ranks[0]} {doing} {place}"
         return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for it"
     elif call.kind == "p2p":
-        answer = "received" if call.op in SENDS else "sent"
-        sender = next(rank for rank in waiting if context.halted.get(rank) == call)
-        text = f"{who} never {answer} what meets {what} of rank {sender}"
+        other = next(rank for rank in waiting if context.halted.get(rank) == call)
+        verbs = ("received", "sends") if call.op in SENDS else ("sent", "receives")
+        text = f"{who} never {verbs[0]} what rank {other} {verbs[1]} in {call.label}"
     else:
         text = f"{who} never entered {what}"
     return text + wait_clause(context, waiting)
@@ -149,10 +161,12 @@ def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, s
 
 def _cause(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
-) -> tuple[str | None, list[str]]:
-    """The cause, and what shows it."""
+) -> tuple[str, list[str]]:
+    """The cause as far as the records show it, and what shows it."""
     if state in ("idle", "stopped", "silent"):
         return _CAUSES[state], []
+    if state == "unknown":
+        return "rank-missing-at-setup", []
     if call.kind == "p2p":
         return _message_cause(context, ranks, waiter, call)
     for rank in ranks:
@@ -160,10 +174,6 @@ def _cause(
         if elsewhere is not None:
             text = f"rank {rank} called {elsewhere.op} on group {elsewhere.group or '(none)'}"
             return "different-groups", [f"{text} from that line, not on group {call.group}"]
-    for rank in ranks:
-        reason = _reason(context, rank, waiter, call)
-        if reason is not None:
-            return reason.cause, [f"likely why: {reason.fact}"]
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
         return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
     if state == "running":
@@ -171,7 +181,19 @@ def _cause(
     return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
 
 
-def _reason(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:
+def _reason(
+    context: Context, ranks: list[int], waiter: int, call: Call, state: str
+) -> Reason | None:
+    """Why one of ``ranks`` never came, read from the source."""
+    if state not in ("finished", "running") or call.kind == "p2p":
+        return None
+    if any(_other_group(context, rank, call) for rank in ranks):
+        return None
+    reasons = (_why_absent(context, rank, waiter, call) for rank in ranks)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:
     """Read from the source at the line of the call, or where the two first went apart."""
     caller, absent = context.reports[waiter], context.reports[rank]
     at = absent.position if absent.state == "running" else None
@@ -215,16 +237,12 @@ def _other_group(context: Context, rank: int, call: Call) -> Call | None:
 
 def _message_cause(
     context: Context, ranks: list[int], waiter: int, call: Call
-) -> tuple[str | None, list[str]]:
+) -> tuple[str, list[str]]:
     answers = RECEIVES if call.op in SENDS else SENDS
-    for rank in ranks:
-        for lone in context.matching.lone_messages:
-            theirs = lone.call
-            if lone.rank == rank and theirs.op in answers and theirs.peer == waiter:
-                place = context.label(theirs.where)
-                fact = f"rank {rank} called {theirs.op} with tag {theirs.tag}, not {call.tag}, at "
-                return "message-tags-differ", [fact + place]
-        reason = _reason(context, rank, waiter, call)
-        if reason is not None:
-            return "message-without-partner", [f"likely why: {reason.fact}"]
+    for lone in context.matching.lone_messages:
+        theirs = lone.call
+        if lone.rank in ranks and theirs.op in answers and theirs.peer == waiter:
+            place = context.label(theirs.where)
+            fact = f"rank {lone.rank} called {theirs.op} with tag {theirs.tag}, not {call.tag}, at "
+            return "message-tags-differ", [fact + place]
     return "message-without-partner", []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.errors import is_peer_error
 from ddt_notebook.diagnose.match import MessageMismatch, Mismatch, Side, message_bytes
 from ddt_notebook.diagnose.source import Reason
 from ddt_notebook.diagnose.words import agree, count, listing, ranks_text, seconds
@@ -40,7 +41,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         for side in mismatch.sides
     ]
     if reason is not None:
-        evidence.append(f"likely why: {reason.fact}")
+        evidence.append(reason.evidence)
     if mismatch.later:
         later = count(mismatch.later, "later collective")
         evidence.append(
@@ -153,10 +154,17 @@ def _later(context: Context, mismatch: Mismatch, rank: int) -> bool:
 def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> list[str]:
     ranks = [rank for rank, cause in context.consequences.items() if cause == mismatch]
     lines = deaths(context, ranks)
+    thrown_out = []
     for rank in ranks:
         error = context.reports[rank].error
-        if error is not None and context.reports[rank].state == "raised":
+        if error is None or context.reports[rank].state != "raised":
+            continue
+        if is_peer_error(error):
+            thrown_out.append(rank)
+        else:
             lines.append(f"rank {rank} raised {headline(error)}")
+    if thrown_out:
+        lines.append(f"{ranks_text(thrown_out)} lost the connection to the others")
     return lines
 
 

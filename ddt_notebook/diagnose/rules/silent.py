@@ -69,6 +69,34 @@ def unanswered_handles(context: Context) -> Iterator[Finding]:
             )
 
 
+def partial_new_groups(context: Context) -> Iterator[Finding]:
+    """Hint: ``new_group`` is to be called by every rank of the default group, member or not."""
+    if context.snapshot.outcome != "ok":
+        return
+    made: dict[int | None, dict[int, Call]] = defaultdict(dict)
+    for rank, report in context.reports.items():
+        for call in report.calls:
+            # without members: formed by its own ranks alone (use_local_synchronization)
+            if call.op == "new_group" and call.members and call.status == "done":
+                made[call.sequence][rank] = call
+    for callers in made.values():
+        first = next(iter(callers.values()))
+        absent = [rank for rank in first.members if rank in context.reports.keys() - callers.keys()]
+        if absent:
+            yield conclude(
+                "B.1",
+                f"{ranks_text(absent)} did not call {name(context, first)}, which "
+                f"{ranks_text(callers)} called: groups are named by their number, so later ones "
+                "may not find each other",
+                cause="new-group-on-some-ranks",
+                ranks=absent,
+                where={rank: context.label(call.where) for rank, call in callers.items()},
+                confidence="possible",
+                op=first.op,
+            )
+            return
+
+
 def _first_of_group(context: Context) -> Iterator[Absence]:
     seen = set()
     for absence in context.matching.absences:
@@ -108,7 +136,7 @@ def _absence(context: Context, absence: Absence, call: Call) -> Finding:
         evidence=[
             f"{ranks_text(absence.entered)} entered it at {context.label(call.where)}",
             *(last_line(context, rank, absence.group) for rank in absence.absent),
-            *([f"likely why: {reason.fact}"] if reason else []),
+            *([reason.evidence] if reason else []),
             "the ranks of this group are out of step from here on",
         ],
         op=call.op,

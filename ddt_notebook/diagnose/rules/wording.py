@@ -60,6 +60,8 @@ def name(context: Context, call: Call) -> str:
 
 def last_line(context: Context, rank: int, group: str | None = None) -> str:
     """What a rank did instead: its state, and its last collective on a group."""
+    if rank not in context.reports:
+        return f"nothing is known of rank {rank}"
     report = context.reports[rank]
     position = context.label(report.position) if report.position else "an unknown line"
     status = f"exit code {report.exit_code}" if report.exit_signal is None else "a signal"
@@ -77,6 +79,5 @@ def last_line(context: Context, rank: int, group: str | None = None) -> str:
     if not calls:
         return f"rank {rank} {state}"
     last = calls[-1]
-    return (
-        f"rank {rank} {state}; its last collective was {last.label} at {context.label(last.where)}"
-    )
+    place = f" at {context.label(last.where)}" if last.where else ""
+    return f"rank {rank} {state}; its last collective was {last.label}{place}"

@@ -13,6 +13,7 @@ from .builders import (
     GLOO_TIMEOUT,
     all_reduce,
     at,
+    call,
     only,
     peer_error,
     raised,
@@ -49,6 +50,18 @@ def test_faulthandler_names_the_line():
     dead = rank(1, state="died", exit_signal=11, crash_text=text, position=at(4))
     finding = only(diagnose(snapshot(rank(0), dead, outcome="failed")))
     assert "faulthandler: cell[3] line 4 in boom" in finding.evidence
+
+
+def test_the_thread_that_crashed_counts():
+    text = (
+        'Thread 0x1 (most recent call first):\n  File "connection.py", line 395 in _recv\n\n'
+        'Current thread 0x2 (most recent call first):\n  File "ctypes.py", line 519 in string_at\n'
+        '  File "cell[3]", line 6 in <module>\n'
+    )
+    dead = rank(1, state="died", exit_signal=11, crash_text=text)
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", source="\n" * 5 + "boom()")))
+    assert finding.title == "rank 1 died (signal 11, SIGSEGV) at cell[3] line 6: boom()"
+    assert finding.where == {1: "cell[3] line 6: boom()"}
 
 
 def test_a_rank_that_the_session_killed_is_no_crash():
@@ -109,8 +122,6 @@ def test_mismatch_repeats_are_counted():
 def test_out_of_step_is_one_finding():
     """Rank 1 skips the first of two; every later pair differs, and rank 0 hangs at the end."""
     source = "if rank == 0:\n    dist.all_reduce(a)\ndist.broadcast(b, 0)\ndist.all_reduce(c)\n"
-    from .builders import call
-
     scene = snapshot(
         rank(0, all_reduce(2), call("broadcast", 3, root=0), all_reduce(4), blocked=True),
         rank(1, call("broadcast", 3, root=0), all_reduce(4)),
@@ -158,13 +169,13 @@ _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tenso
 
 
 @pytest.mark.parametrize(
-    ("error", "call", "symptom"),
+    ("error", "made", "symptom"),
     [
         (_error("ModuleNotFoundError", "No module named 'hta'"), None, "A.2"),
         (_error("ImportError", "cannot import name 'x'"), None, "A.2"),
         (_error("ValueError", "environment variable RANK expected, but not set"), _INIT, "B.1"),
         (_error("ValueError", "Default process group has not been initialized"), None, "B.1"),
-        (_error("ValueError", "trying to initialize the default process group twice!"), _INIT, "B.1"),
+        (_error("ValueError", "initialize the default process group twice!"), _INIT, "B.1"),
         (_error("DistNetworkError", "failed to listen ... EADDRINUSE"), _INIT, "B.1"),
         (_error("DistStoreError", "Timed out after 5 seconds waiting for clients"), _INIT, "B.2"),
         (_error("RuntimeError", "Error(s) in loading state_dict for N:\n Missing"), None, "C.1"),
@@ -178,16 +189,16 @@ _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tenso
         (_error("MemoryError", ""), None, "D.1.2"),
         (_error("RuntimeError", "Expected all tensors to be on the same device"), None, "D.1.3"),
         (_error("RuntimeError", "Expected to mark a variable ready only once."), None, "D.1.4"),
-        (_error("RuntimeError", "params[0] appears not to match sizes of the same param"), None, "D.1.5"),
+        (_error("RuntimeError", "not to match sizes of the same param"), None, "D.1.5"),
         (_error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"), None, "D.1.5"),
         (_error("RuntimeError", "PytorchStreamReader failed reading zip archive"), None, "D.1.6"),
         (_error("EOFError", ""), None, "D.1.6"),
-        (_error("AttributeError", "'DistributedDataParallel' object has no attribute 'a'"), None, "D.1.8"),
+        (_error("AttributeError", "'Linear' object has no attribute 'a'"), None, "D.1.8"),
         (_error("FileNotFoundError", "[Errno 2] No such file or directory: 'x'"), None, "D.1.9"),
         (_error("RuntimeError", "Invalid scalar type"), all_reduce(), "D.1.10"),
         (_error("RuntimeError", "something about tensors"), all_reduce(), "D.1.1"),
         (_error("ZeroDivisionError", "division by zero"), None, "D.1.11"),
     ],
 )  # fmt: skip
-def test_symptom_of_an_exception(error: RankError, call: Call | None, symptom: str):
-    assert classify(error, call).symptom == symptom
+def test_symptom_of_an_exception(error: RankError, made: Call | None, symptom: str):
+    assert classify(error, made).symptom == symptom

@@ -155,3 +155,9 @@ def test_interrupted_in_a_wait_without_end():
 def test_report_survives_json():
     scene = _two(all_reduce())
     assert diagnose(Snapshot.from_json(scene.to_json())) == diagnose(scene)
+
+
+def test_a_group_made_by_some_ranks_is_a_hint():
+    report = diagnose(snapshot(rank(0, call("new_group")), rank(1)))
+    assert report.findings == []
+    assert [hint.ranks for hint in report.hints] == [[1]]

@@ -200,6 +200,16 @@ def test_swapped_all_reduces_are_a_hint():
     assert (hint.confidence, hint.cause, hint.ranks) == ("possible", "swapped-collectives", [0, 1])
 
 
+def test_swap_in_two_branches_is_told_by_the_text_of_the_lines():
+    lines = ["dist.all_reduce(a)", "dist.all_reduce(b)"]
+    a, b = ((lambda n, t=t: replace(at(n), code=t)) for t in lines)
+    scene = snapshot(
+        rank(0, all_reduce(where=a(2)), all_reduce(where=b(3))),
+        rank(1, all_reduce(where=b(5)), all_reduce(where=a(6))),
+    )
+    assert [hint.cause for hint in diagnose(scene).hints] == ["swapped-collectives"]
+
+
 def test_two_groups_in_opposite_order():
     source = (
         "if rank == 0:\n    dist.all_reduce(x, group=a); dist.all_reduce(x, group=b)\n"
@@ -229,7 +239,7 @@ def test_recv_without_send():
         diagnose(snapshot(rank(0, call("recv", peer=1), blocked=True), rank(1), outcome="hung"))
     )
     assert finding.title == (
-        "rank 1 never sent what meets recv #1 (4 × float32) from rank 1 of rank 0; "
+        "rank 1 never sent what rank 0 receives in recv #1 (4 × float32); "
         "rank 0 waits for it since 2.1 s"
     )
     assert (finding.symptom, finding.cause) == ("D.2.1", "message-without-partner")
@@ -274,7 +284,7 @@ def test_five_against_three_iterations():
     )
     assert (finding.symptom, finding.cause) == ("D.2.1", "uneven-iterations")
     assert finding.title.startswith("rank 1 never entered all_reduce #4 (4 × float32)")
-    assert any("line 2 4 times, rank 1 3 times" in line for line in finding.evidence)
+    assert any("all_reduce 4 times, rank 1 3 times" in line for line in finding.evidence)
 
 
 def test_non_member_calls_a_group():

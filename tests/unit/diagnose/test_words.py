@@ -8,9 +8,14 @@ from ddt_notebook.diagnose import advice, errors, words
 
 @pytest.mark.parametrize(
     ("ranks", "text"),
-    [([1], "rank 1"), ([0, 2, 3], "ranks 0, 2, 3"), ([3, 2, 1, 0], "ranks 0-3"), ([0, 1], "ranks 0, 1"),
-     ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5, 7-9")],
-)  # fmt: skip
+    [
+        ([1], "rank 1"),
+        ([0, 1], "ranks 0, 1"),
+        ([0, 2, 3], "ranks 0, 2, 3"),
+        ([3, 2, 1, 0], "ranks 0-3"),
+        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5, 7-9"),
+    ],
+)
 def test_ranks(ranks: list[int], text: str):
     assert words.ranks_text(ranks) == text
 

@@ -1,0 +1,258 @@
+"""The processes of a session: its ranks and its store, started, grouped, replaced and ended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+from . import launcher
+from .channel import Closed
+from .errors import SessionError
+from .ranks import RankHandle
+from .recorder import SourceLine
+
+_READY_LIMIT_S = 60.0
+_FORM_LIMIT_S = 8.0
+_STOP_LIMIT_S = 1.0
+_ANSWER_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """What every rank is told.
+
+    Attributes
+    ----------
+    world_size, backend, device
+        See `Session`.
+    group
+        False leaves the group to the user's cells.
+    group_timeout_s
+        The limit that the backend itself is given, in seconds.
+    memory
+        Cap on what each rank may allocate, in bytes.
+    start_method
+        ``"fork"`` or ``"spawn"``.
+    """
+
+    world_size: int
+    backend: str
+    device: str
+    group: bool
+    group_timeout_s: float
+    memory: int | None
+    start_method: str
+
+
+class RankPool:
+    """Keeps N ranks.
+
+    Parameters
+    ----------
+    options
+        What they are told.
+    source_line
+        Gives the text of a line of a cell.
+    """
+
+    def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
+        self.options = options
+        self.directory = Path(tempfile.mkdtemp(prefix="ddt-"))
+        self.handles: list[RankHandle] = []
+        self.generation = 0
+        self.notes: list[str] = []
+        self._source_line = source_line
+        self._store_pid = 0
+        self._port = 0
+        self.server = launcher.server(warm=options.start_method == "fork")
+
+    def start(self) -> None:
+        """Start the store and all ranks, and form the group.
+
+        Raises
+        ------
+        SessionError
+            If any of it fails.
+        """
+        if not self.server.usable:
+            self.server = launcher.server(warm=self.options.start_method == "fork")
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        store = self.server.request({"do": "store"})
+        self._store_pid, self._port = store["pid"], store["port"]
+        self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
+        self._await_ready()
+        self.form_group()
+
+    def _start_rank(self, rank: int) -> RankHandle:
+        options = self.options
+        spec = {
+            "rank": rank,
+            "world_size": options.world_size,
+            "directory": str(self.directory),
+            "port": self._port,
+            "backend": options.backend,
+            "device": options.device,
+            "group": options.group,
+            "group_timeout_s": options.group_timeout_s,
+            "memory": options.memory,
+            "cwd": os.getcwd(),
+            "sys_path": sys.path,
+            "environ": _users_environment(),
+        }
+        return RankHandle(self.server, fork=options.start_method == "fork", spec=spec)
+
+    def _await_ready(self) -> None:
+        waiting = [handle for handle in self.handles if not handle.ready]
+        deadline = time.monotonic() + _READY_LIMIT_S
+        while waiting:
+            self.reap()
+            for handle in waiting:
+                if not handle.alive:
+                    said = handle.tails["stderr"].read_all().strip().splitlines()
+                    why = said[-1] if said else f"exit status {handle.exit_status}"
+                    raise SessionError(f"rank {handle.rank} ended while starting: {why}")
+                if handle.commands.poll():
+                    with suppress(Closed):
+                        handle.became_ready(handle.commands.receive(), self._source_line)
+            waiting = [handle for handle in waiting if not handle.ready]
+            if waiting and time.monotonic() > deadline:
+                raise SessionError(
+                    f"rank {waiting[0].rank} did not start within {_READY_LIMIT_S:.0f} s"
+                )
+            wait_for([handle.commands for handle in waiting], timeout=0.1)
+
+    def form_group(self) -> None:
+        """Form the group under a fresh prefix; ranks that do not answer are replaced once.
+
+        Raises
+        ------
+        SessionError
+            If it cannot be formed.
+        """
+        for attempt in range(2):
+            self.generation += 1
+            prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
+            what = {"do": "form", "prefix": prefix, "generation": self.generation}
+            answers = self.command(what, limit_s=_FORM_LIMIT_S)
+            for handle in self.handles:
+                if handle.recorder is not None:
+                    handle.recorder.new_generation()
+            bad = {rank: a["error"] for rank, a in answers.items() if "error" in a}
+            if not bad:
+                self.notes += sorted({note for a in answers.values() for note in a["notes"]})
+                return
+            if attempt:
+                rank, text = next(iter(bad.items()))
+                raise SessionError(f"the process group could not be formed: rank {rank}: {text}")
+            self.replace(rank for rank, answer in answers.items() if answer.get("late"))
+
+    def replace(self, ranks: Iterable[int]) -> dict[int, list[str]]:
+        """Start new processes for these ranks; returns the names of the variables each lost."""
+        lost = {}
+        for rank in ranks:
+            old = self.handles[rank]
+            lost[rank] = old.names
+            old.signal(signal.SIGKILL)
+            old.close()
+            self.handles[rank] = self._start_rank(rank)
+        self._await_ready()
+        return lost
+
+    def command(
+        self,
+        what: dict[str, Any],
+        payload: bytes | None = None,
+        *,
+        ranks: Iterable[int] | None = None,
+        limit_s: float = _ANSWER_LIMIT_S,
+    ) -> dict[int, dict[str, Any]]:
+        """Send a command to ranks at the prompt, and collect their answers within a limit.
+
+        The answer of a rank that died or took too long is ``{"error": …, "late": True}``.
+        """
+        handles = self.handles if ranks is None else [self.handles[rank] for rank in ranks]
+        numbers = {handle.rank: handle.command(what, payload) for handle in handles}
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + limit_s
+        while len(answers) < len(handles):
+            waiting = [handle for handle in handles if handle.rank not in answers]
+            ready = wait_for([h.commands for h in waiting] + [self.server], timeout=0.1)
+            for handle in waiting:
+                if handle.commands in ready:
+                    with suppress(Closed):
+                        message = handle.commands.receive()
+                        if message.get("reply") == numbers[handle.rank]:
+                            answers[handle.rank] = message
+            self.reap()
+            over = time.monotonic() > deadline
+            for handle in waiting:
+                if handle.rank not in answers and (over or not handle.alive):
+                    text = "it died" if not handle.alive else f"no answer within {limit_s:.0f} s"
+                    answers[handle.rank] = {"error": text, "late": True}
+        return answers
+
+    def reap(self) -> None:
+        """Note which processes have ended."""
+        by_pid = {handle.pid: handle for handle in self.handles}
+        for pid, status in self.server.deaths():
+            if pid in by_pid:
+                by_pid[pid].exit_status = status
+            elif pid == self._store_pid:
+                self._store_pid = 0
+        if not self.server.usable:  # its children ended with it
+            for handle in self.handles:
+                if handle.exit_status is None:
+                    handle.exit_status = -signal.SIGKILL
+
+    def end_ranks(self) -> None:
+        """End every rank and the store."""
+        for handle in self.handles:
+            handle.command({"do": "exit"})
+        self._await_ends()
+        for handle in self.handles:
+            handle.signal(signal.SIGCONT)
+            handle.signal(signal.SIGKILL)
+        self._await_ends()
+        for handle in self.handles:
+            handle.close()
+        if self._store_pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._store_pid, signal.SIGKILL)
+            self._store_pid = 0
+        self.handles = []
+
+    def close(self) -> None:
+        """End everything and remove the session's files."""
+        self.end_ranks()
+        if self.server.usable:
+            with suppress(SessionError):
+                self.server.request({"do": "remove", "directory": str(self.directory)})
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _await_ends(self) -> None:
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        while any(handle.alive for handle in self.handles) and time.monotonic() < deadline:
+            wait_for([self.server], timeout=0.05)
+            self.reap()
+
+    def process_ids(self) -> list[int]:
+        """Ranks, store and fork server."""
+        ranks = [handle.pid for handle in self.handles]
+        return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
+
+
+def _users_environment() -> dict[str, str]:
+    """The notebook's environment, less what a rank must keep as its parent process had it."""
+    kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")
+    return {name: value for name, value in os.environ.items() if not name.startswith(kept)}

@@ -1,0 +1,94 @@
+"""How a session and its ranks are, as the operating system and the ranks' monitors tell."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+
+import psutil
+
+from ..model import Position
+from .channel import Closed
+from .ranks import RankHandle
+
+_ANSWER_LIMIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RankStatus:
+    """One rank.
+
+    Attributes
+    ----------
+    state
+        ``"ready"`` at the prompt, ``"running"``, ``"blocked"`` in a hang that is being held,
+        ``"stopped"``, ``"silent"`` (its monitor does not answer) or ``"died"``.
+    position
+        Where it stands, while it runs a cell.
+    memory_bytes
+        Resident set size; 0 if not known.
+    generation
+        How often the process group has been formed.
+    """
+
+    rank: int
+    pid: int
+    alive: bool
+    state: str
+    position: Position | None
+    memory_bytes: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """What `Session.status` found."""
+
+    ranks: tuple[RankStatus, ...]
+    world_size: int
+    backend: str
+    has_group: bool
+    frozen: bool
+    uptime_s: float
+    output_directory: Path
+
+
+def ask_monitors(handles: list[RankHandle]) -> None:
+    """Ask every monitor, and wait a moment for the answers."""
+    for handle in handles:
+        handle.ask("status")
+    deadline = time.monotonic() + _ANSWER_LIMIT_S
+    while time.monotonic() < deadline:
+        waiting = {h.questions: h for h in handles if h.alive and h.silent_s > 0}
+        if not waiting:
+            return
+        for channel in wait_for(list(waiting), timeout=0.1):
+            with suppress(Closed):
+                handle = waiting[channel]  # type: ignore[index]
+                handle.take_answer(handle.questions.receive())
+
+
+def rank_status(handle: RankHandle, *, running: bool, frozen: bool, generation: int) -> RankStatus:
+    """One rank, after `ask_monitors`."""
+    if not handle.alive:
+        state = "died"
+    elif handle.stopped:
+        state = "stopped"
+    elif handle.silent_s > 0:
+        state = "silent"
+    elif running:
+        state = "blocked" if frozen else "running"
+    else:
+        state = "ready"
+    return RankStatus(
+        rank=handle.rank,
+        pid=handle.pid,
+        alive=handle.alive and psutil.pid_exists(handle.pid),
+        state=state,
+        position=handle.status.position if running and handle.status else None,
+        memory_bytes=handle.status.memory_bytes if handle.status else 0,
+        generation=generation,
+    )
