@@ -20,7 +20,7 @@ CELL_TIMEOUT_S = 120
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class DemoError(RuntimeError):
+class DemoError(Exception):
     """The demonstration could not be run, or did not go as its text says. One line."""
 
 
@@ -64,7 +64,8 @@ def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None 
     try:
         import nbformat
         from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError
+        from nbconvert import HTMLExporter
     except ImportError as error:
         raise DemoError(f"the demo needs {error.name}: pip install 'ddt-notebook[demo]'") from error
 
@@ -77,6 +78,7 @@ def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None 
             timeout=CELL_TIMEOUT_S,
             startup_timeout=CELL_TIMEOUT_S,
             kernel_name="python3",
+            extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": folder}},
         )
         try:
@@ -89,20 +91,15 @@ def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None 
         except CellExecutionError as error:
             teller.after(book.cells[index])
             raise DemoError(f"cell {index + 1} of {source.name} failed: {error.ename}") from error
-        except (CellTimeoutError, DeadKernelError) as error:
+        except CellTimeoutError as error:
             raise DemoError(f"cell {index + 1} of {source.name} did not end: {error}") from error
+        except RuntimeError as error:  # the kernel did not start, or died
+            raise DemoError(f"no kernel to run {source.name} in: {error}") from error
         finally:
-            write_html(book, html)
-
-
-def write_html(book: NotebookNode, path: Path) -> None:
-    """Write a notebook with its outputs as one HTML file."""
-    from nbconvert import HTMLExporter
-
-    body, _ = HTMLExporter(embed_images=True).from_notebook_node(
-        book, resources={"metadata": {"name": "ddt_notebook: quick start"}}
-    )
-    path.write_text(body, encoding="utf-8")
+            page, _ = HTMLExporter().from_notebook_node(
+                book, resources={"metadata": {"name": "ddt_notebook: quick start"}}
+            )
+            html.write_text(page, encoding="utf-8")
 
 
 def _check(cell: NotebookNode) -> None:

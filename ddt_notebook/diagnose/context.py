@@ -11,7 +11,8 @@ from ddt_notebook.model import Call, Position, RankReport, Snapshot
 from ddt_notebook.model.progress import Wait, cannot_complete, waits
 
 from .errors import is_peer_error
-from .match import Matching, MessageMismatch, Mismatch, match
+from .match import Matching, Mismatch, match
+from .messages import MessageMismatch
 from .source import Sources
 
 #: A mismatch ends a process by these: gloo aborts, or overruns a buffer.

@@ -74,7 +74,8 @@ _PATTERNS = (
     _Pattern("A.2", "import-error", types=r"^ImportError$"),
     # B · communication setup
     _Pattern("B.1", "group-not-initialized", r"[Pp]rocess group has not been initialized"),
-    _Pattern("B.1", "group-initialized-twice", r"initialize the default process group twice"),
+    _Pattern("B.1", "group-initialized-twice", r"process group twice|process group already"),
+    _Pattern("B.1", "stale-group", r"process group is gone"),
     _Pattern("B.1", "environment-not-set", r"environment variable \w+ expected, but not set"),
     _Pattern("B.1", "port-in-use", r"EADDRINUSE|[Aa]ddress already in use"),
     _Pattern("B.1", "backend-not-available", r"only supported with GPUs|doesn't have \w+ built in"),

@@ -100,6 +100,14 @@ class Names:
                     return False
         return True
 
+    def is_fixed_range(self, iterable: ast.expr) -> bool:
+        """Whether a loop over ``iterable`` makes the same number of rounds on every rank."""
+        return (
+            isinstance(iterable, ast.Call)
+            and _called(iterable) == "range"
+            and all(self.reads_only(argument, set()) for argument in iterable.args)
+        )
+
     def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
         """Whether ``test`` holds on ``rank``; None if the source does not tell."""
         try:

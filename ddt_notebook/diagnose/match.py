@@ -1,29 +1,19 @@
 """Matches the calls of all ranks with each other: facts, not yet a diagnosis.
 
-Collectives meet by group and sequence number, messages by group, sender, receiver, tag and
-sequence number.
+Collectives meet by group and sequence number; for messages see `messages`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import prod
 
-from ddt_notebook.model import Call, RankReport, Snapshot
+from ddt_notebook.model import Call, Snapshot
 from ddt_notebook.model.position import Position
 
-Meetings = dict[int, dict[int, Call]]  #: of one group: sequence -> rank -> call
-_Route = tuple[str, int, int, int]  #: group, sender, receiver, tag
+from .messages import MessageMismatch, Single, match_messages
 
-SENDS = frozenset({"send", "isend", "send_object_list"})
-RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
-_BYTES = {
-    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
-    "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,
-    "complex32": 4, "complex64": 8, "complex128": 16,
-}  # fmt: skip
+Meetings = dict[int, dict[int, Call]]  #: of one group: sequence -> rank -> call
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +66,6 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageMismatch:
-    """A send and the receive that it meets, of different size or data type."""
-
-    sender: int
-    receiver: int
-    send: Call
-    receive: Call
-    fields: tuple[str, ...]
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted((self.sender, self.receiver)))
-
-
-@dataclass(frozen=True, slots=True)
 class Absence:
     """A collective that some members of the group never entered."""
 
@@ -108,14 +83,6 @@ class Swap:
     sequence: int
     ranks: tuple[int, int]
     calls: tuple[Call, Call]
-
-
-@dataclass(frozen=True, slots=True)
-class Single:
-    """One call of one rank."""
-
-    rank: int
-    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +122,7 @@ def match(snapshot: Snapshot) -> Matching:
     for group, meetings in sorted(by_group.items()):
         differing = _mismatches(group, meetings)
         missing = _absences(group, meetings, snapshot)
-        if (differing or missing) and snapshot.outcome == "ok":
+        if (differing or missing) and snapshot.outcome == "ok" and _any_failed(meetings):
             # A call that raised and was caught may never have reached the others.
             reached = _without_failed(meetings)
             if not _mismatches(group, reached) and not _absences(group, reached, snapshot):
@@ -164,7 +131,7 @@ def match(snapshot: Snapshot) -> Matching:
         absences += missing
         if not differing and not missing:
             swaps += _swaps(group, meetings)
-    messages, message_mismatches, lone_messages = _messages(snapshot.ranks)
+    messages, message_mismatches, lone_messages = match_messages(snapshot.ranks)
     return Matching(
         collectives=sum(map(len, by_group.values())),
         groups=len(by_group),
@@ -195,14 +162,18 @@ def _meetings(snapshot: Snapshot) -> tuple[dict[str, Meetings], list[Single]]:
 
 def _without_failed(meetings: Meetings) -> Meetings:
     """The same calls, counted anew without those that raised."""
-    counts: dict[int, int] = defaultdict(int)
+    counts: Counter[int] = Counter()
     result: Meetings = {}
-    for sequence in sorted(meetings):
-        for rank, call in meetings[sequence].items():
+    for _, calls in sorted(meetings.items()):
+        for rank, call in calls.items():
             if call.status != "failed":
                 counts[rank] += 1
-                result.setdefault(counts[rank], {})[rank] = replace(call, sequence=counts[rank])
+                result.setdefault(counts[rank], {})[rank] = call
     return result
+
+
+def _any_failed(meetings: Meetings) -> bool:
+    return any(call.status == "failed" for calls in meetings.values() for call in calls.values())
 
 
 def _form(call: Call) -> tuple[object, ...]:
@@ -316,69 +287,6 @@ def _crossed(first: Call, then: Call, second: Call, after: Call) -> tuple[object
         if here and there and here != there and crossed:
             return here, there
     return None
-
-
-def _messages(
-    reports: Iterable[RankReport],
-) -> tuple[int, list[MessageMismatch], list[Single]]:
-    sends: dict[_Route, dict[int, Single]] = defaultdict(dict)
-    receives: dict[_Route, dict[int, Single]] = defaultdict(dict)
-    #: Receives from anyone: how many of a group, receiver and tag.
-    from_anyone: dict[tuple[str, int, int], list[Single]] = defaultdict(list)
-    for report in reports:
-        for call in report.calls:
-            if call.kind != "p2p" or call.sequence is None:
-                continue
-            single = Single(report.rank, call)
-            if call.peer is None:
-                from_anyone[(call.group, report.rank, call.tag)].append(single)
-            elif call.op in SENDS:
-                route = (call.group, report.rank, call.peer, call.tag)
-                sends[route][call.sequence] = single
-            elif call.op in RECEIVES:
-                route = (call.group, call.peer, report.rank, call.tag)
-                receives[route][call.sequence] = single
-    mismatches: list[MessageMismatch] = []
-    lone: list[Single] = []
-    for route in sorted(sends.keys() | receives.keys()):
-        group, sender, receiver, tag = route
-        sent, received = sends.get(route, {}), receives.get(route, {})
-        pool = from_anyone.get((group, receiver, tag), [])
-        for sequence in sorted(sent.keys() | received.keys()):
-            send, receive = sent.get(sequence), received.get(sequence)
-            if send and receive:
-                fields = _message_differences(send.call, receive.call)
-                if fields:
-                    mismatches.append(
-                        MessageMismatch(sender, receiver, send.call, receive.call, fields)
-                    )
-            elif send and pool:
-                pool.pop(0)
-            else:
-                lone += [single for single in (send, receive) if single]
-    lone += [single for pool in from_anyone.values() for single in pool]
-    total = sum(map(len, sends.values()))
-    return total, mismatches, lone
-
-
-def _message_differences(send: Call, receive: Call) -> tuple[str, ...]:
-    fields = []
-    sent, room = message_bytes(send), message_bytes(receive)
-    if sent is not None and room is not None and sent != room:
-        fields.append("size")
-    if send.dtypes and receive.dtypes and send.dtypes != receive.dtypes:
-        fields.append("dtype")
-    return tuple(fields)
-
-
-def message_bytes(call: Call) -> int | None:
-    """Bytes that a call sends or has room for, None if its tensors are not known."""
-    if not call.shapes or len(call.shapes) != len(call.dtypes):
-        return None
-    sizes = [_BYTES.get(dtype) for dtype in call.dtypes]
-    if None in sizes:
-        return None
-    return sum(prod(shape) * size for shape, size in zip(call.shapes, sizes, strict=True) if size)
 
 
 def _place(where: Position | None) -> tuple[str, int] | None:

@@ -115,6 +115,23 @@ class Sources:
         """The statements at the top level of the cell in which a line stands."""
         return self._trees[place.cell].body if place.cell in self._trees else []
 
+    def comes_again(self, place: Position, op: str) -> bool | None:
+        """Whether a rank would call ``op`` again after a line: in its loop, or in its block.
+
+        None if the source is not known.
+        """
+        if place.cell not in self._trees:
+            return None
+        blocks = self.chain(place)
+        if any(isinstance(node, _LOOPS) for node, _ in blocks):
+            return True
+        block = getattr(*blocks[-1], []) if blocks else self.body(place)
+        here = [
+            index for index, node in enumerate(block) if node.lineno <= place.line <= _end(node)
+        ]
+        following = block[here[0] + 1 :] if here else []
+        return any(_calls(node, op) for statement in following for node in ast.walk(statement))
+
     def _frames(self, call: Call, caller: RankReport) -> list[Position]:
         """The lines in cells that led to the call, innermost first."""
         stack = caller.stack or (caller.error.frames if caller.error else ())
@@ -141,9 +158,7 @@ class Sources:
     def _calls_of(self, name: str) -> Iterator[Position]:
         for number, tree in self._trees.items():
             for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and name == (
-                    getattr(node.func, "id", None) or getattr(node.func, "attr", None)
-                ):
+                if isinstance(node, ast.Call) and _calls(node, name):
                     yield Position(file=f"cell[{number}]", line=node.lineno)
 
     @property
@@ -252,7 +267,8 @@ class _Walk:
             elif names.reads_rank(test) and self.sources.truth(test, self.absent.rank) is not False:
                 says = f"lets {ranks_text([self.absent.rank])} leave the loop"
                 yield 1, self._say("early-exit-on-rank-condition", test.lineno, says)
-        yield from self._uneven(node)
+        if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
+            yield from self._uneven(node)
 
     def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
         mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
@@ -292,6 +308,11 @@ class _Walk:
             if not any(isinstance(inner, ast.Raise) for inner in ast.walk(handler)):
                 says = "swallows what is raised before the call"
                 yield 5, self._say("exception-swallowed", handler.lineno, says)
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    function = node.func if isinstance(node, ast.Call) else None
+    return name in (getattr(function, "id", None), getattr(function, "attr", None))
 
 
 def _rounds(call: Call, report: RankReport) -> int | None:

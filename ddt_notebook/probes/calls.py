@@ -102,7 +102,7 @@ class CallLog:
 
     def __init__(self, sockets: GroupSockets) -> None:
         self.sockets = sockets
-        self.init_hook: Callable[[dict[str, Any]], None] | None = None
+        self.init_hook: Callable[[Sequence[Any], dict[str, Any]], None] | None = None
         self.default_timeout: Any = None
         self._ring: ring.RingWriter | None = None
         self._main = threading.get_ident()
@@ -198,13 +198,17 @@ class CallLog:
     def _setup(self, function: Any, op: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if op == "init_process_group" and self.init_hook is not None:
-                self.init_hook(kwargs)
+            with self.sockets.watching():
+                if op == "init_process_group" and self.init_hook is not None:
+                    self.init_hook(args, kwargs)
+                return set_up(args, kwargs)
+
+        def set_up(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            __tracebackhide__ = True
             if op == "new_group" and kwargs.get("timeout") is None and len(args) < 2:
                 kwargs["timeout"] = self.default_timeout  # else gloo waits 30 minutes
             if not self._recording():
-                with self.sockets.watching():
-                    return function(*args, **kwargs)
+                return function(*args, **kwargs)
             self._setup_counts[op] += 1
             fields: dict[str, Any] = {"op": op, "kind": "setup", "q": self._setup_counts[op]}
             fields["g"] = "0"
@@ -218,8 +222,7 @@ class CallLog:
                 process_group = c10d._get_default_group()
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
                     fields["m"] = list(self._ranks_of(process_group))
-            with self.sockets.watching():
-                result = self._make(function, args, kwargs, fields, process_group, False)
+            result = self._make(function, args, kwargs, fields, process_group, False)
             if op == "destroy_process_group" and not dist.is_initialized():
                 self._members.clear()
                 self._message_counts.clear()

@@ -112,7 +112,7 @@ def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[s
     op = entry["profiling_name"].rsplit(":", 1)[-1]
     plain = {
         "g": entry["process_group"][0],
-        "id": entry["collective_seq_id"],
+        "id": entry["op_id"],  # counts as the backend does, messages included
         "op": _OPS.get(op, op),
         "s": entry["input_sizes"],
         "d": [_DTYPES.get(name, name.lower()) for name in entry["input_dtypes"]],

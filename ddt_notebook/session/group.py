@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -52,6 +53,8 @@ class RankGroup:
         self.calls.default_timeout = self.timeout
         self.calls.init_hook = self._before_users_init
         self._forming = False
+        self._default: Any = None
+        self._generation = self._inits = 0
 
     def form(self, prefix: str, generation: int) -> list[str]:
         """Leave any group, then join the one under ``prefix``.
@@ -72,7 +75,10 @@ class RankGroup:
         followers = self._models_on_default_group()
         self.leave()
         self.calls.new_generation()
+        # a cell may have chosen a rendezvous of its own: that ends with the group
+        os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
+        self._generation, self._inits = generation, 0
         if not self.formed_by_session:
             return []
         self._forming = True
@@ -88,16 +94,27 @@ class RankGroup:
                 )
         finally:
             self._forming = False
+        self._default = c10d._get_default_group()
         for model in followers:
-            model._update_process_group(c10d._get_default_group())
+            model._update_process_group(self._default)
         return [f"{len(followers)} DDP model(s) follow the new group"] if followers else []
 
     def leave(self) -> None:
         """Destroy every group; peers that are blocked in one are freed by this."""
         if dist.is_initialized():
             dist.destroy_process_group()
+        c10d._world.group_count = 0  # a failed init leaves it higher on some ranks: other keys
         self.sockets.cut()  # a model may still hold the group, and with it the connections
         self.sockets.forget()
+
+    def allow(self, timeout_s: float) -> None:
+        """Give every group the backend's limit for the next cell."""
+        timeout = timedelta(seconds=timeout_s)
+        if timeout == self.timeout:
+            return
+        self.timeout = self.calls.default_timeout = timeout
+        for group in list(c10d._world.pg_map) if dist.is_initialized() else ():
+            c10d._set_pg_timeout(timeout, group)
 
     @staticmethod
     def is_formed() -> bool:
@@ -105,17 +122,16 @@ class RankGroup:
         return dist.is_initialized()
 
     def _models_on_default_group(self) -> list[Any]:
-        """DDP models of the user whose group is about to be replaced."""
-        if not self.formed_by_session or not dist.is_initialized():
+        """DDP models of the user whose group is about to be replaced, or was just destroyed."""
+        if self._default is None:
             return []
-        default = c10d._get_default_group()
         return [
             model
             for model in gc.get_objects()
-            if type(model) is DistributedDataParallel and model.process_group is default
+            if type(model) is DistributedDataParallel and model.process_group is self._default
         ]
 
-    def _before_users_init(self, options: dict[str, Any]) -> None:
+    def _before_users_init(self, arguments: Sequence[Any], options: dict[str, Any]) -> None:
         if self._forming:
             return
         if self.formed_by_session and dist.is_initialized():
@@ -126,9 +142,25 @@ class RankGroup:
             )
         if options.get("timeout") is None:
             options["timeout"] = self.timeout
+        self._inits += 1
         if os.environ.get("MASTER_PORT") != str(self.port):
             # the cell chose its own rendezvous: rank 0 must then serve the store itself
             os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        elif options.get("store") is None and _from_environment(arguments, options):
+            # destroyed and formed again, a group must not meet the keys of the one before
+            store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+            options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
+            options.pop("init_method", None)
+            for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
+                if options.get(name, -1) < 0:
+                    options[name] = int(os.environ[variable])
+
+
+def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a call of init_process_group takes all that it needs from the environment."""
+    method = options.get("init_method")
+    complete = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+    return len(arguments) < 2 and method in (None, "env://") and complete
 
 
 def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:

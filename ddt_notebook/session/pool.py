@@ -252,6 +252,11 @@ class RankPool:
         return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
 
 
+def group_timeout_s(timeout_s: float) -> float:
+    """The backend's own limit: only a net below the session's, which ends waits before it."""
+    return 3 * timeout_s + 30
+
+
 def _users_environment() -> dict[str, str]:
     """The notebook's environment, less what a rank must keep as its parent process had it."""
     kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")

@@ -46,6 +46,27 @@ class _GroupCount:
     reached: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CallList:
+    """The calls of one rank.
+
+    Attributes
+    ----------
+    calls
+        In order of time.
+    left_out
+        How many are not among them.
+    by_record, by_flight
+        Index of the call by index of its record in the ring, or by group and operation of its
+        entry in the Flight Recorder.
+    """
+
+    calls: tuple[Call, ...] = ()
+    left_out: int = 0
+    by_record: dict[int, int] = field(default_factory=dict)
+    by_flight: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
 class RankRecorder:
     """What one rank called, as far as the notebook has read it.
 
@@ -63,6 +84,8 @@ class RankRecorder:
         self._next = 0
         self._noted: dict[int, _Noted] = {}
         self._open: set[int] = set()
+        self._run_start = 0
+        self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
         self._flight: dict[tuple[str, int], dict[str, Any]] = {}
         self._wall_offset_s = time.time() - time.monotonic()
@@ -78,7 +101,9 @@ class RankRecorder:
     def begin_run(self) -> None:
         """Forget earlier cells' calls, except for the counts."""
         self.drain()
+        # handles not waited for may still be, in this cell
         self._noted = {i: n for i, n in self._noted.items() if i in self._open}
+        self._run_start = self._next
         self._flight.clear()
         self.dropped = 0
         self.overflowed = False
@@ -87,6 +112,7 @@ class RankRecorder:
         """The groups were formed anew: counts start from 0."""
         self.drain()
         self._groups.clear()
+        self._new_groups = 0
         self._flight.clear()
         self._noted.clear()
         self._open.clear()
@@ -140,6 +166,7 @@ class RankRecorder:
     def _number(self, record: Record) -> None:
         fields = record.fields
         sequence = fields.get("q")
+        self._new_groups += fields.get("op") == "new_group" and "m" in fields
         if fields.get("op") == "init_process_group":
             self._restart_counts()
         if "none" not in fields and fields.get("kind") in ("collective", "p2p"):
@@ -195,6 +222,11 @@ class RankRecorder:
         }
 
     @property
+    def new_groups(self) -> int:
+        """How many groups were made by all ranks together, as far as this rank took part."""
+        return self._new_groups
+
+    @property
     def failed(self) -> bool:
         """Whether any call of this run raised."""
         return any(noted.record.status == ring.FAILED for noted in self._noted.values())
@@ -213,9 +245,7 @@ class RankRecorder:
         ]
         return min(pending, key=lambda key: self._flight[key]["ns"], default=None)
 
-    def calls(
-        self, members: dict[str, tuple[int, ...]], last: int | None = None
-    ) -> tuple[tuple[Call, ...], dict[int, int], dict[tuple[str, int], int]]:
+    def calls(self, members: dict[str, tuple[int, ...]], last: int | None = None) -> CallList:
         """The calls of this run in order of time.
 
         Parameters
@@ -224,20 +254,21 @@ class RankRecorder:
             Members of groups by name, for entries that a library issued.
         last
             Only this many of the latest records.
-
-        Returns
-        -------
-        calls, by_record, by_flight
-            The calls, and where a record of the ring or an entry of the Flight Recorder went:
-            index of the call by index of the record, or by group and operation.
         """
-        noted = list(self._noted.values())
+        blocked = self.blocked
+        noted = [
+            n
+            for index, n in self._noted.items()
+            if index >= self._run_start or (blocked is not None and blocked[0] == index)
+        ]
         flight = [
             (key, sequence)
             for key in list(self._flight)
             if (sequence := self._flight_sequence(*key)) is not None
         ]
+        left_out = self.dropped
         if last is not None:
+            left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
             noted, flight = noted[-last:], flight[-last:]
         found: list[tuple[float, Any, Call]] = []
         found += [(n.record.entered_s, n.record.index, self._to_call(n)) for n in noted]
@@ -249,7 +280,7 @@ class RankRecorder:
         for index, (_, origin, call) in enumerate(found):
             calls.append(replace(call, index=index))
             (by_flight if isinstance(origin, tuple) else by_record)[origin] = index
-        return tuple(calls), by_record, by_flight
+        return CallList(tuple(calls), left_out, by_record, by_flight)
 
     def _flight_sequence(self, name: str, number: int) -> int | None:
         """Sequence number of a library's operation; None if it belongs to a recorded call."""

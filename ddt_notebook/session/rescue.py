@@ -59,7 +59,7 @@ class Rescue:
             self._rung = 3
         if self._rung == 3 and passed >= _KILL_S:
             for run in self._runs:
-                if run.unfinished:
+                if run.unfinished and not run.raised:
                     run.killed = True
                     run.handle.signal(signal.SIGKILL)
             self._rung = 4
@@ -72,7 +72,7 @@ class Rescue:
 
     def _signal(self, ranks: frozenset[int]) -> None:
         for run in self._runs:
-            if run.handle.rank in ranks and run.unfinished:
+            if run.handle.rank in ranks and run.unfinished and not run.raised:
                 run.handle.signal(signal.SIGCONT)
                 run.handle.signal(signal.SIGINT)
 

@@ -15,7 +15,7 @@ from .channel import Closed
 from .hang import HangWatch, waiting_line
 from .listener import DisplayMessage, RunListener
 from .outputs import KeptText
-from .pool import RankPool
+from .pool import RankPool, group_timeout_s
 from .recorder import thin
 from .rescue import Rescue
 from .result import RunResult
@@ -28,6 +28,8 @@ _LOOK_AFTER_S = 0.1
 _STACKS_LIMIT_S = 0.4
 #: After the last rung of the rescue nothing is waited for any longer than this.
 _GIVE_UP_S = 3.0
+#: Formatting a traceback may take a rank this long on a slow machine.
+_TELL_LIMIT_S = 10.0
 
 
 class CellRun:
@@ -85,6 +87,7 @@ class CellRun:
             "cell": self.cell.number,
             "source": self.cell.source,
             "first_line": self.cell.first_line,
+            "group_timeout_s": group_timeout_s(self._limits_s[0]),
         }
         for run in self._runs:
             handle = run.handle
@@ -122,7 +125,8 @@ class CellRun:
             self._listener.on_tick(time.monotonic())
             if self._rescue is not None:
                 self._rescue.step()
-                if self._rescue.passed_s > _GIVE_UP_S:
+                still_told = any(run.raised and run.unfinished for run in self._runs)
+                if self._rescue.passed_s > (_TELL_LIMIT_S if still_told else _GIVE_UP_S):
                     break
             elif self._examine():
                 return
@@ -191,6 +195,8 @@ class CellRun:
             self._listener.on_display(rank, shown)
             if shown.kind != "clear" and "text/plain" in shown.data:
                 self._kept[rank].add(f"{shown.data['text/plain']}\n")
+        elif "raised" in message:
+            run.raised = True
         elif self._rescue is not None and self._rescue.is_own_answer(rank, message["reply"]):
             self._rescue.answered(rank)
         elif message.get("reply") == run.number:
@@ -307,6 +313,8 @@ class CellRun:
         damaged = bool(dead) or self._group_is_damaged()
         result = self._result()
         if damaged:
+            if result.ok and self._pool.options.group:
+                self._pool.notes.append("the group was formed anew: ranks had left it differently")
             lost = self._pool.replace(dead)
             self._pool.form_group()
             result = replace(result, lost=lost)
@@ -317,7 +325,10 @@ class CellRun:
         if self._rescue is not None:
             return True
         recorders = [run.handle.recorder for run in self._runs if run.handle.recorder is not None]
-        if any(recorder.failed for recorder in recorders):
+        unwell = self._outcome != "ok"
+        if unwell and any(recorder.failed for recorder in recorders):
+            return True
+        if len({recorder.new_groups for recorder in recorders}) > 1:
             return True
         if self._pool.options.group and any(
             run.answer is not None and not run.answer.get("formed", True) for run in self._runs
@@ -332,9 +343,8 @@ class CellRun:
             for name, ranks in members.items():
                 if run.handle.rank in ranks:
                     reached.setdefault(name, set()).add(numbers.get(name, 0))
-        failed = any(run.error is not None for run in self._runs)
         pending = any(recorder.pending_flight() is not None for recorder in recorders)
-        return any(len(numbers) > 1 for numbers in reached.values()) or (pending and failed)
+        return any(len(numbers) > 1 for numbers in reached.values()) or (pending and unwell)
 
     def _result(self) -> RunResult:
         assert self._held is not None

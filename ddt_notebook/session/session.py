@@ -16,14 +16,12 @@ from .errors import SessionError
 from .limits import check_ranks, parse_bytes
 from .listener import RunListener, SilentListener, Stream
 from .objects import CannotTravel, pack_for_ranks, unpack_from_rank
-from .pool import PoolOptions, RankPool
+from .pool import PoolOptions, RankPool, group_timeout_s
 from .result import RunResult
 from .run import CellRun
 from .status import SessionStatus, ask_monitors, rank_status
 
 _KEPT_CELLS = 200
-#: The backend's own limit is only a net below the session's.
-_GROUP_TIMEOUT_FACTOR, _GROUP_TIMEOUT_EXTRA_S = 3, 30
 
 
 class Session:
@@ -94,7 +92,7 @@ class Session:
             backend=backend,
             device=self.device,
             group=group,
-            group_timeout_s=timeout * _GROUP_TIMEOUT_FACTOR + _GROUP_TIMEOUT_EXTRA_S,
+            group_timeout_s=group_timeout_s(timeout),
             memory=parse_bytes(memory) if memory is not None else None,
             start_method=self.start_method,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import re
 import sys
@@ -82,6 +83,26 @@ class RankShell(InteractiveShell):
         """Keep the history off: it would open a database in each rank."""
         super().init_history()
         self.history_manager.enabled = False
+
+    on_raise: Callable[[], None] | None = None
+
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+        """Say first that an exception left the cell: to format it may take a while."""
+        if self.on_raise is not None:
+            self.on_raise()
+        super().showtraceback(*args, **kwargs)
+
+    def forget_errors(self) -> None:
+        """Drop exceptions kept for post-mortem: their frames keep stores and sockets alive."""
+        sys.last_type = sys.last_value = sys.last_traceback = None
+        if sys.version_info >= (3, 12):
+            sys.last_exc = None
+        self.last_execution_result = None
+        for formatter in (self.InteractiveTB, self.SyntaxTB):
+            for name in ("etype", "value", "evalue", "tb"):
+                if hasattr(formatter, name):
+                    setattr(formatter, name, None)
+        gc.collect()
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
         self.last_traceback_text = "\n".join(stb)

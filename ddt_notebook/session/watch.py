@@ -9,6 +9,7 @@ from typing import Any
 from ..model import Call, RankError, RankReport
 from ..model.progress import Wait, cannot_complete, waits
 from .ranks import SILENT_AFTER_S, RankHandle
+from .recorder import CallList
 
 #: A rank in a library's collective computes no more than this share of the time.
 _IDLE_CPU_SHARE = 0.2
@@ -30,6 +31,8 @@ class RankRun:
         The exception that left the cell.
     exit_status
         Set if the process ended.
+    raised
+        True from when an exception left its cell; the answer follows.
     library_wait
         The Flight Recorder's entry in which it is blocked inside a library, and since when.
     """
@@ -41,6 +44,7 @@ class RankRun:
     error: RankError | None = None
     exit_status: int | None = None
     library_wait: tuple[tuple[str, int], float] | None = None
+    raised: bool = False
     killed: bool = False
 
     @property
@@ -111,19 +115,15 @@ def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
 def report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -> RankReport:
     """One rank now."""
     handle = run.handle
-    calls: tuple[Call, ...] = ()
-    by_record: dict[int, int] = {}
-    by_flight: dict[tuple[str, int], int] = {}
-    dropped = 0
+    told = CallList()
     if handle.recorder is not None:
-        last = None if whole else _LATEST_CALLS
-        calls, by_record, by_flight = handle.recorder.calls(members, last)
-        dropped = handle.recorder.dropped + (0 if whole else 1)
+        told = handle.recorder.calls(members, None if whole else _LATEST_CALLS)
+    calls = told.calls
     values: dict[str, Any] = {
         "rank": handle.rank,
         "pid": handle.pid,
         "calls": calls,
-        "calls_dropped": dropped,
+        "calls_dropped": told.left_out,
         "memory_bytes": handle.status.memory_bytes if handle.status else None,
         "error": run.error,
         "killed": run.killed,
@@ -138,8 +138,8 @@ def report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) ->
         if run.error is not None:
             values["error"] = _with_call(run.error, calls)
     else:
-        values |= _unfinished(run, calls, by_record, by_flight)
-    if values.get("position") is None and calls:
+        values |= _unfinished(run, told)
+    if values.get("position") is None and calls and values.get("state") != "died":
         values["position"] = calls[-1].where
     return RankReport(**values)
 
@@ -168,20 +168,15 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
     }
 
 
-def _unfinished(
-    run: RankRun,
-    calls: tuple[Call, ...],
-    by_record: dict[int, int],
-    by_flight: dict[tuple[str, int], int],
-) -> dict[str, Any]:
+def _unfinished(run: RankRun, told: CallList) -> dict[str, Any]:
     handle = run.handle
     now = time.monotonic()
     values: dict[str, Any] = {"state": "running"}
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}
     blocked = handle.recorder.blocked if handle.recorder is not None else None
-    if blocked is not None and blocked[0] in by_record:
-        call = calls[by_record[blocked[0]]]
+    if blocked is not None and blocked[0] in told.by_record:
+        call = told.calls[told.by_record[blocked[0]]]
         if not call.asynchronous and call.where is not None:
             values["position"] = call.where
         values |= {
@@ -189,11 +184,11 @@ def _unfinished(
             "blocked_in": call.index,
             "blocked_s": now - blocked[1],
         }
-    elif run.library_wait is not None and run.library_wait[0] in by_flight:
+    elif run.library_wait is not None and run.library_wait[0] in told.by_flight:
         key, since = run.library_wait
         values |= {
             "state": "blocked",
-            "blocked_in": by_flight[key],
+            "blocked_in": told.by_flight[key],
             "blocked_s": now - since,
         }
     elif handle.silent_s > SILENT_AFTER_S:

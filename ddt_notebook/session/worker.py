@@ -32,8 +32,8 @@ def prepare() -> None:
     shell = make_shell()
     # a first traceback imports and parses a lot, and it is the one that a user waits for
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
+    shell.forget_errors()
     shell.reset(new_session=False)
-    sys.last_exc = sys.last_type = sys.last_value = sys.last_traceback = None
 
 
 class Rank:
@@ -71,8 +71,9 @@ class Rank:
         self._group.calls.install()
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
-        self._shell = make_shell() if not RankShell.initialized() else RankShell.instance()
+        self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
+        self._shell.on_raise = self._say_that_it_raised
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
         self._cap_memory(spec.get("memory"))
@@ -103,9 +104,9 @@ class Rank:
                 case "run":
                     return self._run(message), None
                 case "form":
-                    return {
-                        "notes": self._group.form(message["prefix"], message["generation"])
-                    }, None
+                    self._shell.forget_errors()
+                    notes = self._group.form(message["prefix"], message["generation"])
+                    return {"notes": notes}, None
                 case "leave":
                     self._group.leave()
                     return {}, None
@@ -123,9 +124,10 @@ class Rank:
 
     def _run(self, message: Message) -> dict[str, Any]:
         error = None
-        self._running = True
-        started = time.monotonic()
+        self._group.allow(message["group_timeout_s"])
         self._flight.begin_run()
+        started = time.monotonic()
+        self._running = True
         try:
             error = self._shell.run(message["source"], message["cell"], message["first_line"])
         except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
@@ -221,6 +223,12 @@ class Rank:
         if self._running:
             raise KeyboardInterrupt
 
+    def _say_that_it_raised(self) -> None:
+        """An exception has left the user's code: the notebook need not free us any more."""
+        self._running = False
+        with contextlib.suppress(Closed):
+            self._commands.send({"raised": True})
+
     def _send_display(
         self,
         kind: str,
@@ -286,4 +294,5 @@ def run_rank(commands: int, questions: int) -> None:
 
 
 if __name__ == "__main__":
+    prepare()
     run_rank(int(sys.argv[1]), int(sys.argv[2]))

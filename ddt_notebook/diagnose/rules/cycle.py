@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
-from ddt_notebook.diagnose.match import RECEIVES, SENDS
+from ddt_notebook.diagnose.messages import RECEIVES, SENDS
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
-from .wording import by_call, name, victims_evidence
+from .wording import by_call, message, name, victims_evidence
 
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
@@ -52,11 +52,11 @@ def _finding(
     sides = []
     for ranks, call in by_call(context, sorted(members)):
         awaited = frozenset().union(*(edges[rank] & members for rank in ranks))
-        what = call.label if call.kind == "p2p" else name(context, call)
+        what = message(call) if call.kind == "p2p" else name(context, call)
         waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {what}"
         sides.append(f"{waits} for {ranks_text(awaited)}")
     since = context.blocked_for(members)
-    cause = _cause([context.halted[rank] for rank in sorted(members)])
+    cause = _cause(context, [context.halted[rank] for rank in sorted(members)])
     return conclude(
         "D.2.1",
         "; ".join(sides[:3])
@@ -75,18 +75,23 @@ def _finding(
     )
 
 
-def _cause(calls: list[Call]) -> str:
+def _cause(context: Context, calls: list[Call]) -> str:
     if all(call.kind == "p2p" for call in calls):
         if len({call.tag for call in calls}) > 1 and _both_ways(calls):
             return "message-tags-differ"
         return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
-    if all(call.kind == "collective" for call in calls):
-        lines = {(call.where.file, call.where.line) for call in calls if call.where}
-        if len(lines) == 1 and len({call.op for call in calls}) == 1:
-            return "different-groups"
-        if len({call.group for call in calls}) > 1:
-            return "groups-in-opposite-order"
+    groups = {call.group for call in calls}
+    if all(call.kind == "collective" for call in calls) and len(groups) > 1:
+        return "different-groups" if _meant_as_one(context, calls) else "groups-in-opposite-order"
     return "wait-cycle"
+
+
+def _meant_as_one(context: Context, calls: list[Call]) -> bool:
+    """Whether the ranks would call the operation once only, each on another group."""
+    again = {context.sources.comes_again(c.where, c.op) if c.where else None for c in calls}
+    if again == {None}:  # no source: one line is more likely to be one collective
+        return len({(c.where.file, c.where.line) for c in calls if c.where}) == 1
+    return len({call.op for call in calls}) == 1 and True not in again
 
 
 def _both_ways(calls: list[Call]) -> bool:

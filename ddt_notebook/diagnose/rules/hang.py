@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
-from ddt_notebook.diagnose.match import RECEIVES, SENDS
+from ddt_notebook.diagnose.messages import RECEIVES, SENDS
 from ddt_notebook.diagnose.source import Reason
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
-from .wording import last_line, name, victims_evidence, wait_clause
+from .wording import last_line, message, name, to_change, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
 _SETTLED = frozenset({"finished", "idle", "stopped", "unknown"})
@@ -125,7 +125,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         waiting=waiting,
         where=dict(sorted(where.items())),
         evidence=evidence,
-        op=call.op,
+        op=to_change(call),
     )
 
 
@@ -141,19 +141,23 @@ def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, s
     if state == "stopped":
         text = f"{who} {agree(ranks, 'is', 'are')} suspended and never entered {what}"
     elif state == "unknown":
-        text = f"{who} {agree(ranks, 'belongs', 'belong')} to {what}, but nothing is known of "
-        text += agree(ranks, "it", "them")
+        known = ranks[0] < context.snapshot.world_size
+        lacks = "nothing is known of" if known else "the session has no"
+        text = f"{what} is for {who} as well, but {lacks} {who}"
     elif state in _MOVING:
         limit = context.blocked_for(waiting) or context.snapshot.timeout_s
-        doing = "is still at" if state == "running" else "does not answer, last seen at"
-        place = context.label(context.reports[ranks[0]].position)
         text = f"{who} did not come to {what} within {seconds(limit)}"
-        text += f"; rank {ranks[0]} {doing} {place}"
+        position = context.reports[ranks[0]].position
+        place = f"at {context.label(position)}" if position else ""
+        if state == "silent":
+            text += f"; rank {ranks[0]} does not answer{place and ', last seen ' + place}"
+        elif place:
+            text += f"; rank {ranks[0]} is still {place}"
         return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for it"
     elif call.kind == "p2p":
         other = next(rank for rank in waiting if context.halted.get(rank) == call)
         verbs = ("received", "sends") if call.op in SENDS else ("sent", "receives")
-        text = f"{who} never {verbs[0]} what rank {other} {verbs[1]} in {call.label}"
+        text = f"{who} never {verbs[0]} what rank {other} {verbs[1]} in {message(call)}"
     else:
         text = f"{who} never entered {what}"
     return text + wait_clause(context, waiting)

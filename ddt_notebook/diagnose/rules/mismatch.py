@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.errors import is_peer_error
-from ddt_notebook.diagnose.match import MessageMismatch, Mismatch, Side, message_bytes
+from ddt_notebook.diagnose.match import Mismatch, Side
+from ddt_notebook.diagnose.messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnose.source import Reason
 from ddt_notebook.diagnose.words import agree, count, listing, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
 from .crash import deaths
 from .exception import headline
-from .wording import victims_evidence
+from .wording import to_change, victims_evidence
 
 #: Field -> (what differs, in words, id of the cause); the first that differs names the cause.
 _FIELDS = {
@@ -62,7 +63,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         waiting=waiting,
         where={r: context.label(call.where) for r, call in sorted(mismatch.calls.items())},
         evidence=evidence,
-        op=mismatch.sides[0].call.op,
+        op=to_change(mismatch.sides[0].call),
     )
 
 

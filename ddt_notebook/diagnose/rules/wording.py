@@ -45,6 +45,18 @@ def victims_evidence(context: Context, waiting: Iterable[int]) -> list[str]:
     return lines
 
 
+def message(call: Call) -> str:
+    """The label of a send or receive, with its tag."""
+    return f"{call.label}, tag {call.tag}" if call.tag else call.label
+
+
+def to_change(call: Call) -> str:
+    """What the user has to change: the call, or the library's work that issues it."""
+    if call.caller == "DistributedDataParallel":
+        return "forward and backward of the DDP model (to evaluate on one rank: its `.module`)"
+    return call.op
+
+
 def name(context: Context, call: Call) -> str:
     """The call's label; with its group where there are several, with the peer of a message."""
     text = call.label
@@ -63,21 +75,21 @@ def last_line(context: Context, rank: int, group: str | None = None) -> str:
     if rank not in context.reports:
         return f"nothing is known of rank {rank}"
     report = context.reports[rank]
-    position = context.label(report.position) if report.position else "an unknown line"
+    place = f" at {context.label(report.position)}" if report.position else ""
     status = f"exit code {report.exit_code}" if report.exit_signal is None else "a signal"
     state = {
         "finished": "finished the cell",
         "raised": "raised an exception",
         "died": f"ended with {status}",
-        "blocked": f"is blocked at {position}",
-        "running": f"is still running, at {position}",
-        "stopped": f"is suspended by the operating system, at {position}",
-        "silent": f"does not answer (C code holds its interpreter), last seen at {position}",
+        "blocked": f"is blocked{place}",
+        "running": f"is still running{place}",
+        "stopped": f"is suspended by the operating system{place}",
+        "silent": f"does not answer: C code holds its interpreter{place}",
         "idle": "was not asked to run this cell",
     }[report.state]
     calls = [c for c in report.calls if c.kind == "collective" and group in (None, c.group)]
     if not calls:
         return f"rank {rank} {state}"
     last = calls[-1]
-    place = f" at {context.label(last.where)}" if last.where else ""
-    return f"rank {rank} {state}; its last collective was {last.label}{place}"
+    called_at = f" at {context.label(last.where)}" if last.where else ""
+    return f"rank {rank} {state}; its last collective was {last.label}{called_at}"
