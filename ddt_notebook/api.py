@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import taxonomy
 from .diagnose import diagnose as _diagnose
 from .model import Snapshot
+from .views.explanation import ExplanationView
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
@@ -33,6 +35,22 @@ def diagnose(run: RunResult | Snapshot | Session) -> DisplayedReport:
     """
     snapshot = snapshot_of(run)
     return show(_diagnose(snapshot), snapshot)
+
+
+def explain(code: str) -> ExplanationView:
+    """What the study knows of a symptom: its stage, how often it was seen, what repaired it.
+
+    Parameters
+    ----------
+    code
+        In the taxonomy, such as ``"D.2.1"``.
+
+    Raises
+    ------
+    UnknownSymptom
+        If there is no such code; the text names those that exist.
+    """
+    return ExplanationView(taxonomy.symptom(code), taxonomy.fixes(code))
 
 
 def snapshot_of(run: RunResult | Snapshot | Session) -> Snapshot:

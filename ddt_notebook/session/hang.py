@@ -29,6 +29,10 @@ class HangWatch:
         self._stuck: frozenset[int] = frozenset()
         self._since_s = 0.0
 
+    def reset(self) -> None:
+        """Nobody is blocked."""
+        self._stuck = frozenset()
+
     def over_the_limit(self, view: View) -> bool:
         """Whether a rank has waited longer than any may."""
         longest = view.longest

@@ -47,7 +47,7 @@ class ForkServerHandle:
         command = [sys.executable, "-m", "ddt_notebook.session.forkserver"]
         self._process = subprocess.Popen(
             command if warm else [*command, "--cold"],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,  # Jupyter signals its whole process group

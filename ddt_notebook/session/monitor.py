@@ -49,6 +49,8 @@ class Monitor(threading.Thread):
             case "status":
                 return self._status()
             case "flight":
+                return {"flight": self._flight.drain()}
+            case "stacks":
                 return {"flight": self._flight.drain(stacks=True)}
             case "cut":
                 return {"cut": self._sockets.cut()}

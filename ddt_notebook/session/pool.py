@@ -187,7 +187,8 @@ class RankPool:
         deadline = time.monotonic() + limit_s
         while len(answers) < len(handles):
             waiting = [handle for handle in handles if handle.rank not in answers]
-            ready = wait_for([h.commands for h in waiting] + [self.server], timeout=0.1)
+            waited: list[Any] = [self.server, *(h.commands for h in waiting)]
+            ready = wait_for(waited, timeout=0.1)
             for handle in waiting:
                 if handle.commands in ready:
                     with suppress(Closed):
@@ -243,7 +244,7 @@ class RankPool:
     def _await_ends(self) -> None:
         deadline = time.monotonic() + _STOP_LIMIT_S
         while any(handle.alive for handle in self.handles) and time.monotonic() < deadline:
-            wait_for([self.server], timeout=0.05)
+            wait_for([self.server.fileno()], timeout=0.05)
             self.reap()
 
     def process_ids(self) -> list[int]:

@@ -107,7 +107,7 @@ class RankHandle:
             if self._asked_s is not None:
                 return
             self._asked_s = time.monotonic()
-        self.flight_owed += what == "flight"
+        self.flight_owed += what in ("flight", "stacks")
         self._requests += 1
         with suppress(Closed):
             self.questions.send({"do": what, "id": self._requests})

@@ -276,7 +276,9 @@ class RankRecorder:
             call = self._flight_call(key, sequence, members.get(key[0], ()))
             found.append((call.entered_s or 0.0, key, call))
         found.sort(key=lambda item: item[0])
-        by_record, by_flight, calls = {}, {}, []
+        by_record: dict[Any, int] = {}
+        by_flight: dict[Any, int] = {}
+        calls = []
         for index, (_, origin, call) in enumerate(found):
             calls.append(replace(call, index=index))
             (by_flight if isinstance(origin, tuple) else by_record)[origin] = index

@@ -23,8 +23,6 @@ from .watch import RankRun, View, groups_seen, look
 
 _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
-#: A wait is looked at more closely from here on.
-_LOOK_AFTER_S = 0.1
 _STACKS_LIMIT_S = 0.4
 #: After the last rung of the rescue nothing is waited for any longer than this.
 _GIVE_UP_S = 3.0
@@ -154,10 +152,7 @@ class CellRun:
                 self._receive(run)
             if run.handle.questions in ready:
                 with suppress(Closed):
-                    entries = run.handle.take_answer(run.handle.questions.receive())
-                    if run.handle.recorder is not None:
-                        run.handle.recorder.add_flight(entries)
-                    run.look_for_library_wait()
+                    run.take_answer(run.handle.questions.receive())
         self._pool.reap()
         for run in self._runs:
             if run.exit_status is None and not run.handle.alive:
@@ -236,14 +231,15 @@ class CellRun:
     def _examine(self) -> bool:
         """Look at who is blocked; True if a hang was declared and is to be held."""
         now = time.monotonic()
-        if now - self._began_s < _LOOK_AFTER_S:
-            return False
         if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
             self._asked_s = now
             for run in self._runs:
                 if run.unfinished:
                     run.handle.ask("status")
-                    self._ask_for_flight(run)
+        if not any(run.may_be_blocked for run in self._runs):
+            self._watch.reset()
+            self._listener.on_status(None)
+            return False
         view = look(self._runs, groups_seen(self._runs))
         failed = any(run.error is not None or run.exit_status is not None for run in self._runs)
         over = self._watch.over_the_limit(view)
@@ -257,16 +253,6 @@ class CellRun:
             return True
         self._begin_rescue(self._watch.to_interrupt(view, over_the_limit=over))
         return False
-
-    @staticmethod
-    def _ask_for_flight(run: RankRun) -> None:
-        """Fetch the recorder's entries where a library may be waiting in one."""
-        status = run.handle.status
-        if status is None:
-            return
-        in_torch = bool(status.stack) and "/torch/" in status.stack[-1].file
-        if in_torch and any(done < given for given, done in status.groups.values()):
-            run.handle.ask("flight")
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -285,7 +271,7 @@ class CellRun:
             return
         for run in self._runs:
             if run.exit_status is None and run.asked:
-                run.handle.ask("flight")
+                run.handle.ask("stacks")
         deadline = time.monotonic() + _STACKS_LIMIT_S
         while time.monotonic() < deadline and any(
             run.handle.flight_owed for run in self._runs if run.exit_status is None

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,7 +30,8 @@ class RankStatus:
     position
         Where it stands, while it runs a cell.
     memory_bytes
-        Resident set size; 0 if not known.
+        Its share of memory: pages that ranks have in common are divided among them (PSS; resident
+        set size where the system does not tell).
     generation
         How often the process group has been formed.
     """
@@ -62,12 +64,14 @@ def ask_monitors(handles: list[RankHandle]) -> None:
         handle.ask("status")
     deadline = time.monotonic() + _ANSWER_LIMIT_S
     while time.monotonic() < deadline:
-        waiting = {h.questions: h for h in handles if h.alive and h.silent_s > 0}
+        waiting: dict[Any, RankHandle] = {
+            h.questions: h for h in handles if h.alive and h.silent_s > 0
+        }
         if not waiting:
             return
         for channel in wait_for(list(waiting), timeout=0.1):
             with suppress(Closed):
-                handle = waiting[channel]  # type: ignore[index]
+                handle = waiting[channel]
                 handle.take_answer(handle.questions.receive())
 
 
@@ -89,6 +93,16 @@ def rank_status(handle: RankHandle, *, running: bool, frozen: bool, generation: 
         alive=handle.alive and psutil.pid_exists(handle.pid),
         state=state,
         position=handle.status.position if running and handle.status else None,
-        memory_bytes=handle.status.memory_bytes if handle.status else 0,
+        memory_bytes=_memory_share(handle.pid),
         generation=generation,
     )
+
+
+def _memory_share(pid: int) -> int:
+    try:
+        process = psutil.Process(pid)
+        with suppress(AttributeError, psutil.AccessDenied):  # no PSS but on Linux
+            return int(process.memory_full_info().pss)
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0

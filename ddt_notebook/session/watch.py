@@ -13,7 +13,9 @@ from .recorder import CallList
 
 #: A rank in a library's collective computes no more than this share of the time.
 _IDLE_CPU_SHARE = 0.2
-_SHORTEST_LOOK_S = 0.2
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.2, 5.0
+#: A wait is looked at more closely from here on.
+_LOOK_AFTER_S = 0.1
 _LATEST_CALLS = 60
 
 
@@ -52,24 +54,52 @@ class RankRun:
         """Whether the cell still runs on it."""
         return self.asked and self.answer is None and self.exit_status is None
 
-    def look_for_library_wait(self) -> None:
-        """Decide from the monitor's last two answers whether it is blocked inside DDP or the like.
+    @property
+    def idle_in_library(self) -> bool:
+        """Whether its main thread seems to wait in torch's own code.
 
-        It is if a library's collective is pending, the main thread stands in torch's own code, and
-        it has hardly used the processor since the answer before.
+        The monitor's last two answers decide: the same stack, ending in torch, the same counts of
+        operations, of which some are not complete, and hardly any use of the processor.
         """
-        recorder, now, before = self.handle.recorder, self.handle.status, self.handle.earlier_status
-        if recorder is None or now is None or before is None:
-            return
-        pending = recorder.pending_flight()
-        inside = bool(now.stack) and "/torch/" in now.stack[-1].file
+        now, before = self.handle.status, self.handle.earlier_status
+        if now is None or before is None or not now.stack or "/torch/" not in now.stack[-1].file:
+            return False
         passed = now.at_s - before.at_s
-        idle = passed < 5 and (now.cpu_s - before.cpu_s) < _IDLE_CPU_SHARE * passed
-        still = before.stack == now.stack and before.groups == now.groups
-        if pending is None or not inside or not idle or not still or passed < _SHORTEST_LOOK_S:
+        return (
+            _SHORTEST_LOOK_S <= passed < _LONGEST_LOOK_S
+            and now.cpu_s - before.cpu_s < _IDLE_CPU_SHARE * passed
+            and before.stack == now.stack
+            and before.groups == now.groups
+            and any(completed < given for given, completed in now.groups.values())
+        )
+
+    def take_answer(self, message: dict[str, Any]) -> None:
+        """Take what the monitor said, and see whether the rank is blocked inside a library."""
+        handle = self.handle
+        entries = handle.take_answer(message)
+        if handle.recorder is None:
+            return
+        handle.recorder.add_flight(entries)
+        if not self.idle_in_library or handle.earlier_status is None:
             self.library_wait = None
-        elif self.library_wait is None or self.library_wait[0] != pending:
-            self.library_wait = (pending, before.at_s)
+        elif self.library_wait is None:
+            pending = handle.recorder.pending_flight()
+            if pending is not None:
+                self.library_wait = (pending, handle.earlier_status.at_s)
+            elif not handle.flight_owed and not entries:
+                handle.ask("flight")
+
+    @property
+    def may_be_blocked(self) -> bool:
+        """Whether it is worth a closer look; takes microseconds."""
+        if not self.unfinished:
+            return False
+        blocked = self.handle.recorder.blocked if self.handle.recorder is not None else None
+        return (
+            (blocked is not None and time.monotonic() - blocked[1] > _LOOK_AFTER_S)
+            or self.library_wait is not None
+            or self.handle.silent_s > SILENT_AFTER_S / 3
+        )
 
 
 @dataclass(frozen=True, slots=True)

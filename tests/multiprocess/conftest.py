@@ -13,6 +13,7 @@ from ddt_notebook.session.result import RunResult
 from ddt_notebook.session.session import Session
 
 from ..fixtures.cases import CELL, Case
+from .processes import gone
 
 _EARLIER_CELL, _NEXT_CELL = CELL + 1, CELL + 2
 _GONE_WITHIN_S = 5
@@ -81,3 +82,13 @@ def ranks() -> Iterator[Ranks]:
     shared = Ranks()
     yield shared
     shared.stop()
+
+
+@pytest.fixture
+def session() -> Iterator[ddt.Session]:
+    """Two ranks, of which nothing is left afterwards."""
+    made = ddt.Session(2)
+    pids = made.pids
+    yield made
+    made.stop()
+    assert gone([*pids, *made.pids])
