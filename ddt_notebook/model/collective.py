@@ -17,7 +17,10 @@ Fingerprint = tuple[tuple[str, object], ...]
 #: The Flight Recorder's name for what a call of torch.distributed issues on gloo.
 RECORDED_AS = {
     "all_gather_into_tensor": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_coalesced": "all_gather",
     "reduce_scatter": "all_reduce",
+    "reduce_scatter_single": "all_reduce",
     "reduce_scatter_tensor": "all_reduce",
     "all_to_all": "all_to_all_single",
 }

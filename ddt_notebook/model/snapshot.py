@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
+from .parity import RankParity
+from .partition import RankPartition
+from .placement import RankPlacement
 from .rank import RankReport
 
 FORMAT = 1
@@ -74,6 +77,9 @@ class Snapshot:
         are then missing.
     notes
         Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
+    placement, partition, parity
+        What was observed on the ranks at the end of a run with ``trace=True``, or on request;
+        empty if that was not asked for.
     """
 
     cell: Cell
@@ -92,6 +98,9 @@ class Snapshot:
     torch_version: str = ""
     flight_recorder: bool = True
     notes: tuple[str, ...] = ()
+    placement: tuple[RankPlacement, ...] = ()
+    partition: tuple[RankPartition, ...] = ()
+    parity: tuple[RankParity, ...] = ()
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""

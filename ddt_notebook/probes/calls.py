@@ -15,7 +15,6 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from . import ring
+from .operations import COLLECTIVES, MESSAGES, SETUP, Signature
 from .sockets import GroupSockets
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -32,63 +32,6 @@ _OURS = str(Path(__file__).parent.parent)
 _LIBRARIES = (_TORCH, _OURS, "<frozen", contextlib.__file__, functools.__file__)
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """Which argument of an operation means what."""
-
-    names: tuple[str, ...]
-    tensors: str | None = None
-    outputs: str | None = None
-    root: str | None = None
-    peer: str | None = None
-    reduces: bool = False
-
-
-def _op(names: str, tensors: str | None = None, **roles: Any) -> _Signature:
-    return _Signature(tuple(names.split()), tensors, **roles)
-
-
-COLLECTIVES = {
-    "all_reduce": _op("tensor op group async_op", "tensor", reduces=True),
-    "all_reduce_coalesced": _op("tensors op group async_op", "tensors", reduces=True),
-    "broadcast": _op("tensor src group async_op group_src", "tensor", root="src"),
-    "reduce": _op("tensor dst op group async_op group_dst", "tensor", root="dst", reduces=True),
-    "all_gather": _op("tensor_list tensor group async_op", "tensor", outputs="tensor_list"),
-    "all_gather_into_tensor": _op(
-        "output_tensor input_tensor group async_op", "input_tensor", outputs="output_tensor"
-    ),
-    "all_gather_object": _op("object_list obj group"),
-    "gather": _op("tensor gather_list dst group async_op group_dst", "tensor", root="dst"),
-    "gather_object": _op("obj object_gather_list dst group group_dst", root="dst"),
-    "scatter": _op("tensor scatter_list src group async_op group_src", "tensor", root="src"),
-    "scatter_object_list": _op(
-        "scatter_object_output_list scatter_object_input_list src group group_src", root="src"
-    ),
-    "broadcast_object_list": _op("object_list src group device group_src", root="src"),
-    "reduce_scatter": _op(
-        "output input_list op group async_op", "input_list", outputs="output", reduces=True
-    ),
-    "reduce_scatter_tensor": _op(
-        "output input op group async_op", "input", outputs="output", reduces=True
-    ),
-    "all_to_all_single": _op(
-        "output input output_split_sizes input_split_sizes group async_op", "input"
-    ),
-    "all_to_all": _op("output_tensor_list input_tensor_list group async_op", "input_tensor_list"),
-    "barrier": _op("group async_op device_ids"),
-    "monitored_barrier": _op("group timeout wait_all_ranks"),
-}
-MESSAGES = {
-    "send": _op("tensor dst group tag group_dst", "tensor", peer="dst"),
-    "isend": _op("tensor dst group tag group_dst", "tensor", peer="dst"),
-    "recv": _op("tensor src group tag group_src", "tensor", peer="src"),
-    "irecv": _op("tensor src group tag group_src", "tensor", peer="src"),
-    "send_object_list": _op("object_list dst group device group_dst", peer="dst"),
-    "recv_object_list": _op("object_list src group device group_src", peer="src"),
-}
-SETUP = ("init_process_group", "new_group", "destroy_process_group")
 
 
 class CallLog:
@@ -127,11 +70,11 @@ class CallLog:
     def install(self) -> None:
         """Replace the functions of ``torch.distributed`` by recording ones."""
         for name, signature in COLLECTIVES.items():
-            self._replace(name, lambda f, n=name, s=signature: self._collective(f, n, s))
+            self._replace(name, functools.partial(self._collective, op=name, signature=signature))
         for name, signature in MESSAGES.items():
-            self._replace(name, lambda f, n=name, s=signature: self._message(f, n, s))
+            self._replace(name, functools.partial(self._message, op=name, signature=signature))
         for name in SETUP:
-            self._replace(name, lambda f, n=name: self._setup(f, n))
+            self._replace(name, functools.partial(self._setup, op=name))
         self._wrap_work()
 
     @staticmethod
@@ -145,7 +88,7 @@ class CallLog:
 
     # -- the three kinds of call ---------------------------------------------------------------
 
-    def _collective(self, function: Any, op: str, signature: _Signature) -> Any:
+    def _collective(self, function: Any, op: str, signature: Signature) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             if not self._recording():
@@ -166,7 +109,7 @@ class CallLog:
 
         return call
 
-    def _message(self, function: Any, op: str, signature: _Signature) -> Any:
+    def _message(self, function: Any, op: str, signature: Signature) -> Any:
         asynchronous = op in ("isend", "irecv")
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -293,8 +236,8 @@ class CallLog:
                 log._ring.settle(index, ring.DONE, time.monotonic())
             return completed
 
-        dist.Work.wait = recorded_wait  # type: ignore[method-assign]
-        dist.Work.is_completed = recorded_is_completed  # type: ignore[method-assign]
+        dist.Work.wait = recorded_wait
+        dist.Work.is_completed = recorded_is_completed
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -356,7 +299,7 @@ def _global_rank(
     return default
 
 
-def _describe(fields: dict[str, Any], given: dict[str, Any], signature: _Signature) -> None:
+def _describe(fields: dict[str, Any], given: dict[str, Any], signature: Signature) -> None:
     """Add shapes and dtypes; what is no tensor is left for torch to complain about."""
     tensors = _tensors(given.get(signature.tensors)) if signature.tensors else []
     if tensors:

@@ -119,7 +119,7 @@ class RankGroup:
     @staticmethod
     def is_formed() -> bool:
         """Whether there is a default group."""
-        return dist.is_initialized()
+        return bool(dist.is_initialized())
 
     def _models_on_default_group(self) -> list[Any]:
         """DDP models of the user whose group is about to be replaced, or was just destroyed."""

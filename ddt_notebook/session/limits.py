@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -73,3 +74,26 @@ def parse_bytes(text: str | int) -> int:
     if amount <= 0:
         raise SessionError(f"{text!r} is no amount of memory: write 512M or 2G")
     return int(amount * (1 << units.get(unit, 0)))
+
+
+def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:
+    """The ranks that are meant, ascending; None means all.
+
+    Raises
+    ------
+    SessionError
+        If there are no such ranks.
+    """
+    if ranks is None:
+        return tuple(range(world_size))
+    chosen = sorted({ranks} if isinstance(ranks, int) else set(ranks))
+    if not chosen:
+        raise SessionError("no rank was chosen: leave ranks out to run on all")
+    for rank in chosen:
+        if isinstance(rank, bool) or not isinstance(rank, int):
+            raise SessionError(f"{rank!r} is no rank number")
+        if not 0 <= rank < world_size:
+            raise SessionError(
+                f"there is no rank {rank}: this session has ranks 0 to {world_size - 1}"
+            )
+    return tuple(chosen)

@@ -130,7 +130,8 @@ class RankPool:
                 raise SessionError(
                     f"rank {waiting[0].rank} did not start within {_READY_LIMIT_S:.0f} s"
                 )
-            wait_for([handle.commands for handle in waiting], timeout=0.1)
+            channels: list[Any] = [handle.commands for handle in waiting]
+            wait_for(channels, timeout=0.1)
 
     def form_group(self) -> None:
         """Form the group under a fresh prefix; ranks that do not answer are replaced once.
@@ -188,7 +189,7 @@ class RankPool:
         while len(answers) < len(handles):
             waiting = [handle for handle in handles if handle.rank not in answers]
             waited: list[Any] = [self.server, *(h.commands for h in waiting)]
-            ready = wait_for(waited, timeout=0.1)
+            ready: list[Any] = wait_for(waited, timeout=0.1)
             for handle in waiting:
                 if handle.commands in ready:
                     with suppress(Closed):

@@ -145,7 +145,7 @@ class RankHandle:
     def stopped(self) -> bool:
         """Whether the operating system has suspended it."""
         try:
-            return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+            return bool(psutil.Process(self.pid).status() == psutil.STATUS_STOPPED)
         except psutil.NoSuchProcess:
             return False
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..model import RankError, Snapshot
+
+if TYPE_CHECKING:
+    from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class RunResult:
         True if the ranks are still held in a hang, for inspection.
     lost
         For each rank that had to be replaced: the names of the variables it lost.
+    session
+        A weak reference to where it ran, None if that is not known.
     """
 
     ok: bool
@@ -37,6 +44,7 @@ class RunResult:
     duration_s: float
     frozen: bool = False
     lost: dict[int, list[str]] = field(default_factory=dict)
+    session: weakref.ref[Session] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         word = "held" if self.frozen else self.snapshot.outcome

@@ -146,7 +146,7 @@ class CellRun:
         for run in self._runs:
             if run.exit_status is None:
                 waited += [run.handle.commands, run.handle.questions]
-        ready = wait_for(waited, timeout=_TICK_S)
+        ready: list[Any] = wait_for(waited, timeout=_TICK_S)
         for run in self._runs:
             if run.handle.commands in ready:
                 self._receive(run)

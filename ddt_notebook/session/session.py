@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
 from ..model import Cell
-from . import active, launcher
+from ..probes.registry import PROBES
+from . import active, launcher, observing
 from .errors import SessionError
-from .limits import check_ranks, parse_bytes
+from .limits import check_ranks, choose_ranks, parse_bytes
 from .listener import RunListener, SilentListener, Stream
 from .objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from .pool import PoolOptions, RankPool, group_timeout_s
@@ -153,7 +156,7 @@ class Session:
         ranks
             Where to run it; default: everywhere.
         trace
-            Reserved for timeline and memory by kind; the other probes are always on.
+            Record the timeline, and add what every probe sees at the end to the snapshot.
         timeout
             Instead of the session's, for this cell.
         freeze
@@ -170,7 +173,7 @@ class Session:
             If the session is stopped, busy or held in a hang, or ``ranks`` is no choice of ranks.
         """
         self._refuse_if_busy()
-        chosen = self._choose(ranks)
+        chosen = choose_ranks(ranks, self.world_size)
         self._replace_the_dead()
         number = cell if cell is not None else max(self._cells, default=0) + 1
         ran = Cell(number=number, source=source, first_line=first_line)
@@ -189,7 +192,7 @@ class Session:
             freeze=freeze,
             listener=listener or SilentListener(),
         )
-        return self._drive()
+        return self._drive(trace)
 
     def release(self) -> RunResult:
         """End a hang that was kept by ``freeze``; returns the run with how it ended."""
@@ -198,13 +201,17 @@ class Session:
         self._run.unfreeze()
         return self._drive()
 
-    def _drive(self) -> RunResult:
+    def _drive(self, trace: bool = False) -> RunResult:
         assert self._run is not None
         try:
-            self.last_run = self._run.drive()
+            result = self._run.drive()
         finally:
             if not self._run.frozen:
                 self._run = None
+        if trace and not result.frozen:
+            seen = observing.observe(self.pool, list(PROBES))
+            result = replace(result, snapshot=observing.add(result.snapshot, seen))
+        self.last_run = replace(result, session=weakref.ref(self))
         return self.last_run
 
     def interrupt(self) -> None:
@@ -229,7 +236,7 @@ class Session:
             If an object cannot be pickled (nothing is sent then), or a rank cannot read it.
         """
         self._refuse_if_busy()
-        chosen = self._choose(ranks)
+        chosen = choose_ranks(ranks, self.world_size)
         try:
             packed = {name: pack_for_ranks(name, value) for name, value in objects.items()}
         except CannotTravel as error:
@@ -250,7 +257,7 @@ class Session:
             If there is no such variable or it is not plain data.
         """
         self._refuse_if_busy()
-        (chosen,) = self._choose(rank)
+        (chosen,) = choose_ranks(rank, self.world_size)
         answer = self.pool.command({"do": "pull", "name": name}, ranks=(chosen,))[chosen]
         if "error" in answer:
             raise SessionError(f"rank {chosen}: {answer['error']}")
@@ -258,6 +265,30 @@ class Session:
             return unpack_from_rank(answer["payload"])
         except CannotTravel as error:
             raise SessionError(f"rank {chosen}: {error}") from error
+
+    def observe(
+        self, what: str | Iterable[str], names: Iterable[str] | None = None, **options: object
+    ) -> dict[int, dict[str, Any]]:
+        """What the ranks hold now, as plain data: for each rank, by the name of the probe.
+
+        Parameters
+        ----------
+        what
+            One or more of ``"placement"``, ``"partition"``, ``"parity"``, ``"memory"``.
+        names
+            Variables to look at, such as ``"trainer.model"``; default: all.
+        options
+            For the probe.
+
+        Raises
+        ------
+        SessionError
+            If the ranks are not at their prompt, or have no such variable.
+        """
+        self._refuse_if_busy()
+        self.pool.reap()
+        chosen = [what] if isinstance(what, str) else list(what)
+        return observing.observe(self.pool, chosen, names, **options)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -335,21 +366,6 @@ class Session:
         )
 
     # -- checks --------------------------------------------------------------------------------
-
-    def _choose(self, ranks: Iterable[int] | int | None) -> tuple[int, ...]:
-        if ranks is None:
-            return tuple(range(self.world_size))
-        chosen = sorted({ranks} if isinstance(ranks, int) else set(ranks))
-        if not chosen:
-            raise SessionError("no rank was chosen: leave ranks out to run on all")
-        for rank in chosen:
-            if isinstance(rank, bool) or not isinstance(rank, int):
-                raise SessionError(f"{rank!r} is no rank number")
-            if not 0 <= rank < self.world_size:
-                raise SessionError(
-                    f"there is no rank {rank}: this session has ranks 0 to {self.world_size - 1}"
-                )
-        return tuple(chosen)
 
     def _refuse_if_stopped(self) -> None:
         if self.stopped:

@@ -7,6 +7,7 @@ import linecache
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..model import Position, RankError
 SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PROBES = str(Path(__file__).parent.parent / "probes")
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 #: Paths that are never the user's own code.
@@ -109,7 +111,7 @@ class RankShell(InteractiveShell):
 
     def transform_cell(self, raw_cell: str) -> str:
         """As IPython does, but keep line numbers: it drops leading blank lines."""
-        body = super().transform_cell(raw_cell)
+        body: str = super().transform_cell(raw_cell)
         stripped = raw_cell.lstrip()
         blank = raw_cell[: len(raw_cell) - len(stripped)].count("\n")
         return "\n" * (blank + self.first_line - 1) + body
@@ -209,4 +211,6 @@ def current_stack(thread: int) -> tuple[Position, ...]:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     frames = below_the_shell(found[::-1])
+    while frames and frames[-1][0].startswith(_PROBES):  # our wrapper around what it waits in
+        frames.pop()
     return tuple(position(*frame) for frame in frames[-_MAX_FRAMES:])

@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..model import codec
+from ..probes import registry
 from ..probes.flight import FlightReader, torch_version
 from ..probes.ring import RingWriter
 from .channel import Channel, Closed, Message
@@ -116,6 +117,8 @@ class Rank:
                     return {}, None
                 case "pull":
                     return {}, self._pull(message["name"])
+                case "observe":
+                    return self._observe(message), None
         except CannotTravel as error:
             return {"error": str(error)}, None
         except Exception as error:  # noqa: BLE001  (the notebook must hear of it)
@@ -146,6 +149,14 @@ class Rank:
             "formed": self._group.is_formed(),
             "names": self._user_names(),
         }
+
+    def _observe(self, message: Message) -> dict[str, Any]:
+        namespace = {
+            name: value
+            for name, value in self._shell.user_ns.items()
+            if name not in self._names_at_start and not name.startswith("_")
+        }
+        return registry.observe(message["what"], namespace, message["names"], message["options"])
 
     def _pull(self, name: str) -> bytes:
         if name not in self._shell.user_ns:

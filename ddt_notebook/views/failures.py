@@ -9,9 +9,10 @@ from ..model import RankReport, Report, Snapshot
 from . import words
 from .places import group
 
-#: A frame of torch.distributed or of our wrappers around it; also IPython's note on hidden frames.
+#: A frame of torch's machinery or of our wrappers around it; also IPython's note on hidden frames.
 _MACHINERY = re.compile(
-    r"File \S*(?:torch[/\\]distributed|ddt_notebook[/\\](?:probes|session))[/\\]|"
+    r"File \S*(?:torch[/\\](?:distributed[/\\]|autograd[/\\]|_tensor\.py)|"
+    r"ddt_notebook[/\\](?:probes|session)[/\\])|"
     r"\s*\[\.\.\. skipping hidden"
 )
 
@@ -30,12 +31,15 @@ class Failure:
         The traceback, or what was left behind by a rank that died.
     cause
         True if the report's first finding blames one of these ranks.
+    freed
+        True if the session ended these ranks' wait: what they raised tells nothing more.
     """
 
     ranks: tuple[int, ...]
     title: str
     text: str
     cause: bool
+    freed: bool = False
 
 
 def of_snapshot(snapshot: Snapshot, report: Report) -> list[Failure]:
@@ -47,7 +51,13 @@ def of_snapshot(snapshot: Snapshot, report: Report) -> list[Failure]:
     for _, alike in group(failed, lambda r: _identity(r, blamed)):
         numbers = tuple(sorted(r.rank for r in alike))
         found.append(
-            Failure(numbers, _title(alike), _text(alike[0]), not blamed.isdisjoint(numbers))
+            Failure(
+                ranks=numbers,
+                title=_title(alike),
+                text=_text(alike[0]),
+                cause=not blamed.isdisjoint(numbers),
+                freed=alike[0].error is not None and alike[0].error.released,
+            )
         )
     return found
 
@@ -58,7 +68,7 @@ def to_text(found: list[Failure]) -> str:
         return ""
     first, *rest = found
     lines = [first.title]
-    if first.text:
+    if first.text and not first.freed:
         lines.append(words.block(_without_machinery(first.text)))
     if rest:
         lines.append("consequences:" if first.cause else "also:")
@@ -78,7 +88,7 @@ def _without_machinery(traceback: str) -> str:
             dropped += 1
             continue
         if dropped:
-            kept.append(f"    [... {words.count(dropped, 'frame')} inside torch.distributed]")
+            kept.append(f"    [... {words.count(dropped, 'frame')} inside torch]")
             dropped = 0
         kept.append(part)
     return "\n\n".join(kept)

@@ -43,7 +43,7 @@ def test_frames_below_the_users_call_are_counted() -> None:
         "Cell cell[8], line 7",
         "----> 7 dist.all_reduce(loss)",
         "",
-        "    [... 3 frames inside torch.distributed]",
+        "    [... 3 frames inside torch]",
         "",
         "RuntimeError: closed",
     ]
@@ -51,3 +51,9 @@ def test_frames_below_the_users_call_are_counted() -> None:
 
 def test_nothing_failed() -> None:
     assert failures.to_text([]) == ""
+
+
+def test_a_rank_that_was_freed_needs_no_traceback() -> None:
+    title = "rank 0 was freed with RuntimeError"
+    freed = failures.Failure((0,), title, "a wall of text", cause=False, freed=True)
+    assert failures.to_text([freed]) == title

@@ -1,0 +1,166 @@
+"""Do the ranks agree? A fingerprint of each tensor and setting, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+ParityRole = Literal["parameter", "buffer", "gradient", "state", "setting", "random"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityItem:
+    """One thing that ranks can agree on.
+
+    Attributes
+    ----------
+    name
+        ``"model.fc1.weight"``, ``"optimizer.lr[0]"``, ``"torch random state"``.
+    role
+        ``"setting"``: learning rate, step count, mode and the like.
+        ``"random"``: the state of a random generator, which may lawfully differ.
+    value
+        Fingerprint of a tensor's content, 16 hexadecimal digits; the text of a setting.
+    kind
+        Of a tensor, data type and shape: ``"float32 10×20"``.
+    part
+        Of a sharded tensor: which part this rank holds; only equal parts are compared.
+    """
+
+    name: str
+    role: ParityRole
+    value: str
+    kind: str = ""
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueDifference:
+    """How the values of a tensor differ from those on the rank it is compared with.
+
+    Attributes
+    ----------
+    name
+        Of the `ParityItem`.
+    reference
+        The rank it is compared with.
+    first
+        Position of the first element that differs, and the values: there, and here.
+    here, there
+        The values of that element on this rank and on the reference.
+    largest
+        The largest difference; None if it is not a number.
+    count, elements
+        How many elements differ, of how many.
+    """
+
+    name: str
+    reference: int
+    first: tuple[int, ...]
+    here: str
+    there: str
+    largest: float | None
+    count: int
+    elements: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankParity:
+    """One rank's fingerprints.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    items
+        In the order of the namespace.
+    differences
+        For tensors that are not as on most other ranks.
+    divided
+        Names of optimizers that keep a part of their state on each rank (ZeRO): what is missing on
+        a rank is then no difference.
+    synchronized_buffers
+        Names of DDP models that copy rank 0's buffers to all ranks at the next forward pass.
+    wrapped
+        Names of the models that DDP or FSDP keeps equal.
+    """
+
+    rank: int
+    items: tuple[ParityItem, ...] = ()
+    differences: tuple[ValueDifference, ...] = ()
+    divided: tuple[str, ...] = ()
+    synchronized_buffers: tuple[str, ...] = ()
+    wrapped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """A thing on which ranks differ.
+
+    Attributes
+    ----------
+    name, role
+        Of the `ParityItem`.
+    groups
+        Ranks that agree with each other, the largest group first; ``""`` stands for ranks that do
+        not have it.
+    kinds
+        Data type and shape in each group.
+    """
+
+    name: str
+    role: ParityRole
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def reference(self) -> int:
+        """The rank that the others are compared with: the first of the largest group."""
+        return next(ranks[0] for value, ranks in self.groups.items() if value)
+
+    @property
+    def deviating(self) -> tuple[int, ...]:
+        """Ranks that do not agree with the largest group."""
+        groups = list(self.groups.values())
+        return tuple(sorted(rank for group in groups[1:] for rank in group))
+
+
+def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
+    """What differs, in the order of the first rank's namespace."""
+    parities = list(ranks)
+    known: dict[tuple[str, str], dict[int, ParityItem]] = {}
+    for parity in parities:
+        for item in parity.items:
+            known.setdefault((item.name, item.part), {})[parity.rank] = item
+    holders = {name: len({p for n, p in known if n == name}) for name, _ in known}
+    divided = {name for parity in parities for name in parity.divided}
+    found = []
+    for (name, part), items in known.items():
+        first = next(iter(items.values()))
+        absent = [p.rank for p in parities if p.rank not in items]
+        if part or holders[name] > 1 or name.partition(".")[0] in divided:
+            absent = []
+        if first.role != "state" and first.role != "gradient":
+            absent = []  # a variable that exists on some ranks only is no disagreement
+        values = {(item.value, item.kind) for item in items.values()}
+        if len(values) > 1 or absent:
+            found.append(_disagreement(name, first.role, items, absent))
+    return found
+
+
+def _disagreement(
+    name: str, role: ParityRole, items: dict[int, ParityItem], absent: list[int]
+) -> Disagreement:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for rank, item in items.items():
+        groups.setdefault((item.value, item.kind), []).append(rank)
+    if absent:
+        groups["", ""] = absent
+    ordered = sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[1][0]))
+    by_value: dict[str, tuple[int, ...]] = {}
+    for (value, kind), members in ordered:
+        label = f"{value} {kind}".strip() if value in by_value else value
+        by_value[label] = tuple(members)
+    kinds = tuple(kind for (_, kind), _ in ordered)
+    return Disagreement(name=name, role=role, groups=by_value, kinds=kinds)

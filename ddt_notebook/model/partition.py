@@ -1,0 +1,254 @@
+"""Who got which data: what the loaders of each rank handed out, and who holds which shard."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One pass over a loader, as counted while it was handed out.
+
+    Attributes
+    ----------
+    number
+        Counted from 1.
+    batches, samples
+        Handed out to the cell.
+    complete
+        False if the loop left before the loader's end.
+    first
+        Index of the first samples; of samples without index, a fingerprint of their content.
+    sampler_epoch
+        What ``set_epoch`` was last given, None for a sampler without it.
+    """
+
+    number: int
+    batches: int
+    samples: int
+    complete: bool = True
+    first: tuple[int, ...] = ()
+    sampler_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderPartition:
+    """A loader on one rank.
+
+    Attributes
+    ----------
+    name
+        The variable, or the line that iterates over it.
+    dataset, dataset_size
+        Name of its class, and how many samples it has (None: it does not say).
+    sampler
+        Name of the sampler's class; empty for a data set that is iterated.
+    indexed
+        Whether its samples have an index.
+    shuffles
+        Whether the sampler is meant to change the order from epoch to epoch.
+    replicas, replica
+        For how many ranks the sampler divides the data, and which of them it takes this one for.
+    drop_last
+        Whether samples are dropped to make things even.
+    batch_size
+        None if batches are made otherwise.
+    expected_batches
+        ``len(loader)``, None if it has none.
+    epochs, epochs_left_out
+        The latest passes, and how many came before.
+    handed_out
+        Which indices were handed out in the last epoch: see `pack_indices`.
+    repeated
+        How many samples of the last epoch this rank got more than once.
+    uncounted
+        Samples of the last epoch whose indices were not kept.
+    """
+
+    name: str
+    dataset: str
+    dataset_size: int | None = None
+    sampler: str = ""
+    indexed: bool = True
+    shuffles: bool = False
+    replicas: int | None = None
+    replica: int | None = None
+    drop_last: bool = False
+    batch_size: int | None = None
+    expected_batches: int | None = None
+    epochs: tuple[Epoch, ...] = ()
+    epochs_left_out: int = 0
+    handed_out: str = ""
+    repeated: int = 0
+    uncounted: int = 0
+
+    @property
+    def last(self) -> Epoch | None:
+        """The last pass, None before the first."""
+        return self.epochs[-1] if self.epochs else None
+
+    @property
+    def same_order(self) -> bool:
+        """Whether two passes in a row began alike although the sampler is meant to shuffle."""
+        starts = [epoch.first for epoch in self.epochs if len(epoch.first) > 1]
+        pairs = zip(starts, starts[1:], strict=False)
+        return self.shuffles and any(
+            a[: len(b)] == b[: len(a)] and min(len(a), len(b)) > 1 for a, b in pairs
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShard:
+    """What one rank holds of a sharded model.
+
+    Attributes
+    ----------
+    name
+        The variable.
+    wrapper
+        ``"FSDP2"`` or ``"DTensor"``.
+    parameters, local_parameters
+        Elements in all, and of this rank's part.
+    local_bytes
+        Of this rank's part.
+    placements
+        How the parameters are spread, most common first: ``("Shard(0)", "Replicate()")``.
+    mesh
+        ``"dp=2, tp=2"``.
+    """
+
+    name: str
+    wrapper: str
+    parameters: int
+    local_parameters: int
+    local_bytes: int
+    placements: tuple[str, ...] = ()
+    mesh: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPartition:
+    """The loaders and shards of one rank."""
+
+    rank: int
+    loaders: tuple[LoaderPartition, ...] = ()
+    shards: tuple[ModelShard, ...] = ()
+
+
+def pack_indices(bits: bytes) -> str:
+    """A set of indices as text; ``bits`` has bit ``i % 8`` of byte ``i // 8`` set for each."""
+    return base64.b64encode(zlib.compress(bits.rstrip(b"\0"))).decode()
+
+
+def unpack_indices(packed: str) -> int:
+    """The set as a number with one bit for each index."""
+    return int.from_bytes(zlib.decompress(base64.b64decode(packed)), "little") if packed else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How the last epoch of one loader was divided over the ranks.
+
+    Attributes
+    ----------
+    ranks
+        Those that have the loader and iterated over it.
+    covered
+        How many different samples any of them got.
+    overlap
+        How many samples more than one rank got.
+    padding
+        How many of those the sampler repeats on purpose, to give every rank equally many.
+    gaps
+        How many samples of the data set nobody got; None if that cannot be said, because a rank
+        left the loop early or the size of the data set is not known.
+    first_overlap, first_gap
+        The first such indices.
+    identical
+        True if all ranks got the very same samples.
+    batches
+        Handed out, by rank.
+    """
+
+    ranks: tuple[int, ...]
+    covered: int = 0
+    overlap: int = 0
+    padding: int = 0
+    gaps: int | None = None
+    first_overlap: tuple[int, ...] = ()
+    first_gap: tuple[int, ...] = ()
+    identical: bool = False
+    batches: dict[int, int]
+
+    @property
+    def uneven(self) -> bool:
+        """Whether ranks got different numbers of batches."""
+        return len(set(self.batches.values())) > 1
+
+
+def division(loaders: Mapping[int, LoaderPartition]) -> Division:
+    """Compare one loader across the ranks that have it."""
+    used = {rank: loader for rank, loader in loaders.items() if loader.last is not None}
+    batches = {rank: loader.epochs[-1].batches for rank, loader in used.items()}
+    if not used:
+        return Division(ranks=(), batches={})
+    if not all(loader.indexed for loader in used.values()):
+        return _by_content(used, batches)
+    sets = [unpack_indices(loader.handed_out) for loader in used.values()]
+    once = twice = 0
+    for seen in sets:
+        twice |= once & seen
+        once |= seen
+    size = max((loader.dataset_size or 0 for loader in used.values()), default=0)
+    whole = size > 0 and all(
+        loader.epochs[-1].complete and not loader.uncounted for loader in used.values()
+    )
+    missing = ((1 << size) - 1) & ~once if whole else 0
+    return Division(
+        ranks=tuple(used),
+        covered=once.bit_count(),
+        overlap=twice.bit_count(),
+        padding=_padding(used.values()),
+        gaps=missing.bit_count() if whole else None,
+        first_overlap=_first(twice),
+        first_gap=_first(missing),
+        identical=len(used) > 1 and len(set(sets)) == 1 and sets[0] != 0,
+        batches=batches,
+    )
+
+
+def _by_content(used: Mapping[int, LoaderPartition], batches: dict[int, int]) -> Division:
+    """Samples without index are told apart by the content of the first ones."""
+    starts = [loader.epochs[-1].first for loader in used.values()]
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for start in starts:
+        shared |= seen & set(start)
+        seen |= set(start)
+    return Division(
+        ranks=tuple(used),
+        covered=len(seen),
+        overlap=len(shared),
+        identical=len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0]),
+        batches=batches,
+    )
+
+
+def _padding(loaders: Iterable[LoaderPartition]) -> int:
+    """What a DistributedSampler repeats to fill the last round."""
+    for loader in loaders:
+        if loader.replicas and loader.dataset_size and not loader.drop_last:
+            return -loader.dataset_size % loader.replicas
+    return 0
+
+
+def _first(bits: int, limit: int = 8) -> tuple[int, ...]:
+    found = []
+    while bits and len(found) < limit:
+        lowest = bits & -bits
+        found.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return tuple(found)

@@ -1,0 +1,188 @@
+"""Finds what the user trains with among a rank's variables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+#: Entries of a list or dict that are looked at, and how deep lists may be nested.
+_ENTRIES = 64
+_DEPTH = 2
+
+
+class UnknownName(LookupError):
+    """The rank has no such variable."""
+
+
+@dataclass
+class Objects:
+    """What was found, by name: ``"model"``, ``"trainer.optimizer"``, ``"batch[0]"``."""
+
+    modules: dict[str, nn.Module] = field(default_factory=dict)
+    optimizers: dict[str, Optimizer] = field(default_factory=dict)
+    loaders: dict[str, DataLoader[Any]] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    #: Other names of a module, or of a part of it.
+    also: dict[str, list[str]] = field(default_factory=dict)
+
+    def parameter_names(self) -> dict[int, str]:
+        """Name of each parameter by its ``id``: ``"model.fc1.weight"``."""
+        names: dict[int, str] = {}
+        for root, module in self.modules.items():
+            for name, parameter in unwrap(module)[0].named_parameters():
+                names.setdefault(id(parameter), f"{root}.{name}")
+        return names
+
+
+def find(namespace: Mapping[str, Any], names: list[str] | None = None) -> Objects:
+    """Look through the variables, or at those that are named.
+
+    Raises
+    ------
+    UnknownName
+        If a name leads nowhere.
+    """
+    chosen = {n: _resolve(namespace, n) for n in names} if names else namespace
+    found = Objects()
+    for name, value in chosen.items():
+        _visit(found, name, value, 0)
+    _keep_outermost(found)
+    held = {id(t) for m in found.modules.values() for t in (*m.parameters(), *m.buffers())}
+    found.tensors = {n: t for n, t in found.tensors.items() if id(t) not in held}
+    return found
+
+
+def _resolve(namespace: Mapping[str, Any], path: str) -> Any:
+    first, *rest = path.split(".")
+    try:
+        value = namespace[first]
+        for part in rest:
+            value = value[int(part)] if part.isdigit() else getattr(value, part)
+    except (KeyError, AttributeError, IndexError, TypeError):
+        raise UnknownName(f"there is no {path!r} on this rank") from None
+    return value
+
+
+def _visit(found: Objects, name: str, value: Any, depth: int) -> None:
+    if isinstance(value, (nn.Module, Optimizer, DataLoader, torch.Tensor)):
+        _add(found, name, value)
+    elif isinstance(value, (list, tuple)) and depth < _DEPTH:
+        for at, item in enumerate(value[:_ENTRIES]):
+            _visit(found, f"{name}[{at}]", item, depth + 1)
+    elif isinstance(value, Mapping) and depth < _DEPTH:
+        for key in list(value)[:_ENTRIES]:
+            _visit(found, f"{name}[{key!r}]", value[key], depth + 1)
+    elif depth == 0 and not isinstance(value, (type, ModuleType, FunctionType)):
+        # an object that keeps model and optimizer together, as trainers do
+        for key, item in list(getattr(value, "__dict__", {}).items())[:_ENTRIES]:
+            if isinstance(item, (nn.Module, Optimizer, DataLoader)):
+                _add(found, f"{name}.{key}", item)
+
+
+def _add(found: Objects, name: str, value: Any) -> None:
+    for kind, known in (
+        (nn.Module, found.modules),
+        (Optimizer, found.optimizers),
+        (DataLoader, found.loaders),
+        (torch.Tensor, found.tensors),
+    ):
+        if isinstance(value, kind):
+            twin = next((n for n, other in known.items() if other is value), None)
+            if twin is None:
+                known[name] = value  # type: ignore[index]
+            elif kind is nn.Module:
+                found.also.setdefault(twin, []).append(name)
+
+
+def _keep_outermost(found: Objects) -> None:
+    """Show a module once: within its wrapper, or within the module that it is a part of."""
+    inside = {
+        id(part): root
+        for root, module in found.modules.items()
+        for part in module.modules()
+        if part is not module
+    }
+    for name, module in list(found.modules.items()):
+        if id(module) in inside:
+            root = inside[id(module)]
+            while id(found.modules.get(root)) in inside:  # a part of a part
+                root = inside[id(found.modules[root])]
+            found.also.setdefault(root, []).extend([name, *found.also.pop(name, [])])
+    for name, module in list(found.modules.items()):
+        if id(module) in inside:
+            del found.modules[name]
+
+
+def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
+    """The user's own module, and what spreads it over the ranks."""
+    wrapper = ""
+    while True:
+        if isinstance(module, DistributedDataParallel):
+            wrapper, module = "DDP", module.module
+        elif isinstance(module, DataParallel):
+            module = module.module
+        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):  # torch.compile
+            module = module._orig_mod
+        else:
+            break
+    return module, wrapper or _sharding(module)
+
+
+def _sharding(module: nn.Module) -> str:
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None:
+        if any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
+            return "FSDP2"
+        if isinstance(module, fsdp.FullyShardedDataParallel):
+            return "FSDP"
+    if any(is_dtensor(parameter) for parameter in module.parameters()):
+        return "DTensor"
+    trained = [p for p in module.parameters() if p.requires_grad]
+    within = {
+        id(p)
+        for part in module.modules()
+        if isinstance(part, DistributedDataParallel)
+        for p in part.parameters()
+    }
+    return "DDP" if trained and all(id(p) in within for p in trained) else ""
+
+
+def is_dtensor(tensor: Any) -> bool:
+    """Whether the ranks hold parts of the tensor; does not import what nobody uses yet."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensor: Any) -> torch.Tensor:
+    """This rank's part of a tensor; asks no other rank."""
+    part: torch.Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
+    return part.detach()
+
+
+def mesh_label(tensor: Any) -> str:
+    """``dp=2, tp=2`` of a DTensor's mesh; ``2×2`` if its dimensions have no names."""
+    mesh = tensor.device_mesh
+    sizes = list(mesh.shape)
+    if mesh.mesh_dim_names:
+        return ", ".join(f"{n}={s}" for n, s in zip(mesh.mesh_dim_names, sizes, strict=True))
+    return "×".join(map(str, sizes))
+
+
+def optimizer_state(
+    optimizer: Optimizer, names: Mapping[int, str]
+) -> Iterator[tuple[str, Any, nn.Parameter]]:
+    """Name, value and parameter of each entry: ``("model.fc1.weight.exp_avg", …)``."""
+    inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer keeps its own inside
+    order = [p for group in optimizer.param_groups for p in group["params"]]
+    for at, parameter in enumerate(order):
+        for key, value in inner.state.get(parameter, {}).items():
+            yield f"{names.get(id(parameter), f'[{at}]')}.{key}", value, parameter

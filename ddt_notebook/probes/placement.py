@@ -1,0 +1,183 @@
+"""Where this rank's tensors live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
+
+from .objects import (
+    Objects,
+    find,
+    is_dtensor,
+    local,
+    mesh_label,
+    optimizer_state,
+    unwrap,
+)
+
+_MAX_TENSORS = 1000
+_MAX_OBJECTS = 60
+
+Plain = dict[str, Any]
+
+
+def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
+    """A `RankPlacement` as plain data, less the rank."""
+    found = find(namespace, names)
+    parameter_names = found.parameter_names()
+    optimized = {
+        id(p)
+        for optimizer in found.optimizers.values()
+        for group in optimizer.param_groups
+        for p in group["params"]
+    }
+    objects = [
+        *(_module(n, m, found.also.get(n, []), optimized) for n, m in found.modules.items()),
+        *(_optimizer(n, o, parameter_names) for n, o in found.optimizers.items()),
+        *_variables(found),
+    ]
+    return {
+        "objects": objects[:_MAX_OBJECTS],
+        "objects_left_out": max(0, len(objects) - _MAX_OBJECTS),
+        "accelerators": _accelerators(),
+    }
+
+
+def _module(name: str, outer: nn.Module, also: list[str], optimized: set[int]) -> Plain:
+    module, wrapper = unwrap(outer)
+    parameters = dict(module.named_parameters())
+    tensors = [_describe(n, p, "parameter") for n, p in parameters.items()]
+    tensors += [_describe(n, b, "buffer") for n, b in module.named_buffers()]
+    tensors += [_describe(n, t, "attribute") for n, t in _attributes(module)]
+    return _placed(name, "module", type(module).__name__, tensors) | {
+        "wrapper": wrapper,
+        "trained": any(id(p) in optimized or p.grad is not None for p in parameters.values()),
+        "also": also,
+        "loose_modules": list(_loose_modules(module)),
+    }
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that a module holds without having registered them."""
+    registered = {id(t) for t in (*module.parameters(), *module.buffers())}
+    for prefix, part in module.named_modules():
+        for key, value in _own_values(part):
+            # what has a grad_fn was computed in the last step, and is no part of the model
+            if isinstance(value, torch.Tensor) and value.is_leaf and id(value) not in registered:
+                registered.add(id(value))
+                yield f"{prefix}.{key}".lstrip("."), value
+
+
+def _loose_modules(module: nn.Module) -> Iterator[str]:
+    registered = {id(part) for part in module.modules()}
+    for prefix, part in module.named_modules():
+        for key, value in _own_values(part):
+            if isinstance(value, nn.Module) and id(value) not in registered:
+                yield f"{prefix}.{key}".lstrip(".")
+
+
+def _own_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The attributes of one module, and what is in its lists and dicts."""
+    for key, value in vars(module).items():
+        if key in ("_parameters", "_buffers", "_modules") or key.endswith("_hooks"):
+            continue
+        if isinstance(value, (list, tuple)):
+            yield from ((f"{key}[{at}]", item) for at, item in enumerate(value[:_MAX_TENSORS]))
+        elif isinstance(value, dict):
+            yield from ((f"{key}[{k!r}]", item) for k, item in list(value.items())[:_MAX_TENSORS])
+        else:
+            yield key, value
+
+
+def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) -> Plain:
+    tensors = [
+        _describe(n, value, "state")
+        for n, value, _ in optimizer_state(optimizer, parameter_names)
+        if isinstance(value, torch.Tensor)
+    ]
+    return _placed(name, "optimizer", type(optimizer).__name__, tensors)
+
+
+def _variables(found: Objects) -> list[Plain]:
+    """Other tensors; those of one container, such as a batch, together."""
+    by_root: dict[str, list[tuple[str, torch.Tensor]]] = {}
+    for name, tensor in found.tensors.items():
+        root, bracket, rest = name.partition("[")
+        by_root.setdefault(root, []).append((bracket + rest, tensor))
+    return [
+        _placed(root, "tensor", "" if members[0][0] else "Tensor", [
+            _describe(name, tensor, "tensor") for name, tensor in members
+        ])
+        for root, members in by_root.items()
+    ]  # fmt: skip
+
+
+def _placed(name: str, kind: str, type_name: str, tensors: list[Plain]) -> Plain:
+    return {
+        "name": name,
+        "kind": kind,
+        "type": type_name,
+        "tensors": tensors[:_MAX_TENSORS],
+        "tensors_left_out": max(0, len(tensors) - _MAX_TENSORS),
+        "bytes": sum(tensor["bytes"] for tensor in tensors),
+    }
+
+
+def _describe(name: str, tensor: torch.Tensor, role: str) -> Plain:
+    described = {
+        "name": name,
+        "role": role,
+        "device": str(tensor.device),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "requires_grad": tensor.requires_grad,
+        "shape": [],
+        "bytes": 0,
+    }
+    if isinstance(tensor, UninitializedTensorMixin):  # a lazy module before its first batch
+        return described
+    described |= {"shape": list(tensor.shape), "bytes": _bytes(local(tensor))}
+    if is_dtensor(tensor):
+        described |= {
+            "device": str(local(tensor).device),
+            "placements": ", ".join(map(_placement_name, tensor.placements)),
+            "mesh": mesh_label(tensor),
+            "local_shape": list(local(tensor).shape),
+        }
+    return described
+
+
+def _placement_name(placement: Any) -> str:
+    if placement.is_replicate():
+        return "Replicate()"
+    if placement.is_partial():
+        return "Partial()"
+    return f"Shard({placement.dim})"
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """What the tensor's elements take; nothing on the meta device."""
+    if tensor.is_meta:
+        return 0
+    if tensor.layout is torch.sparse_coo:
+        return _bytes(tensor._indices()) + _bytes(tensor._values())
+    return tensor.numel() * tensor.element_size()
+
+
+def _accelerators() -> list[Plain]:
+    """GPUs that this rank can see; asks the driver only where torch was built for one."""
+    if not torch.backends.cuda.is_built():
+        return []
+    visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]
+    found = []
+    for index in range(torch.cuda.device_count()):
+        identity = visible[index] if index < len(visible) else str(index)
+        name = ""
+        if torch.cuda.is_initialized():  # else this question would make a context on it
+            name = torch.cuda.get_device_name(index)
+        found.append({"device": f"cuda:{index}", "identity": identity, "name": name})
+    return found

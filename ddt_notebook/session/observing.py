@@ -1,0 +1,66 @@
+"""Asks the ranks at their prompt what they hold, and adds it to a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from ..model import Snapshot, codec
+from ..probes.registry import PROBES
+from .errors import SessionError
+from .pool import RankPool
+
+_LIMIT_S = 30.0
+
+
+def observe(
+    pool: RankPool, what: Sequence[str], names: Iterable[str] | None = None, **options: Any
+) -> dict[int, dict[str, Any]]:
+    """Let every rank run probes; returns for each rank that answered what each of them saw.
+
+    Parameters
+    ----------
+    pool
+        The ranks, at their prompt.
+    what
+        Names of probes.
+    names
+        Variables to look at; default: all.
+    options
+        For the probe.
+
+    Raises
+    ------
+    SessionError
+        If there is no such probe, or a name is unknown on every rank.
+    """
+    for name in what:
+        if name not in PROBES:
+            raise SessionError(f"nothing observes {name!r}; there is: {', '.join(PROBES)}")
+    wanted = list(names) if names else None
+    message = {"do": "observe", "what": list(what), "names": wanted, "options": options}
+    answers = pool.command(message, limit_s=_LIMIT_S)
+    seen = {rank: a["observed"] for rank, a in answers.items() if a.get("observed")}
+    failed = {rank: text for rank, a in answers.items() for text in _failures(a)}
+    if failed and not seen:
+        rank, text = next(iter(failed.items()))
+        raise SessionError(f"rank {rank}: {text}")
+    pool.notes += [f"rank {rank}: {text}" for rank, text in failed.items() if wanted is None]
+    return seen
+
+
+def _failures(answer: dict[str, Any]) -> list[str]:
+    if "error" in answer:
+        return [answer["error"]]
+    return list(answer.get("failed", {}).values())
+
+
+def add(snapshot: Snapshot, seen: dict[int, dict[str, Any]]) -> Snapshot:
+    """The snapshot with what `observe` saw: each probe fills the field of its name."""
+    hints = get_type_hints(Snapshot)
+    fields: dict[str, Any] = {}
+    for name in {name for observed in seen.values() for name in observed}:
+        plain = [{"rank": rank, **seen[rank][name]} for rank in sorted(seen) if name in seen[rank]]
+        fields[name] = codec.from_plain(hints[name], plain)
+    return replace(snapshot, **fields)
