@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import diagnose as diagnose
     from .api import explain as explain
+    from .api import placement as placement
     from .model import Snapshot as Snapshot
     from .session.errors import SessionError as SessionError
     from .session.result import RunResult as RunResult
@@ -23,6 +24,7 @@ _PUBLIC = {
     "Snapshot": ".model",
     "diagnose": ".api",
     "explain": ".api",
+    "placement": ".api",
 }
 
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import taxonomy
@@ -13,6 +14,7 @@ from .views.report import DisplayedReport, show
 if TYPE_CHECKING:
     from .session.result import RunResult
     from .session.session import Session
+    from .views.placement import PlacementView
 
 
 def diagnose(run: RunResult | Snapshot | Session) -> DisplayedReport:
@@ -51,6 +53,63 @@ def explain(code: str) -> ExplanationView:
         If there is no such code; the text names those that exist.
     """
     return ExplanationView(taxonomy.symptom(code), taxonomy.fixes(code))
+
+
+def placement(run: RunResult | Snapshot | Session, *names: str) -> PlacementView:
+    """Show where every parameter, buffer, optimizer state and batch lives, rank by rank.
+
+    Parameters
+    ----------
+    run
+        A run, a snapshot, or a session (its ranks are asked now).
+    names
+        Variables to show, such as ``"model"`` or ``"trainer.model"``; default: all.
+
+    Raises
+    ------
+    ValueError
+        If it was not observed and the ranks cannot be asked any more.
+    """
+    from .views.placement import PlacementView
+
+    return PlacementView(observed(run, "placement", names), names)
+
+
+def observed(
+    run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()
+) -> Snapshot:
+    """A snapshot that holds what a probe sees: recorded during the run, or asked for now.
+
+    Raises
+    ------
+    ValueError
+        If it was not recorded, and the ranks have gone on since.
+    """
+    if isinstance(run, Snapshot) or getattr(getattr(run, "snapshot", None), what, ()):
+        return snapshot_of(run)
+    session = run
+    if hasattr(run, "snapshot"):
+        session = run.session() if run.session is not None else None
+        if session is None or session.stopped or session.last_run is not run:
+            raise ValueError(
+                f"{what} was not recorded in this run, and its ranks have gone on: run the cell "
+                "again with %%ddt_debug, or session.run(..., trace=True)"
+            )
+    elif not hasattr(run, "observe"):
+        raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
+    from .session.observing import add
+
+    seen = session.observe(what, names or None)
+    if session.last_run is not None:
+        return add(session.last_run.snapshot, seen)
+    now = Snapshot(
+        cell=Cell(number=0, source=""),
+        world_size=session.world_size,
+        backend=session.backend,
+        device=session.device,
+        has_group=session.has_group,
+    )
+    return add(now, seen)
 
 
 def snapshot_of(run: RunResult | Snapshot | Session) -> Snapshot:

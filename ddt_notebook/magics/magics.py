@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +12,9 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 
-from .. import taxonomy
+from .. import api, taxonomy
 from ..diagnose import diagnose
+from ..model import Snapshot
 from ..session import active
 from ..session.errors import SessionError
 from ..session.result import RunResult
@@ -29,7 +30,9 @@ from .config import DDT
 from .failure import CellFailed
 from .stream import OutputStreamer
 
-VIEWS = {"stacks": StacksView}
+#: Views of the last run, and views of what the ranks hold.
+RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {"stacks": StacksView}
+RANK_VIEWS: dict[str, Callable[..., Displayable]] = {"placement": api.placement}
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
     "what goes wrong, or start a session with %ddt_start -n 4 and put %%ddt on top of its cells"
@@ -183,17 +186,19 @@ class DDTMagics(Magics):
         return ExplanationView(symptom, taxonomy.fixes(symptom.code))
 
     @line_magic
-    @opt.options(opt.VIEW)
+    @opt.options(opt.VIEW, opt.VARIABLES)
     def ddt_show(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Show one view of the last run."""
-        if args.view not in VIEWS:
-            raise UsageError(
-                f"ddt_show: there is no view {args.view!r}; there is: {', '.join(VIEWS)}"
-            )
+        """Show one view of the last run, or of what the ranks hold."""
+        if args.view in RANK_VIEWS:
+            with _one_line("ddt_show"):
+                return RANK_VIEWS[args.view](self._session(), *args.variables)
+        if args.view not in RUN_VIEWS:
+            known = ", ".join([*RUN_VIEWS, *RANK_VIEWS])
+            raise UsageError(f"ddt_show: there is no view {args.view!r}; there is: {known}")
         run = self._session().last_run
         if run is None:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
-        return VIEWS[args.view](run.snapshot)
+        return RUN_VIEWS[args.view](run.snapshot)
 
     # -- shared --------------------------------------------------------------------------------
 

@@ -125,7 +125,13 @@ NAME = Option("name", type=name, metavar="NAME", help="variable on the rank")
 RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="rank (default 0)")
 AS = Option("--as", dest="as_name", type=name, metavar="NEW", help="name in the notebook")
 CODE = Option("code", metavar="CODE", help="code of a symptom, such as D.2.1")
-VIEW = Option("view", metavar="VIEW", help="name of the view: stacks")
+VIEW = Option("view", metavar="VIEW", help="name of the view, such as stacks or placement")
+VARIABLES = Option(
+    "variables",
+    nargs="*",
+    metavar="NAME",
+    help="variables of the ranks to look at, such as trainer.model (default all)",
+)
 
 
 class _Parser(MagicArgumentParser):

@@ -72,7 +72,10 @@ def _build(kind: Any, plain: Any, path: str) -> Any:
     if origin is dict:
         if not isinstance(plain, dict):
             raise FormatError(f"{path} is not an object")
-        return {_key(arguments[0], key): _build(arguments[1], v, path) for key, v in plain.items()}
+        return {
+            _key(arguments[0], key, path): _build(arguments[1], value, path)
+            for key, value in plain.items()
+        }
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(typing.cast(type, kind), plain, path)
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
@@ -97,5 +100,8 @@ def _build_dataclass(kind: type, plain: Any, path: str) -> Any:
         raise FormatError(f"{path}: {error}") from error
 
 
-def _key(kind: Any, key: str) -> Any:
-    return int(key) if kind is int else key
+def _key(kind: Any, key: str, path: str) -> Any:
+    try:
+        return int(key) if kind is int else key
+    except ValueError as error:
+        raise FormatError(f"{path} has the key {key!r}, which is no number") from error

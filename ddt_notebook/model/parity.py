@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -115,15 +116,20 @@ class Disagreement:
     kinds: tuple[str, ...] = ()
 
     @property
+    def agreeing(self) -> tuple[int, ...]:
+        """The largest group that has it; of equally large ones, that of the lowest rank."""
+        return next(ranks for value, ranks in self.groups.items() if value)
+
+    @property
     def reference(self) -> int:
-        """The rank that the others are compared with: the first of the largest group."""
-        return next(ranks[0] for value, ranks in self.groups.items() if value)
+        """The rank that the others are compared with."""
+        return self.agreeing[0]
 
     @property
     def deviating(self) -> tuple[int, ...]:
-        """Ranks that do not agree with the largest group."""
-        groups = list(self.groups.values())
-        return tuple(sorted(rank for group in groups[1:] for rank in group))
+        """Ranks that do not agree with that group."""
+        ranks = {rank for group in self.groups.values() for rank in group}
+        return tuple(sorted(ranks - set(self.agreeing)))
 
 
 def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
@@ -133,15 +139,15 @@ def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
     for parity in parities:
         for item in parity.items:
             known.setdefault((item.name, item.part), {})[parity.rank] = item
-    holders = {name: len({p for n, p in known if n == name}) for name, _ in known}
-    divided = {name for parity in parities for name in parity.divided}
+    parts = Counter(name for name, _ in known)
+    divided = tuple(f"{name}." for parity in parities for name in parity.divided)
     found = []
     for (name, part), items in known.items():
         first = next(iter(items.values()))
         absent = [p.rank for p in parities if p.rank not in items]
-        if part or holders[name] > 1 or name.partition(".")[0] in divided:
-            absent = []
-        if first.role != "state" and first.role != "gradient":
+        if part or parts[name] > 1 or name.startswith(divided):
+            absent = []  # other ranks have other parts
+        if first.role not in ("state", "gradient"):
             absent = []  # a variable that exists on some ranks only is no disagreement
         values = {(item.value, item.kind) for item in items.values()}
         if len(values) > 1 or absent:

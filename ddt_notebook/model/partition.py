@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,9 @@ class Epoch:
     complete
         False if the loop left before the loader's end.
     first
-        Index of the first samples; of samples without index, a fingerprint of their content.
+        Index of the first samples.
+    content
+        Fingerprints of the content of the first samples, where they are tensors.
     sampler_epoch
         What ``set_epoch`` was last given, None for a sampler without it.
     """
@@ -31,6 +34,7 @@ class Epoch:
     samples: int
     complete: bool = True
     first: tuple[int, ...] = ()
+    content: tuple[int, ...] = ()
     sampler_epoch: int | None = None
 
 
@@ -168,7 +172,10 @@ class Division:
     first_overlap, first_gap
         The first such indices.
     identical
-        True if all ranks got the very same samples.
+        True if all ranks got samples of the same indices (of the same content, without indices).
+    same_content
+        Whether samples of the same index have the same content on different ranks, as far as their
+        first samples tell; None if they do not.
     batches
         Handed out, by rank.
     """
@@ -181,6 +188,7 @@ class Division:
     first_overlap: tuple[int, ...] = ()
     first_gap: tuple[int, ...] = ()
     identical: bool = False
+    same_content: bool | None = None
     batches: dict[int, int]
 
     @property
@@ -216,25 +224,43 @@ def division(loaders: Mapping[int, LoaderPartition]) -> Division:
         first_overlap=_first(twice),
         first_gap=_first(missing),
         identical=len(used) > 1 and len(set(sets)) == 1 and sets[0] != 0,
+        same_content=_same_content(used.values()),
         batches=batches,
     )
 
 
 def _by_content(used: Mapping[int, LoaderPartition], batches: dict[int, int]) -> Division:
     """Samples without index are told apart by the content of the first ones."""
-    starts = [loader.epochs[-1].first for loader in used.values()]
+    starts = [loader.epochs[-1].content for loader in used.values()]
     seen: set[int] = set()
     shared: set[int] = set()
     for start in starts:
-        shared |= seen & set(start)
-        seen |= set(start)
+        # what one rank gets twice (all zeros, say) tells nothing about the others
+        telling = {value for value, times in Counter(start).items() if times == 1}
+        shared |= seen & telling
+        seen |= telling
     return Division(
         ranks=tuple(used),
         covered=len(seen),
         overlap=len(shared),
-        identical=len(starts) > 1 and len(set(starts)) == 1 and bool(starts[0]),
+        identical=len(starts) > 1 and len(set(starts)) == 1 and bool(shared),
+        same_content=True if shared else None,
         batches=batches,
     )
+
+
+def _same_content(loaders: Iterable[LoaderPartition]) -> bool | None:
+    known: dict[int, int] = {}
+    verdict = None
+    for loader in loaders:
+        epoch = loader.epochs[-1]
+        mine = dict(zip(epoch.first, epoch.content, strict=False))
+        for index in known.keys() & mine.keys():
+            if known[index] == mine[index]:
+                return True
+            verdict = False
+        known |= mine
+    return verdict
 
 
 def _padding(loaders: Iterable[LoaderPartition]) -> int:

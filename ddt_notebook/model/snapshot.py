@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
+from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
 from .placement import RankPlacement
 from .rank import RankReport
+from .timeline import RankTimeline
 
 FORMAT = 1
 
@@ -77,9 +79,11 @@ class Snapshot:
         are then missing.
     notes
         Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
-    placement, partition, parity
+    placement, partition, parity, memory
         What was observed on the ranks at the end of a run with ``trace=True``, or on request;
         empty if that was not asked for.
+    timeline
+        What each rank did when; of a run with ``trace=True`` only.
     """
 
     cell: Cell
@@ -101,6 +105,8 @@ class Snapshot:
     placement: tuple[RankPlacement, ...] = ()
     partition: tuple[RankPartition, ...] = ()
     parity: tuple[RankParity, ...] = ()
+    memory: tuple[RankMemory, ...] = ()
+    timeline: tuple[RankTimeline, ...] = ()
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""

@@ -60,6 +60,10 @@ class CallLog:
         self._ring = writer
         self._main = threading.get_ident()
 
+    def detach(self) -> None:
+        """Stop to write: a child of the rank must not write to the rank's log."""
+        self._ring = None
+
     def new_generation(self) -> None:
         """Forget groups and counts: the process groups have been formed anew."""
         self._members.clear()

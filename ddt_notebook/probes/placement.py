@@ -144,14 +144,15 @@ def _describe(name: str, tensor: torch.Tensor, role: str) -> Plain:
     if is_dtensor(tensor):
         described |= {
             "device": str(local(tensor).device),
-            "placements": ", ".join(map(_placement_name, tensor.placements)),
+            "placements": ", ".join(map(placement_name, tensor.placements)),
             "mesh": mesh_label(tensor),
             "local_shape": list(local(tensor).shape),
         }
     return described
 
 
-def _placement_name(placement: Any) -> str:
+def placement_name(placement: Any) -> str:
+    """``Shard(0)``, the same in every version of torch."""
     if placement.is_replicate():
         return "Replicate()"
     if placement.is_partial():

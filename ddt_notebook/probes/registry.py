@@ -16,6 +16,7 @@ PROBES = {
     "placement": "placement:observe",
     "partition": "partition:observe",
     "parity": "parity:observe",
+    "memory": "memory:observe",
 }
 
 

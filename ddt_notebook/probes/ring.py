@@ -25,6 +25,8 @@ _HEADER_BYTES = 64
 _HEADER = struct.Struct("<QQd")
 # record number plus 1; status; length of the JSON; entered, left; operations after the call
 _SLOT = struct.Struct("<QBxHxxxxddq")
+#: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library.
+_LONG = frozenset({"f", "n", "s", "d", "o", "lib"})
 _ROOM = SLOT_BYTES - _SLOT.size
 
 PENDING, ISSUED, DONE, FAILED = range(4)
@@ -55,6 +57,17 @@ def _open(path: Path, *, create: bool) -> mmap.mmap:
         os.close(descriptor)
 
 
+def _shortened(fields: Mapping[str, Any]) -> bytes:
+    """The record without its line and tensors, and without the members if those do not fit."""
+    kept = {name: value for name, value in fields.items() if name not in _LONG}
+    for without in ((), ("m",), ("m", "g")):
+        short = {name: value for name, value in kept.items() if name not in without}
+        text = json.dumps(short, separators=(",", ":")).encode()
+        if len(text) <= _ROOM:
+            break
+    return text[:_ROOM]
+
+
 class RingWriter:
     """The rank's side."""
 
@@ -67,8 +80,7 @@ class RingWriter:
         index = self._count
         text = json.dumps(fields, separators=(",", ":")).encode()
         if len(text) > _ROOM:  # a path or a list of shapes was too long: keep what identifies it
-            kept = {key: fields[key] for key in ("op", "kind", "g", "a", "q") if key in fields}
-            text = json.dumps(kept | {"cut": True}).encode()[:_ROOM]
+            text = _shortened(fields)
         at = self._offset(index)
         _SLOT.pack_into(self._map, at, 0, PENDING, len(text), now_s, 0.0, -1)
         self._map[at + _SLOT.size : at + _SLOT.size + len(text)] = text

@@ -47,9 +47,8 @@ class GroupSockets:
                 self._before = None
 
     def _appeared(self) -> set[tuple[int, int]]:
-        if self._before is None:
-            return set()
-        return set(_open_sockets().items()) - set(self._before.items())
+        before = self._before  # once: the block may end in the other thread meanwhile
+        return set() if before is None else set(_open_sockets().items()) - set(before.items())
 
     def forget(self) -> None:
         """Drop what is known: the groups were destroyed."""
@@ -59,7 +58,7 @@ class GroupSockets:
         """Shut down every known socket that is still open; returns how many there were."""
         still_open = set(_open_sockets().items())
         count = 0
-        for descriptor, inode in (self._known | self._appeared()) & still_open:
+        for descriptor, inode in (set(self._known) | self._appeared()) & still_open:
             with (
                 contextlib.suppress(OSError),
                 socket.socket(fileno=os.dup(descriptor)) as duplicate,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,13 +11,16 @@ import psutil
 
 from .errors import SessionError
 
-#: Private memory of one rank after a few steps of a small model (benchmarks/memory.py measures it).
+#: Private memory of one rank after a few steps of a small model, as benchmarks/memory.py has it.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
-_CGROUP_LIMITS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
+#: Limit and usage of the cgroup (version 2, version 1), and what its cache can give back.
+_CGROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (
-        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        Path("/sys/fs/cgroup/memory"),
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
     ),
 )
 
@@ -24,15 +28,26 @@ _CGROUP_LIMITS = (
 def free_memory() -> int:
     """Bytes that this process tree may still take: of the machine, its cgroup and MEM_LIMIT."""
     free = [int(psutil.virtual_memory().available)]
-    for limit, usage in _CGROUP_LIMITS:
+    used = None
+    for folder, limit, usage, cache in _CGROUPS:
         try:
-            free.append(int(limit.read_text()) - int(usage.read_text()))
+            used = int((folder / usage).read_text()) - _statistic(folder / "memory.stat", cache)
+            free.append(int((folder / limit).read_text()) - used)
         except (OSError, ValueError):  # not in such a cgroup, or "max"
             continue
     hub_limit = os.environ.get("MEM_LIMIT", "")
     if hub_limit.isdigit():
-        free.append(int(hub_limit))
+        free.append(int(hub_limit) - (used or psutil.Process().memory_info().rss))
     return max(0, min(free))
+
+
+def _statistic(path: Path, name: str) -> int:
+    """One figure of a cgroup's statistics, 0 if it is not there."""
+    for line in path.read_text().splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0
 
 
 def check_ranks(count: int, start_method: str) -> None:
@@ -47,10 +62,11 @@ def check_ranks(count: int, start_method: str) -> None:
         raise SessionError(f"a session has at least 1 rank, not {count}: %ddt_start -n 2")
     each, free = RANK_BYTES[start_method], free_memory()
     if count * each > free:
-        most = max(1, free // each)
+        most = free // each
+        what = f"start at most {most} (%ddt_start -n {min(most, 8)})" if most else "free some first"
+        who = "1 rank needs" if count == 1 else f"{count} ranks need"
         raise SessionError(
-            f"{count} ranks need about {count * each / 2**30:.1f} GB and {free / 2**30:.1f} GB are "
-            f"free: start at most {most} (%ddt_start -n {min(most, 8)})"
+            f"{who} about {count * each / 2**30:.1f} GB and {free / 2**30:.1f} GB are free: {what}"
         )
 
 
@@ -62,16 +78,14 @@ def parse_bytes(text: str | int) -> int:
     SessionError
         If it is neither.
     """
-    if isinstance(text, int):
-        return text
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
-    body = text.strip().upper().removesuffix("B").removesuffix("I")
+    body = str(text).strip().upper().removesuffix("B").removesuffix("I")
     unit = body[-1:] if body[-1:] in units else ""
     try:
         amount = float(body.removesuffix(unit))
     except ValueError:
         amount = -1.0
-    if amount <= 0:
+    if not 0 < amount < math.inf:
         raise SessionError(f"{text!r} is no amount of memory: write 512M or 2G")
     return int(amount * (1 << units.get(unit, 0)))
 

@@ -40,7 +40,11 @@ class Monitor(threading.Thread):
         try:
             while True:
                 message = self._channel.receive()
-                self._channel.send(self._answer(message) | {"reply": message["id"]})
+                try:
+                    answer = self._answer(message)
+                except Exception as error:  # noqa: BLE001  (a rank without monitor is worse)
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                self._channel.send(answer | {"reply": message["id"], "to": message["do"]})
         except Closed:
             os._exit(0)
 

@@ -8,8 +8,13 @@ the notebook run code.
 
 from __future__ import annotations
 
+import collections
+import fractions
 import io
+import pathlib
 import pickle
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _PLAIN: dict[str, frozenset[str]] = {
@@ -19,17 +24,21 @@ _PLAIN: dict[str, frozenset[str]] = {
             *("int", "float", "bool", "str", "bytes", "list", "dict"),
         )
     ),
-    "collections": frozenset({"OrderedDict", "deque", "Counter"}),
+    "collections": frozenset({"OrderedDict", "defaultdict", "deque"}),
     "datetime": frozenset({"date", "time", "datetime", "timedelta", "timezone"}),
     "decimal": frozenset({"Decimal"}),
-    "fractions": frozenset({"Fraction"}),
-    "pathlib": frozenset({"PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"}),
-    "uuid": frozenset({"UUID"}),
     "numpy": frozenset({"dtype", "ndarray"}),
     "numpy.core.multiarray": frozenset({"_reconstruct", "scalar"}),
     "numpy._core.multiarray": frozenset({"_reconstruct", "scalar"}),
     "numpy._core.numeric": frozenset({"_frombuffer"}),
     __name__: frozenset({"_tensor", "_torch_value"}),
+}
+#: Classes written in Python are made by a function: as classes a rank could change them here.
+_MADE: dict[tuple[str, str], Callable[..., object]] = {
+    ("collections", "Counter"): partial(collections.Counter),
+    ("fractions", "Fraction"): partial(fractions.Fraction),
+    ("pathlib", "PosixPath"): partial(pathlib.Path),
+    ("pathlib", "PurePosixPath"): partial(pathlib.PurePosixPath),
 }
 
 
@@ -103,7 +112,7 @@ def _take_apart(tensor: Any) -> tuple[bytes, str, tuple[int, ...], bool]:
     import torch
 
     plain = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    flat = plain.detach().cpu().contiguous().reshape(-1)
+    flat = plain.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     name = str(plain.dtype).removeprefix("torch.")
     return data, name, tuple(plain.shape), bool(tensor.requires_grad)
@@ -136,6 +145,8 @@ class _PlainUnpickler(pickle.Unpickler):
         self._build_tensors = build_tensors
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _MADE:
+            return _MADE[module, name]
         if name not in _PLAIN.get(module, ()):
             raise CannotTravel(
                 f"{module}.{name} is not plain data (numbers, text, containers, arrays, tensors): "

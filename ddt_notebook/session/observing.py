@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from ..model import Snapshot, codec
 from ..probes.registry import PROBES
+from .comparing import add_differences
 from .errors import SessionError
 from .pool import RankPool
 
@@ -38,16 +39,48 @@ def observe(
     for name in what:
         if name not in PROBES:
             raise SessionError(f"nothing observes {name!r}; there is: {', '.join(PROBES)}")
-    wanted = list(names) if names else None
-    message = {"do": "observe", "what": list(what), "names": wanted, "options": options}
+    message = {
+        "do": "observe",
+        "what": list(what),
+        "names": list(names) if names else None,
+        "options": options,
+    }
     answers = pool.command(message, limit_s=_LIMIT_S)
     seen = {rank: a["observed"] for rank, a in answers.items() if a.get("observed")}
-    failed = {rank: text for rank, a in answers.items() for text in _failures(a)}
+    failed = [(rank, text) for rank, a in answers.items() for text in _failures(a)]
     if failed and not seen:
-        rank, text = next(iter(failed.items()))
+        rank, text = failed[0]
         raise SessionError(f"rank {rank}: {text}")
-    pool.notes += [f"rank {rank}: {text}" for rank, text in failed.items() if wanted is None]
+    if names is None:  # a name may well be known on some ranks only
+        pool.notes += [f"rank {rank}: {text}" for rank, text in failed]
+    if "parity" in what:
+        _compare_values(pool, message, {r: o["parity"] for r, o in seen.items() if "parity" in o})
     return seen
+
+
+def _compare_values(
+    pool: RankPool, message: dict[str, Any], parity: dict[int, dict[str, Any]]
+) -> None:
+    def ask(ranks: Iterable[int], options: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        asked = message | {"what": ["parity"], "options": options}
+        answers = pool.command(asked, ranks=ranks, limit_s=_LIMIT_S)
+        return {
+            rank: answer["observed"]["parity"]
+            for rank, answer in answers.items()
+            if "parity" in answer.get("observed", {})
+        }
+
+    add_differences(parity, pool.directory, ask)
+
+
+def observe_traced(pool: RankPool) -> dict[int, dict[str, Any]]:
+    """Run every probe, and add what the ranks recorded while the cell ran."""
+    seen = observe(pool, list(PROBES))
+    return {
+        handle.rank: seen.get(handle.rank, {}) | handle.recorded
+        for handle in pool.handles
+        if handle.recorded or handle.rank in seen
+    }
 
 
 def _failures(answer: dict[str, Any]) -> list[str]:

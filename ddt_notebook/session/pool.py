@@ -170,6 +170,25 @@ class RankPool:
         self._await_ready()
         return lost
 
+    def replace_the_dead(self) -> None:
+        """Replace ranks that died between cells (killed from outside), before the next one.
+
+        Raises
+        ------
+        SessionError
+            If nothing is left to start them with.
+        """
+        self.reap()
+        dead = [handle.rank for handle in self.handles if not handle.alive]
+        if dead and not self.server.usable:
+            raise SessionError("the ranks were killed from outside: %ddt_restart starts them anew")
+        if dead:
+            lost = self.replace(dead)
+            self.form_group()
+            for rank, names in lost.items():
+                what = f": {', '.join(names)} lost" if names else ""
+                self.notes.append(f"rank {rank} had died and was replaced{what}")
+
     def command(
         self,
         what: dict[str, Any],

@@ -52,6 +52,7 @@ class RankHandle:
     def __init__(self, server: ForkServerHandle, *, fork: bool, spec: dict[str, Any]) -> None:
         self.rank: int = spec["rank"]
         self.names: list[str] = []
+        self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a cell that was traced
         self.exit_status: int | None = None
         self.ready = False
         self.torch_version = ""
@@ -114,8 +115,9 @@ class RankHandle:
 
     def take_answer(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """Take what the monitor said; returns entries of the Flight Recorder if there are any."""
-        if "cpu_s" in message:
+        if message["to"] == "status":
             self._asked_s = None
+        if "cpu_s" in message:
             position = message["position"]
             self.earlier_status = self.status
             self.status = MonitorReply(
@@ -126,15 +128,14 @@ class RankHandle:
                 memory_bytes=message["rss"],
                 at_s=message["now_s"],
             )
-        if "flight" not in message:
-            return []
-        self.flight_owed -= 1
-        entries: list[dict[str, Any]] = message["flight"]
+        self.flight_owed -= message["to"] in ("flight", "stacks")
+        entries: list[dict[str, Any]] = message.get("flight", [])
         return entries
 
     def forget_status(self) -> None:
         """What was said during an earlier cell says nothing about the next."""
         self.status = self.earlier_status = None
+        self.recorded = {}
 
     @property
     def silent_s(self) -> float:

@@ -18,11 +18,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Call, Position
+from ..model.collective import UNEVEN_OPS
 from ..probes import ring
 from ..probes.ring import Record, RingReader
 
 #: Records kept for each rank; matched ones are dropped first.
 KEEP = 2000
+#: Group, ranks concerned, sequence number, tag of a message.
+_Key = tuple[str, tuple[int, ...], int, int | None]
 SourceLine = Callable[[int, int], str]
 
 
@@ -44,6 +47,11 @@ class _GroupCount:
     starts: list[int] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     reached: list[int] = field(default_factory=list)
+
+    def trim(self) -> None:
+        """Forget all records but the last: what comes later lies behind it."""
+        for history in (self.starts, self.ends, self.reached):
+            del history[:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class RankRecorder:
         self._wall_offset_s = time.time() - time.monotonic()
         self.dropped = 0
         self.overflowed = False
+        self.thin_at = 2 * KEEP
 
     def close(self) -> None:
         """Let go of the ring."""
@@ -101,8 +110,11 @@ class RankRecorder:
     def begin_run(self) -> None:
         """Forget earlier cells' calls, except for the counts."""
         self.drain()
+        for group in self._groups.values():
+            group.trim()
         # handles not waited for may still be, in this cell
         self._noted = {i: n for i, n in self._noted.items() if i in self._open}
+        self.thin_at = 2 * KEEP
         self._run_start = self._next
         self._flight.clear()
         self.dropped = 0
@@ -361,17 +373,35 @@ class RankRecorder:
 
     # -- staying bounded -----------------------------------------------------------------------
 
-    def agreed(self) -> dict[tuple[Any, ...], tuple[int, tuple[Any, ...]]]:
-        """Completed records by what identifies them on every rank: index and what must agree."""
-        found = {}
+    def matchable(self, rank: int) -> dict[_Key, tuple[int, tuple[Any, ...]]]:
+        """Completed records, oldest first, by what identifies them on every rank concerned.
+
+        Gives for each the index of the record and what must agree. The key's second part are the
+        ranks concerned: the members, or sender and receiver.
+        """
+        found: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
         for index, noted in self._noted.items():
             fields, sequence = noted.record.fields, noted.sequence
-            if noted.record.status != ring.DONE or fields["kind"] != "collective" or not sequence:
+            if noted.record.status != ring.DONE or "m" not in fields or not sequence:
                 continue
-            told = (fields["op"], fields.get("r"), fields.get("root"))
             tensors = (fields.get("s"), fields.get("d"))
-            found[fields["g"], tuple(fields["m"]), sequence] = (index, (*told, *tensors))
+            if fields["kind"] == "collective":
+                if fields["op"] in UNEVEN_OPS:
+                    tensors = (None, fields.get("d"))
+                key = (fields["g"], tuple(fields["m"]), sequence, None)
+                told = (fields["op"], fields.get("r"), fields.get("root"))
+                found[key] = (index, (*told, *tensors))
+            elif fields["kind"] == "p2p" and fields.get("peer") is not None:
+                ends = (rank, fields["peer"])
+                ends = ends if "send" in fields["op"] else ends[::-1]
+                found[fields["g"], ends, sequence, fields.get("tag", 0)] = (index, tensors)
         return found
+
+    def drop_oldest(self, count: int) -> None:
+        """Forget completed records whether they matched or not, and say so."""
+        done = [i for i, n in self._noted.items() if n.record.status == ring.DONE]
+        self.drop(done[:count])
+        self.overflowed |= count > 0
 
     def drop(self, indexes: list[int]) -> None:
         """Forget records that matched on every member."""
@@ -384,18 +414,24 @@ class RankRecorder:
 
 
 def thin(recorders: dict[int, RankRecorder]) -> None:
-    """Drop the oldest calls that agree on all members, where a rank has too many."""
-    if max(map(len, recorders.values()), default=0) <= 2 * KEEP:
+    """Drop the oldest calls that agree on all ranks concerned, where a rank has too many."""
+    if all(len(recorder) < recorder.thin_at for recorder in recorders.values()):
         return
-    old = {r: dict(list(recorder.agreed().items())[:-KEEP]) for r, recorder in recorders.items()}
-    droppable: dict[int, list[int]] = {rank: [] for rank in recorders}
+    old = {
+        rank: dict(list(recorder.matchable(rank).items())[:-KEEP])
+        for rank, recorder in recorders.items()
+    }
     for rank, records in old.items():
+        droppable = []
         for key, (index, fields) in records.items():
-            others = [old[member].get(key) for member in key[1] if member in old]
-            if all(other is not None and other[1] == fields for other in others):
-                droppable[rank].append(index)
-    for rank, indexes in droppable.items():
-        recorders[rank].drop(indexes)
+            others = [old[other].get(key) for other in key[1] if other in old]
+            if all(theirs is not None and theirs[1] == fields for theirs in others):
+                droppable.append(index)
+        recorders[rank].drop(droppable)
+    for recorder in recorders.values():
+        # what never matches (receives from anyone) is bounded, too
+        recorder.drop_oldest(max(0, len(recorder) - 4 * KEEP))
+        recorder.thin_at = len(recorder) + KEEP
 
 
 def _library_name(path: str | None) -> str | None:

@@ -13,7 +13,8 @@ from ..model import Cell, RankError, RankReport, Snapshot, codec
 from ..model.snapshot import Outcome
 from .channel import Closed
 from .hang import HangWatch, waiting_line
-from .listener import DisplayMessage, RunListener
+from .interrupts import interrupts_deferred
+from .listener import DisplayMessage, RunListener, SilentListener
 from .outputs import KeptText
 from .pool import RankPool, group_timeout_s
 from .recorder import thin
@@ -41,10 +42,8 @@ class CellRun:
         The cell, and those before it.
     chosen
         Ranks on which it runs.
-    timeout_s, hang_after_s
-        See `Session`.
-    freeze
-        Hold a hang instead of ending it.
+    timeout_s, hang_after_s, freeze, trace
+        See `Session` and `Session.run`.
     listener
         Is told of output.
     """
@@ -59,6 +58,7 @@ class CellRun:
         timeout_s: float,
         hang_after_s: float,
         freeze: bool,
+        trace: bool,
         listener: RunListener,
     ) -> None:
         self.cell = cell
@@ -67,13 +67,14 @@ class CellRun:
         self._earlier = earlier
         self._limits_s = (timeout_s, hang_after_s)
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
-        self._freeze = freeze
+        self._freeze, self.trace = freeze, trace
         self._listener = listener
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
         self._held: View | None = None  # the moment at which a hang was declared
         self._rescue: Rescue | None = None
+        self._interrupt_asked = False
         self._asked_s = 0.0
         self._began_s = time.monotonic()
         self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -86,6 +87,7 @@ class CellRun:
             "source": self.cell.source,
             "first_line": self.cell.first_line,
             "group_timeout_s": group_timeout_s(self._limits_s[0]),
+            "trace": self.trace,
         }
         for run in self._runs:
             handle = run.handle
@@ -104,17 +106,30 @@ class CellRun:
 
     def drive(self) -> RunResult:
         """Wait until the cell has ended on every rank, or is held; then tell how it went."""
+        try:
+            self._loop_through_interrupts()
+            self._listener.on_status(None)
+            if self.frozen:
+                self._listener.on_end()
+                return self._result()
+            with interrupts_deferred():
+                return self._finish()
+        except Exception:  # a mistake of ours or of the listener's: the ranks must not go on alone
+            self._listener = SilentListener()
+            self._interrupt_now()
+            with interrupts_deferred():
+                self._loop_through_interrupts()
+                self._finish()
+            raise
+
+    def _loop_through_interrupts(self) -> None:
         for _ in range(3):  # a keyboard interrupt ends the cell, not this: go on to its end
             try:
                 self._loop()
-                break
             except KeyboardInterrupt:
-                self.interrupt()
-        self._listener.on_status(None)
-        if self.frozen:
-            self._listener.on_end()
-            return self._result()
-        return self._finish()
+                self._interrupt_now()
+            else:
+                return
 
     def _loop(self) -> None:
         while self.unfinished or (self._rescue is not None and self._rescue.owed):
@@ -126,11 +141,16 @@ class CellRun:
                 still_told = any(run.raised and run.unfinished for run in self._runs)
                 if self._rescue.passed_s > (_TELL_LIMIT_S if still_told else _GIVE_UP_S):
                     break
+            elif self._interrupt_asked:
+                self._interrupt_now()
             elif self._examine():
                 return
 
     def interrupt(self) -> None:
-        """End the cell within two seconds, whatever the ranks do."""
+        """End the cell within two seconds, whatever the ranks do; from any thread."""
+        self._interrupt_asked = True
+
+    def _interrupt_now(self) -> None:
         if self._rescue is None:
             self._hold("interrupted")
             self._begin_rescue(self.unfinished)
@@ -201,6 +221,7 @@ class CellRun:
     def _end_on(self, run: RankRun, message: dict[str, Any]) -> None:
         run.answer = message
         run.handle.names = message.get("names", [])
+        run.handle.recorded = message.get("trace") or {}
         if run.handle.recorder is not None:
             run.handle.recorder.drain()
             run.handle.recorder.add_flight(message.get("flight", []))

@@ -13,7 +13,6 @@ from typing import Any, Self
 import psutil
 
 from ..model import Cell
-from ..probes.registry import PROBES
 from . import active, launcher, observing
 from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes
@@ -174,7 +173,7 @@ class Session:
         """
         self._refuse_if_busy()
         chosen = choose_ranks(ranks, self.world_size)
-        self._replace_the_dead()
+        self.pool.replace_the_dead()
         number = cell if cell is not None else max(self._cells, default=0) + 1
         ran = Cell(number=number, source=source, first_line=first_line)
         earlier = tuple(reversed([c for c in self._cells.values() if c.number != number]))
@@ -190,9 +189,10 @@ class Session:
             timeout_s=timeout or self.timeout,
             hang_after_s=self.hang_after,
             freeze=freeze,
+            trace=trace,
             listener=listener or SilentListener(),
         )
-        return self._drive(trace)
+        return self._drive()
 
     def release(self) -> RunResult:
         """End a hang that was kept by ``freeze``; returns the run with how it ended."""
@@ -201,15 +201,16 @@ class Session:
         self._run.unfreeze()
         return self._drive()
 
-    def _drive(self, trace: bool = False) -> RunResult:
+    def _drive(self) -> RunResult:
         assert self._run is not None
+        run = self._run
         try:
-            result = self._run.drive()
+            result = run.drive()
         finally:
-            if not self._run.frozen:
+            if not run.frozen:
                 self._run = None
-        if trace and not result.frozen:
-            seen = observing.observe(self.pool, list(PROBES))
+        if run.trace and not result.frozen:
+            seen = observing.observe_traced(self.pool)
             result = replace(result, snapshot=observing.add(result.snapshot, seen))
         self.last_run = replace(result, session=weakref.ref(self))
         return self.last_run
@@ -379,19 +380,6 @@ class Session:
             raise SessionError(
                 f"the ranks are busy with cell[{self._run.cell.number}]: interrupt it first"
             )
-
-    def _replace_the_dead(self) -> None:
-        """Ranks that died between cells (killed from outside) are replaced before the next one."""
-        self.pool.reap()
-        dead = [handle.rank for handle in self.pool.handles if not handle.alive]
-        if dead and not self.pool.server.usable:
-            raise SessionError("the ranks were killed from outside: %ddt_restart starts them anew")
-        if dead:
-            lost = self.pool.replace(dead)
-            self.pool.form_group()
-            for rank, names in lost.items():
-                what = f": {', '.join(names)} lost" if names else ""
-                self.pool.notes.append(f"rank {rank} had died and was replaced{what}")
 
     def __enter__(self) -> Self:
         return self

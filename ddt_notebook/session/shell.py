@@ -6,6 +6,7 @@ import gc
 import linecache
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +96,21 @@ class RankShell(InteractiveShell):
         super().showtraceback(*args, **kwargs)
 
     def forget_errors(self) -> None:
-        """Drop exceptions kept for post-mortem: their frames keep stores and sockets alive."""
+        """Drop exceptions kept for post-mortem: their frames keep stores and sockets alive.
+
+        Frames are emptied before they are dropped: a DataLoader's iterator that only the garbage
+        collector finds takes seconds to end its workers.
+        """
+        result = self.last_execution_result
+        kept = [getattr(sys, "last_value", None), getattr(self.InteractiveTB, "evalue", None)]
+        if result is not None:
+            kept += [result.error_in_exec, result.error_before_exec]
+        for error in kept:
+            while error is not None:
+                traceback.clear_frames(error.__traceback__)
+                for frame, _ in traceback.walk_tb(error.__traceback__):
+                    _ = frame.f_locals  # brings the copy up to date that formatting has made
+                error = error.__cause__ or error.__context__
         sys.last_type = sys.last_value = sys.last_traceback = None
         if sys.version_info >= (3, 12):
             sys.last_exc = None
@@ -186,12 +201,12 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
     )
 
 
-def _frames(traceback: TracebackType | None) -> tuple[Position, ...]:
+def _frames(level: TracebackType | None) -> tuple[Position, ...]:
     found = []
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        found.append((code.co_filename, traceback.tb_lineno, code.co_name))
-        traceback = traceback.tb_next
+    while level is not None:
+        code = level.tb_frame.f_code
+        found.append((code.co_filename, level.tb_lineno, code.co_name))
+        level = level.tb_next
     return tuple(position(*frame) for frame in below_the_shell(found)[-_MAX_FRAMES:])
 
 

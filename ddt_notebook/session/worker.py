@@ -16,9 +16,10 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..model import codec
-from ..probes import registry
+from ..probes import loaders, registry
 from ..probes.flight import FlightReader, torch_version
 from ..probes.ring import RingWriter
+from ..probes.timeline import Tracer
 from .channel import Channel, Closed, Message
 from .group import RankGroup, pick_device, torchrun_environment
 from .monitor import Monitor
@@ -72,6 +73,7 @@ class Rank:
         self._group.calls.install()
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
+            loaders.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._say_that_it_raised
@@ -129,6 +131,9 @@ class Rank:
         error = None
         self._group.allow(message["group_timeout_s"])
         self._flight.begin_run()
+        tracer = Tracer(self._own_variables) if message.get("trace") else None
+        if tracer is not None:
+            tracer.start()
         started = time.monotonic()
         self._running = True
         try:
@@ -138,25 +143,31 @@ class Rank:
         finally:
             self._running = False
         ended = time.monotonic()
+        traced = tracer.stop() if tracer is not None else None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
+        stacks = error is not None or tracer is not None
         return {
             "error": codec.to_plain(error),
             "started_s": started,
             "ended_s": ended,
-            "flight": self._flight.drain(stacks=error is not None) if self._recording else [],
+            "flight": self._flight.drain(stacks=stacks) if self._recording else [],
             "formed": self._group.is_formed(),
             "names": self._user_names(),
+            "trace": traced,
         }
 
     def _observe(self, message: Message) -> dict[str, Any]:
-        namespace = {
+        what, names, options = message["what"], message["names"], message["options"]
+        return registry.observe(what, self._own_variables(), names, options)
+
+    def _own_variables(self) -> dict[str, Any]:
+        return {
             name: value
             for name, value in self._shell.user_ns.items()
             if name not in self._names_at_start and not name.startswith("_")
         }
-        return registry.observe(message["what"], namespace, message["names"], message["options"])
 
     def _pull(self, name: str) -> bytes:
         if name not in self._shell.user_ns:
@@ -223,6 +234,7 @@ class Rank:
     def _leave_connections_in_child(self) -> None:
         # a DataLoader worker must not hold the connections open when this rank has died
         self._running = False
+        self._group.calls.detach()
         with contextlib.suppress(OSError):
             self._commands.close()
             self._questions.close()

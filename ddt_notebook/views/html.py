@@ -39,9 +39,10 @@ def escape(text: str) -> Markup:
     return text if isinstance(text, Markup) else Markup(html.escape(words.clean(text)))
 
 
-def tag(name: str, *content: str, style: str = "", role: str = "") -> Markup:
-    """An element; ``role`` is its name in the style sheet."""
+def tag(name: str, *content: str, style: str = "", role: str = "", title: str = "") -> Markup:
+    """An element; ``role`` is its name in the style sheet, ``title`` shows when pointed at."""
     attributes = f' class="ddt-{role}"' if role else ""
+    attributes += f' title="{escape(title)}"' if title else ""
     attributes += f' style="{style}"' if style else ""
     return Markup(f"<{name}{attributes}>{''.join(map(escape, content))}</{name}>")
 
@@ -76,6 +77,13 @@ def card(kind: str, *content: str) -> Markup:
 def code(text: str) -> Markup:
     """A piece of code within a line."""
     return tag("span", words.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
+
+
+def name(text: str, limit: int = 48) -> Markup:
+    """A foreign name, shortened in the middle; whole when pointed at."""
+    short = words.middle(text, limit)
+    whole = words.one_line(text) if short != text else ""
+    return tag("span", short, style=f"{_MONO};white-space:pre-wrap", role="code", title=whole)
 
 
 def pre(text: str) -> Markup:

@@ -20,6 +20,7 @@ __all__ = [
     "ending",
     "fix_source",
     "heading",
+    "middle",
     "one_line",
     "rank_list",
     "ranks",
@@ -74,6 +75,15 @@ def bounded(text: str, limit: int, length: int | None = None) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… ({max(length or 0, len(text)) - limit:,} more characters)"
+
+
+def middle(text: str, limit: int = 32) -> str:
+    """A name of bounded length that keeps its beginning and its end."""
+    text = " ".join(clean(text[: 2 * limit] + text[-2 * limit :] if len(text) > 4 * limit else text).split())
+    if len(text) <= limit:
+        return text
+    head = (limit - 1) // 2
+    return f"{text[:head]}…{text[-(limit - 1 - head):]}"
 
 
 def size(number: int | None) -> str:

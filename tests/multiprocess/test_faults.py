@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+
+import ddt_notebook as ddt
 
 from ..fixtures.cases import Case, load
 from .conftest import Ranks
@@ -15,3 +19,33 @@ pytestmark = pytest.mark.timeout(60)
 def test_fault_is_told_apart(ranks: Ranks, case: Case) -> None:
     run = ranks.check(case)
     ranks.check_still_usable(case, run.lost)
+
+
+def test_line_in_a_function_of_an_earlier_cell(ranks: Ranks) -> None:
+    session = ranks.session(2)
+    session.run("def average(x):\n    dist.all_reduce(x)\n    return x / world_size", cell=21)
+    run = session.run("if rank == 0:\n    average(torch.ones(2))", cell=22)
+    (finding,) = ddt.diagnose(run).findings
+    assert finding.where[0] == "cell[21] line 2: dist.all_reduce(x)"
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    assert finding.cause == "collective-under-rank-condition"
+
+
+def test_line_in_a_file(ranks: Ranks, tmp_path: Path) -> None:
+    module = tmp_path / "averaging.py"
+    module.write_text("def average(dist, x):\n    dist.all_reduce(x)\n")
+    session = ranks.session(2)
+    session.run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom averaging import average")
+    run = session.run("if rank == 0:\n    average(dist, torch.ones(2))")
+    (finding,) = ddt.diagnose(run).findings
+    assert finding.where[0] == "averaging.py line 2: dist.all_reduce(x)"
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+def test_two_broken_cells_in_a_row(ranks: Ranks) -> None:
+    session = ranks.session(3)
+    for culprit in (1, 2):
+        run = session.run(f"if rank != {culprit}:\n    dist.barrier()")
+        (finding,) = ddt.diagnose(run).findings
+        assert finding.ranks == [culprit]
+        assert not run.lost

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import ddt_notebook as ddt
+
 from ..fixtures.cases import Case, load
 from .conftest import Ranks
 
@@ -19,3 +21,30 @@ def test_healthy_program_is_silent(ranks: Ranks, case: Case) -> None:
     run = ranks.check(case)
     assert run.ok
     ranks.check_still_usable(case)
+
+
+def test_cells_on_the_members_of_an_earlier_group(ranks: Ranks) -> None:
+    session = ranks.session(4)
+    runs = [
+        session.run("pair = dist.new_group([1, 2])"),
+        session.run("dist.all_reduce(torch.ones(2), group=pair)", ranks=[1, 2]),
+        session.run("print('alone')", ranks=[3]),
+        session.run("dist.barrier()"),
+    ]
+    for run in runs:
+        report = ddt.diagnose(run)
+        assert report.ok, str(report)
+        assert not report.hints, str(report)
+
+
+def test_handle_waited_for_in_a_later_cell(ranks: Ranks) -> None:
+    session = ranks.session(2)
+    runs = [
+        session.run("work = dist.all_reduce(torch.ones(2), async_op=True)"),
+        session.run("work.wait()"),
+        session.run("dist.barrier()"),
+    ]
+    for run in runs:
+        report = ddt.diagnose(run)
+        assert report.ok, str(report)
+        assert not report.hints, str(report)

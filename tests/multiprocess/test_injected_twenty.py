@@ -15,3 +15,7 @@ pytestmark = pytest.mark.timeout(60)
 def test_fault_is_named(ranks: Ranks, case: Case) -> None:
     run = ranks.check(case)
     ranks.check_still_usable(case, run.lost)
+
+
+def test_all_twenty_are_here() -> None:
+    assert len(CASES) == 20

@@ -17,12 +17,9 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.session import active
+from ddt_notebook.session.listener import SilentListener, Stream
 
 from .processes import REDUCE, descendants, gone
-
-
-def session_directories() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("ddt-*") if path.is_dir()}
 
 
 def test_a_dead_rank_is_replaced_and_its_loss_is_told(session: ddt.Session) -> None:
@@ -104,6 +101,33 @@ def test_an_interrupt_from_another_thread(session: ddt.Session) -> None:
     assert run.snapshot.outcome == "interrupted"
 
 
+class _Faulty(SilentListener):
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        raise LookupError("a mistake in what shows the output")
+
+
+def test_a_mistake_while_a_cell_runs_ends_the_cell(session: ddt.Session) -> None:
+    session.run("kept = 1")
+    with pytest.raises(LookupError):
+        session.run("print('x')\nwhile True:\n    pass", listener=_Faulty())
+    assert not session.busy
+    assert session.run(f"kept\n{REDUCE}").ok
+
+
+def test_a_child_of_a_rank_does_not_write_to_its_log(session: ddt.Session) -> None:
+    run = session.run(
+        "import os\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    dist.all_reduce(torch.ones(1), async_op=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0)",
+        ranks=0,
+    )
+    assert run.ok
+    assert run.snapshot.rank(0).calls == ()
+
+
 def test_restart(session: ddt.Session) -> None:
     session.run("x = 1")
     before = session.pids
@@ -180,12 +204,13 @@ def test_cells_form_the_group_themselves() -> None:
         assert session.run(forms).ok
 
 
-def test_a_hundred_sessions_leave_nothing() -> None:
+def test_a_hundred_sessions_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ddt.Session(1) as first:
         server = psutil.Process(first.process_ids()[-1])
     own = psutil.Process()
     time.sleep(0.8)  # until the first one's remains are buried
-    before = own.num_fds(), server.num_fds(), len(descendants([own.pid])), session_directories()
+    before = own.num_fds(), server.num_fds(), len(descendants([own.pid]))
     pids = []
     for _ in range(100):
         with ddt.Session(2) as session:
@@ -193,9 +218,8 @@ def test_a_hundred_sessions_leave_nothing() -> None:
             assert session.run("pass").ok
     assert gone(pids)
     time.sleep(0.8)
-    after = own.num_fds(), server.num_fds(), len(descendants([own.pid])), session_directories()
-    assert after[:3] == before[:3]
-    assert not after[3] - before[3]
+    assert (own.num_fds(), server.num_fds(), len(descendants([own.pid]))) == before
+    assert not list(tmp_path.iterdir())
 
 
 LOADER = (

@@ -1,0 +1,253 @@
+"""Where ranks met: one collective, with the call of each rank, who came when and when it ended.
+
+Facts derived from observations, for the views of collectives and of time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from .collective import RECORDED_AS, Call
+from .snapshot import Snapshot
+from .timeline import RankTimeline
+
+#: Bytes of an element; anything else is told by the digits of its name (``float8_e4m3fn``).
+_ITEM_BYTES = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
+#: How far the clocks of a call's record and of the profiler's span may lie apart.
+_TOLERANCE_S = 2e-3
+#: A span that belongs to an asynchronous call begins at most this much after it.
+_LATEST_START_S = 0.1
+_AS_RECORDED = {
+    "alltoall": "all_to_all_single",
+    "alltoall_base": "all_to_all_single",
+    "_all_gather_base": "all_gather",
+    "allgather": "all_gather",
+    "allreduce": "all_reduce",
+}
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One collective.
+
+    Attributes
+    ----------
+    group, sequence
+        Which one.
+    members
+        Ranks of the group.
+    calls
+        The call of each rank that entered.
+    ends_s
+        When it ended on each rank of which that is known, in monotonic seconds.
+    label
+        What a library issued it for: ``"DDP bucket 1 of 3"``; empty for the user's own.
+    """
+
+    group: str
+    sequence: int
+    members: tuple[int, ...]
+    calls: dict[int, Call]
+    ends_s: dict[int, float]
+    label: str = ""
+
+    @cached_property
+    def first(self) -> Call:
+        """The call of the lowest rank: what was called."""
+        return self.calls[min(self.calls)]
+
+    @cached_property
+    def arrivals_s(self) -> dict[int, float]:
+        """When each rank came, in order of time."""
+        known = {r: c.entered_s for r, c in self.calls.items() if c.entered_s is not None}
+        return dict(sorted(known.items(), key=lambda item: item[1]))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member is known to have come."""
+        return len(self.arrivals_s) >= max(2, len(self.members))
+
+    @property
+    def straggler(self) -> int | None:
+        """The rank that came last, None if not all are known."""
+        return list(self.arrivals_s)[-1] if self.complete else None
+
+    @property
+    def begun_s(self) -> float | None:
+        """When the last rank came: from here on data moves."""
+        return list(self.arrivals_s.values())[-1] if self.complete else None
+
+    @property
+    def late_s(self) -> float:
+        """How much later the last rank came than the others (their median)."""
+        if not self.complete:
+            return 0.0
+        *others, last = self.arrivals_s.values()
+        return last - statistics.median(others)
+
+    def wait_s(self, rank: int) -> float | None:
+        """How long a rank waited for the last one."""
+        begun, arrived = self.begun_s, self.arrivals_s.get(rank)
+        if begun is None or arrived is None:
+            return None
+        end = self.ends_s.get(rank, begun)
+        return max(0.0, min(begun, end) - arrived)
+
+    @property
+    def transfer_s(self) -> float | None:
+        """From the last arrival to the end on the last rank, None if that was not measured."""
+        if self.begun_s is None or len(self.ends_s) < len(self.calls):
+            return None
+        return max(0.0, max(self.ends_s.values()) - self.begun_s)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the tensors of one rank, None for calls without tensors."""
+        return call_bytes(self.first)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes of one rank by the time of the transfer."""
+        if not self.bytes or not self.transfer_s:
+            return None
+        return self.bytes / self.transfer_s
+
+
+def item_bytes(dtype: str) -> int | None:
+    """Bytes of one element of ``"float32"``; None if the name does not tell."""
+    if dtype in _ITEM_BYTES:
+        return _ITEM_BYTES[dtype]
+    digits = "".join(ch if ch.isdigit() else " " for ch in dtype.partition("_")[0]).split()
+    return max(1, int(digits[0]) // 8) if digits else None
+
+
+def call_bytes(call: Call) -> int | None:
+    """Bytes of the tensors that a rank passed in, None if it passed none."""
+    sizes = [item_bytes(dtype) for dtype in call.dtypes]
+    if not sizes or len(sizes) != len(call.shapes) or None in sizes:
+        return None
+    return sum(
+        math.prod(shape) * size
+        for shape, size in zip(call.shapes, sizes, strict=True)
+        if size is not None
+    )
+
+
+def meetings(snapshot: Snapshot) -> list[Meeting]:
+    """Every collective of a run, in order of time."""
+    timelines = {timeline.rank: timeline for timeline in snapshot.timeline}
+    found: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
+    ends: dict[int, dict[int, float]] = {}
+    for report in snapshot.ranks:
+        ends[report.rank] = call_ends(report.calls, timelines.get(report.rank))
+        for call in report.calls:
+            if call.kind == "collective" and call.sequence is not None:
+                found[call.group, call.sequence][report.rank] = call
+    labels = _bucket_labels(found, timelines)
+    result = [
+        Meeting(
+            group=group,
+            sequence=sequence,
+            members=next(iter(calls.values())).members or snapshot.groups.get(group, ()),
+            calls=dict(sorted(calls.items())),
+            ends_s={
+                rank: ends[rank][call.index]
+                for rank, call in calls.items()
+                if call.index in ends[rank]
+            },
+            label=labels.get((group, sequence), ""),
+        )
+        for (group, sequence), calls in found.items()
+    ]
+    result.sort(key=lambda m: (next(iter(m.arrivals_s.values()), 0.0), m.group, m.sequence))
+    return result
+
+
+def lateness(met: list[Meeting]) -> dict[int, list[float]]:
+    """For each rank that came last: by how much, each time, in seconds."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for meeting in met:
+        if meeting.straggler is not None:
+            found[meeting.straggler].append(meeting.late_s)
+    return dict(found)
+
+
+def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[int, float]:
+    """When each call of one rank ended, by its index, as far as that was measured.
+
+    A synchronous call of the user ends when it returns. The others return at once: they end with
+    the profiler's span, which has the name of the operation and begins where the call was made.
+    """
+    ends = {
+        call.index: call.left_s
+        for call in calls
+        if call.source == "call log" and not call.asynchronous and call.left_s is not None
+    }
+    if timeline is None:
+        return ends
+    begins: dict[str, list[float]] = defaultdict(list)
+    finishes: dict[str, list[float]] = defaultdict(list)
+    for span in timeline.spans():
+        if span.kind == "collective":
+            op = span.name.rsplit(":", 1)[-1]
+            op = _AS_RECORDED.get(op, op)
+            begins[op].append(span.start_s)
+            finishes[op].append(span.end_s)
+    inside = [
+        (call.entered_s, call.left_s) for call in calls if call.index in ends and call.entered_s
+    ]
+    used = {op: _within(starts, inside) for op, starts in begins.items()}
+    for call in calls:
+        if call.index in ends or call.entered_s is None:
+            continue
+        op = call.op if call.source == "flight recorder" else RECORDED_AS.get(call.op, call.op)
+        at = _next_span(begins.get(op, []), used.get(op, set()), call.entered_s)
+        if at is not None:
+            used[op].add(at)
+            ends[call.index] = finishes[op][at]
+    return ends
+
+
+def _within(starts: list[float], calls: list[tuple[float, float | None]]) -> set[int]:
+    """Spans that belong to synchronous calls, which contain them."""
+    taken = set()
+    for entered, left in calls:
+        low = bisect.bisect_left(starts, entered)
+        taken.update(range(low, bisect.bisect_right(starts, left or entered)))
+    return taken
+
+
+def _next_span(starts: list[float], used: set[int], entered_s: float) -> int | None:
+    """The first free span that begins where a call was made."""
+    at = bisect.bisect_left(starts, entered_s - _TOLERANCE_S)
+    while at < len(starts) and at in used:
+        at += 1
+    return at if at < len(starts) and starts[at] <= entered_s + _LATEST_START_S else None
+
+
+def _bucket_labels(
+    found: dict[tuple[str, int], dict[int, Call]], timelines: dict[int, RankTimeline]
+) -> dict[tuple[str, int], str]:
+    """Name the collectives that DDP issued for its buckets, recognised by size and order."""
+    layouts = sorted({layout for t in timelines.values() for layout in t.buckets if layout})
+    labels = {}
+    reached: dict[str, tuple[tuple[int, ...], int]] = {}
+    for (group, sequence), calls in sorted(found.items()):
+        call = calls[min(calls)]
+        if call.source != "flight recorder":
+            continue
+        label, size = call.caller or "library", call_bytes(call)
+        if call.op == "all_reduce":
+            layout, at = reached.get(group, ((), 0))
+            if at == len(layout) or layout[at] != size:
+                layout, at = next((b for b in layouts if b[0] == size), ()), 0
+            if layout:
+                label = f"DDP bucket {at + 1} of {len(layout)}"
+            reached[group] = (layout, at + 1)
+        labels[group, sequence] = label
+    return labels

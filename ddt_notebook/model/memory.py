@@ -1,0 +1,91 @@
+"""What one rank's memory held, and how it changed while a cell ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+MemoryKind = Literal[
+    "parameters", "gradients", "optimizer state", "buffers", "DDP buckets", "activations", "tensors"
+]
+LimitKind = Literal["rank", "cgroup", "machine", "GPU"]
+
+#: In the order in which views show them.
+KINDS: tuple[MemoryKind, ...] = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "buffers",
+    "DDP buckets",
+    "activations",
+    "tensors",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """The memory of one rank.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    device
+        Where the parts live: ``"cpu"`` or the name of a GPU such as ``"cuda:0"``.
+    parts
+        Bytes by `MemoryKind`; each storage is counted once. ``"activations"`` is what backward
+        keeps after a forward pass, ``"tensors"`` other variables of the cell.
+    measured
+        When the parts were seen: ``"step 2"``, or ``"end"`` of the cell.
+    optimizer
+        Class of the optimizer, empty if there is none.
+    parameter_count
+        Elements of all parameters.
+    trained_count
+        Elements of those that are trained.
+    wrapper
+        What spreads the model over the ranks: ``"DDP"``, ``"FSDP2"``; empty if nothing does.
+    rss_bytes, pss_bytes
+        Resident set at the end of the cell, and the share of it that is this rank's own when
+        pages that processes share are divided among them.
+    peak_bytes
+        The largest resident set while the cell ran, as the operating system counted it.
+    data_bytes
+        Private memory that was mapped at the end: the quantity that ``limits["rank"]`` caps.
+    gpu_allocated, gpu_reserved, gpu_peak
+        Of PyTorch's allocator, None without a GPU.
+    limits
+        Bytes at which memory ends, by `LimitKind`.
+    started_s
+        On the monotonic clock; the samples count from here.
+    at_ms, rss_kb, data_kb, gpu_kb
+        Samples while the cell ran: milliseconds since ``started_s``, resident set, private mapped
+        memory and GPU memory in kibibytes. ``gpu_kb`` is empty without a GPU.
+    """
+
+    rank: int
+    device: str = "cpu"
+    parts: dict[str, int] = field(default_factory=dict)
+    measured: str = "end"
+    optimizer: str = ""
+    parameter_count: int = 0
+    trained_count: int = 0
+    wrapper: str = ""
+    rss_bytes: int = 0
+    pss_bytes: int | None = None
+    peak_bytes: int | None = None
+    data_bytes: int | None = None
+    gpu_allocated: int | None = None
+    gpu_reserved: int | None = None
+    gpu_peak: int | None = None
+    limits: dict[str, int] = field(default_factory=dict)
+    started_s: float = 0.0
+    at_ms: tuple[int, ...] = ()
+    rss_kb: tuple[int, ...] = ()
+    data_kb: tuple[int, ...] = ()
+    gpu_kb: tuple[int, ...] = ()
+
+    @property
+    def known_bytes(self) -> int:
+        """Sum of the parts."""
+        return sum(self.parts.values())

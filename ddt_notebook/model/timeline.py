@@ -1,0 +1,89 @@
+"""What one rank did when, as measured while a cell ran with ``trace=True``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+SpanKind = Literal["forward", "backward", "optimizer", "data", "collective", "wait", "user"]
+
+_PREFIXES: tuple[tuple[str, SpanKind], ...] = (
+    ("gloo:", "collective"),
+    ("nccl:", "collective"),
+    ("Optimizer.", "optimizer"),
+    ("enumerate(DataLoader)", "data"),
+)
+#: Names that the tracer itself gives.
+BACKWARD, WAIT = "backward", "wait for a handle"
+_NAMES: dict[str, SpanKind] = {
+    BACKWARD: "backward",
+    WAIT: "wait",
+    "DistributedDataParallel.forward": "forward",
+}
+
+
+def kind_of(name: str) -> SpanKind:
+    """What a span is, by its name in PyTorch's profiler."""
+    if name in _NAMES:
+        return _NAMES[name]
+    return next((kind for prefix, kind in _PREFIXES if name.startswith(prefix)), "user")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something with a measured beginning and end; monotonic seconds, the same for all ranks."""
+
+    name: str
+    kind: SpanKind
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimeline:
+    """The spans of one rank, kept in columns because there may be very many.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    started_s, ended_s
+        Of the cell on this rank, on the machine's monotonic clock.
+    traced_until_s
+        When recording stopped: before ``ended_s`` if the cell was longer than a trace may be.
+    names
+        The different names of spans: ``"gloo:all_reduce"``, ``"Optimizer.step#SGD.step"``.
+    name, start_us, duration_us
+        Of each span, in order of time: index in ``names``; microseconds since ``started_s``.
+    steps_us
+        When each optimizer step ended, in microseconds since ``started_s``.
+    buckets
+        Bytes of the gradient buckets of each DDP model, in the order in which they are reduced.
+    spans_left_out
+        How many later spans were dropped because there were too many.
+    """
+
+    rank: int
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    traced_until_s: float | None = None
+    names: tuple[str, ...] = ()
+    name: tuple[int, ...] = ()
+    start_us: tuple[int, ...] = ()
+    duration_us: tuple[int, ...] = ()
+    steps_us: tuple[int, ...] = ()
+    buckets: tuple[tuple[int, ...], ...] = ()
+    spans_left_out: int = 0
+
+    def spans(self) -> Iterator[Span]:
+        """Each span."""
+        kinds = [kind_of(name) for name in self.names]
+        for name, start, duration in zip(self.name, self.start_us, self.duration_us, strict=True):
+            begin_s = self.started_s + start / 1e6
+            yield Span(self.names[name], kinds[name], begin_s, begin_s + duration / 1e6)
+
+    @property
+    def steps_s(self) -> tuple[float, ...]:
+        """When each optimizer step ended, in monotonic seconds."""
+        return tuple(self.started_s + step / 1e6 for step in self.steps_us)

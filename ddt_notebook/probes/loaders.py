@@ -1,0 +1,276 @@
+"""Counts what DataLoaders hand out, always on: a few microseconds for each batch.
+
+The indices of a batch are taken from the loader's own sampler as it asks for them, so that nothing
+of the sampler's order or random state is disturbed. Samples without index (IterableDataset) are
+counted as they pass, and the first of each epoch are told apart by their content.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data import dataloader as implementation
+
+_MAX_LOADERS = 16
+_MAX_EPOCHS = 20
+_MAX_INDICES = 2_000_000
+#: How many first samples of an epoch are kept, and how many of those with their content.
+_FIRST, _WITH_CONTENT = 64, 16
+_MAX_SAMPLE_BYTES = 1 << 16
+_RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+@dataclass
+class Pass:
+    """One epoch, while it is counted."""
+
+    log: LoaderLog
+    number: int
+    sampler_epoch: int | None
+    batches: int = 0
+    samples: int = 0
+    complete: bool = False
+    first: list[int] = field(default_factory=list)
+    content: list[int] = field(default_factory=list)
+
+    def took(self, indices: Any, batch: Any) -> None:
+        """Count a batch that went to the user's code."""
+        self.batches += 1
+        wanted = len(self.content) < _WITH_CONTENT
+        if isinstance(indices, list) and self.log.indexed:
+            self.samples += len(indices)
+            self._keep(indices)
+        elif indices is not None and self.log.indexed:  # no batches: one sample at a time
+            self.samples += 1
+            self._keep([indices])
+        else:
+            self.samples += _length(batch, self.log.collates)
+        if wanted:
+            content = _contents(batch, self.log.collates, _WITH_CONTENT - len(self.content))
+            self.content += content
+
+    def _keep(self, indices: list[Any]) -> None:
+        kept = self.log.indices
+        before = len(kept)
+        try:
+            if before + len(indices) <= _MAX_INDICES:
+                kept.extend(indices)
+            else:
+                self.log.uncounted += len(indices)
+        except (TypeError, OverflowError):  # a sampler of names or pairs
+            del kept[before:]
+            self.log.indexed = False
+        if len(self.first) < _FIRST:
+            self.first += kept[before : before + _FIRST - len(self.first)]
+
+
+@dataclass
+class LoaderLog:
+    """What one loader has handed out; outlives the loader."""
+
+    place: str
+    about: dict[str, Any]
+    loader: weakref.ref[DataLoader[Any]]
+    indexed: bool
+    collates: bool
+    subsets: list[Any]
+    passes: deque[Pass] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
+    passes_begun: int = 0
+    indices: array[int] = field(default_factory=lambda: array("q"))
+    uncounted: int = 0
+
+    def begin(self, loader: DataLoader[Any]) -> Pass:
+        """A new epoch; of the ones before only the counts stay."""
+        self.passes_begun += 1
+        self.indices = array("q")
+        self.uncounted = 0
+        epoch = getattr(users_sampler(loader), "epoch", None)
+        sampler_epoch = epoch if isinstance(epoch, int) else None
+        self.passes.append(Pass(self, self.passes_begun, sampler_epoch))
+        return self.passes[-1]
+
+
+#: The loaders of this rank, oldest first.
+LOGS: list[LoaderLog] = []
+
+
+def install() -> None:
+    """Hook into every DataLoader of this process."""
+    iterator = implementation._BaseDataLoaderIter
+    original_iter, original_next = DataLoader.__iter__, iterator.__next__
+    original_index, original_reset = iterator._next_index, iterator._reset
+
+    @functools.wraps(original_iter)
+    def begin(loader: DataLoader[Any]) -> Any:
+        made = original_iter(loader)
+        made.__dict__["_ddt_pass"] = _log_of(loader, sys._getframe(1)).begin(loader)
+        return made
+
+    @functools.wraps(original_next)
+    def take(self: Any) -> Any:
+        __tracebackhide__ = True
+        current = self.__dict__.get("_ddt_pass")
+        try:
+            batch = original_next(self)
+        except StopIteration:
+            if current is not None:
+                current.complete = True
+            raise
+        if current is not None:
+            waiting = self.__dict__.get("_ddt_indices")
+            current.took(waiting.popleft() if waiting else None, batch)
+        return batch
+
+    @functools.wraps(original_index)
+    def next_index(self: Any) -> Any:
+        indices = original_index(self)
+        self.__dict__.setdefault("_ddt_indices", deque()).append(indices)
+        return indices
+
+    @functools.wraps(original_reset)
+    def reset(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # what a broken-off epoch had asked for in advance was never handed out
+        self.__dict__.get("_ddt_indices", deque()).clear()
+        return original_reset(self, *args, **kwargs)
+
+    DataLoader.__iter__ = begin
+    iterator.__next__ = take
+    iterator._next_index = next_index
+    iterator._reset = reset
+
+
+def _log_of(loader: DataLoader[Any], frame: FrameType | None) -> LoaderLog:
+    for log in LOGS:
+        if log.loader() is loader:
+            return log
+    place = _place(frame)
+    for log in LOGS:  # a loader made anew for each epoch goes on where the one before ended
+        if log.loader() is None and log.place == place and log.about["dataset"] == _name(loader):
+            log.loader = weakref.ref(loader)
+            return log
+    made = new_log(loader, place)
+    LOGS.append(made)
+    del LOGS[:-_MAX_LOADERS]
+    return made
+
+
+def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
+    """An empty log for a loader."""
+    dataset, subsets = loader.dataset, []
+    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # Subset: count the whole
+        subsets.append(dataset.indices)
+        dataset = dataset.dataset
+    return LoaderLog(
+        place=place,
+        about=describe(loader, dataset),
+        loader=weakref.ref(loader),
+        indexed=not isinstance(loader.dataset, IterableDataset),
+        collates=loader.batch_size is not None or loader.batch_sampler is not None,
+        subsets=subsets,
+    )
+
+
+def users_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler that the user chose or got; None where a data set is iterated."""
+    if isinstance(loader.dataset, IterableDataset):
+        return None
+    batches = loader.batch_sampler
+    if batches is None or type(batches) is BatchSampler:
+        return loader.sampler
+    return getattr(batches, "sampler", batches)
+
+
+def describe(loader: DataLoader[Any], dataset: Any) -> dict[str, Any]:
+    """What a loader says of itself, as fields of `LoaderPartition`."""
+    sampler = users_sampler(loader)
+    replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    return {
+        "dataset": _name(loader),
+        "dataset_size": _size(dataset),
+        "sampler": type(sampler).__name__ if sampler is not None else "",
+        "shuffles": isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True,
+        "replicas": replicas if isinstance(replicas, int) else None,
+        "replica": replica if isinstance(replica, int) else None,
+        "drop_last": bool(loader.drop_last or getattr(sampler, "drop_last", False)),
+        "batch_size": loader.batch_size,
+        "expected_batches": _size(loader),
+    }
+
+
+def _name(loader: DataLoader[Any]) -> str:
+    return type(loader.dataset).__name__
+
+
+def _size(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _place(frame: FrameType | None) -> str:
+    """``cell[3] line 5``: the innermost line of a cell, or the line that asked."""
+    place = f"line {frame.f_lineno}" if frame is not None else ""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("cell["):
+            return f"{frame.f_code.co_filename} line {frame.f_lineno}"
+        frame = frame.f_back
+    return place
+
+
+def _length(batch: Any, collates: bool) -> int:
+    """How many samples a batch has."""
+    if not collates:
+        return 1
+    if isinstance(batch, Mapping):
+        return _length(next(iter(batch.values())), collates) if batch else 0
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.ndim else 1
+    if isinstance(batch, (list, tuple)):
+        first = batch[0] if batch else None
+        return _length(first, collates) if isinstance(first, torch.Tensor) else len(batch)
+    return 1
+
+
+def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
+    """Fingerprints of the first samples of a batch; empty if it holds no tensors."""
+    parts = batch.values() if isinstance(batch, Mapping) else batch
+    if isinstance(batch, torch.Tensor):
+        parts = [batch]
+    elif not isinstance(batch, (list, tuple, Mapping)):
+        return []
+    tensors = [t.detach() for t in parts if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
+    tensors = [t for t in tensors if t.layout is torch.strided and (t.ndim or not collates)]
+    if not tensors:
+        return []
+    samples = [[t] for t in tensors[:1]] if not collates else []
+    if collates:
+        count = min(limit, *(len(t) for t in tensors))
+        samples = [[t[at] for t in tensors] for at in range(count)]
+    return [_fingerprint(sample) for sample in samples]
+
+
+def _fingerprint(sample: list[torch.Tensor]) -> int:
+    value = 0
+    for tensor in sample:
+        flat = tensor.reshape(-1)[: _MAX_SAMPLE_BYTES // max(1, tensor.element_size())]
+        value = zlib.crc32(flat.contiguous().view(torch.uint8).numpy(), value)
+    return value

@@ -1,0 +1,191 @@
+"""What a rank's memory is made of: parameters, gradients, optimizer state, buffers and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from . import process_memory
+from .objects import Objects, find, local, optimizer_state, unwrap
+
+#: Nodes of an autograd graph that are looked at.
+_MAX_NODES = 200_000
+
+
+def observe(
+    namespace: Mapping[str, Any], names: list[str] | None = None, **_: Any
+) -> dict[str, Any]:
+    """The fields of `RankMemory` at the prompt, without a history.
+
+    Parameters
+    ----------
+    namespace
+        The rank's variables.
+    names
+        Look at these only.
+
+    Raises
+    ------
+    UnknownName
+        If a name leads nowhere.
+    """
+    found = find(namespace, names)
+    modules, optimizers = list(found.modules.values()), list(found.optimizers.values())
+    parts = parts_of(modules, optimizers)
+    parts["tensors"] = variable_bytes(found)
+    return {**whole(), **model_facts(modules, optimizers), "parts": nonzero(parts)}
+
+
+def whole() -> dict[str, Any]:
+    """The process as the operating system sees it, and the GPU."""
+    plain: dict[str, Any] = {
+        "rss_bytes": process_memory.resident_bytes(),
+        "pss_bytes": process_memory.pss_bytes(),
+        "data_bytes": process_memory.data_bytes(),
+        "limits": process_memory.limits(),
+    }
+    if process_memory.uses_gpu():
+        plain |= {
+            "gpu_allocated": torch.cuda.memory_allocated(),
+            "gpu_reserved": torch.cuda.memory_reserved(),
+            "gpu_peak": torch.cuda.max_memory_allocated(),
+        }
+    return plain
+
+
+def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, Any]:
+    """What an estimate needs to know about model and optimizer."""
+    parameters = _parameters(modules, optimizers)
+    wrappers = dict.fromkeys(unwrap(module)[1] for module in modules)
+    devices = dict.fromkeys(str(local(p).device) for p in parameters)
+    kinds = dict.fromkeys(type(getattr(o, "optim", o)).__name__ for o in optimizers)
+    return {
+        "parameter_count": sum(p.numel() for p in parameters),
+        "trained_count": sum(p.numel() for p in parameters if p.requires_grad),
+        "wrapper": next(filter(None, wrappers), ""),
+        "device": next(iter(devices), "cpu"),
+        "optimizer": ", ".join(kinds),
+    }
+
+
+def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, int]:
+    """Bytes of what models and optimizers hold on this rank."""
+    modules, optimizers = list(modules), list(optimizers)
+    parameters = _parameters(modules, optimizers)
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    state = [
+        value
+        for optimizer in optimizers
+        for _, value, _ in optimizer_state(optimizer, {})
+        if isinstance(value, torch.Tensor)
+    ]
+    buffers = {id(b): b for module in modules for b in module.buffers()}
+    return {
+        "parameters": _bytes(parameters),
+        "gradients": _bytes(gradients),
+        "optimizer state": _bytes(state),
+        "buffers": _bytes(buffers.values()),
+        "DDP buckets": sum(
+            sum(bucket_sizes(ddp))
+            for ddp in ddp_modules(modules)
+            if not ddp.gradient_as_bucket_view  # else the gradients are the buckets
+        ),
+    }
+
+
+def variable_bytes(found: Objects) -> int:
+    """Bytes of the variables that are tensors; what they share counts once."""
+    return sum({key: size for t in found.tensors.values() for key, size in storages(t)}.values())
+
+
+def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
+    """Models wrapped in DDP, also within other modules."""
+    return [p for m in modules for p in m.modules() if isinstance(p, DistributedDataParallel)]
+
+
+def bucket_sizes(ddp: DistributedDataParallel) -> tuple[int, ...]:
+    """Bytes of each gradient bucket in the order in which DDP reduces them."""
+    described = getattr(ddp, "_get_ddp_logging_data", dict)()
+    text = described.get("rebuilt_bucket_sizes") or described.get("bucket_sizes") or ""
+    return tuple(int(size) for size in str(text).split(",") if size.strip().isdigit())
+
+
+def nonzero(parts: dict[str, int]) -> dict[str, int]:
+    """Without the kinds of which there is nothing."""
+    return {kind: size for kind, size in parts.items() if size}
+
+
+def storages(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, int], int]]:
+    """What identifies a tensor's memory, and its size."""
+    part = local(tensor)
+    if part.layout is torch.strided and part.device.type != "meta":
+        storage = part.untyped_storage()
+        yield (str(part.device), storage.data_ptr()), storage.nbytes()
+
+
+def kept_for_backward(output: Any, others: Iterable[torch.Tensor]) -> int:
+    """Bytes of the activations that a graph keeps for its backward pass.
+
+    Parameters
+    ----------
+    output
+        Of a forward pass: tensors, or containers of tensors.
+    others
+        Tensors that are there anyway, such as parameters: their memory is not counted.
+    """
+    known = {key for tensor in others for key, _ in storages(tensor)}
+    kept: dict[tuple[str, int], int] = {}
+    pending = [t.grad_fn for t in tensors_in(output) if t.grad_fn is not None]
+    seen = set(pending)
+    while pending and len(seen) < _MAX_NODES:
+        node = pending.pop()
+        for tensor in _saved_by(node):
+            kept.update((key, size) for key, size in storages(tensor) if key not in known)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return sum(kept.values())
+
+
+def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
+    """The tensors of a model's output."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item, depth - 1)
+    elif depth and hasattr(value, "__dataclass_fields__"):
+        yield from tensors_in(vars(value), depth - 1)
+
+
+def _saved_by(node: Any) -> Iterator[torch.Tensor]:
+    names = [name for name in dir(type(node)) if name.startswith("_saved_")]
+    for name in [*names, "saved_tensors"]:
+        try:
+            value = getattr(node, name, None)
+        except RuntimeError:  # freed already, or changed in place: backward itself will complain
+            continue
+        yield from tensors_in(value, 1)
+
+
+def _parameters(
+    modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]
+) -> list[torch.Tensor]:
+    found = {id(p): p for module in modules for p in module.parameters()}
+    for optimizer in optimizers:
+        found |= {id(p): p for group in optimizer.param_groups for p in group["params"]}
+    return list(found.values())
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    parts = [local(tensor) for tensor in tensors]
+    return sum(part.numel() * part.element_size() for part in parts)

@@ -1,0 +1,191 @@
+"""A fingerprint of everything on which ranks should agree, and how values differ."""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .fingerprint import fingerprint
+from .objects import Objects, find, is_dtensor, local, optimizer_state, unwrap
+
+_MAX_ITEMS = 20_000
+_ELEMENTS_AT_ONCE = 1 << 20
+#: Settings of an optimizer that say how it steps, and not how it is implemented.
+_NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    name: str
+    role: str
+    value: Any  # a tensor, or the text of a setting
+
+
+def observe(
+    namespace: Mapping[str, Any],
+    names: list[str] | None = None,
+    share: Mapping[str, str] | None = None,
+    against: Mapping[str, str] | None = None,
+) -> Plain:
+    """A `RankParity` as plain data, less the rank.
+
+    Parameters
+    ----------
+    namespace, names
+        Where to look, and for what.
+    share
+        Write the tensors of these items to these files, for other ranks to compare with.
+    against
+        Compare the tensors of these items with those files.
+    """
+    found = find(namespace, names)
+    if share is not None:
+        for item in _items(found):
+            if item.name in share:
+                _bytes_of(item.value).tofile(share[item.name])
+        return {}
+    if against is not None:
+        compared = [i for i in _items(found) if i.name in against]
+        return {"differences": [_difference(item, against[item.name]) for item in compared]}
+    items = []
+    for item in _items(found):
+        if len(items) == _MAX_ITEMS:
+            break
+        if isinstance(item.value, torch.Tensor):
+            items += _described(item)
+        else:
+            items.append({"name": item.name, "role": item.role, "value": item.value})
+    kinds = {name: unwrap(module)[1] for name, module in found.modules.items()}
+    return {
+        "items": items,
+        "divided": [
+            name
+            for name, optimizer in found.optimizers.items()
+            if type(optimizer).__name__ == "ZeroRedundancyOptimizer"
+        ],
+        "wrapped": [name for name, wrapper in kinds.items() if wrapper],
+        "synchronized_buffers": [
+            name
+            for name, module in found.modules.items()
+            if isinstance(module, DistributedDataParallel) and module.broadcast_buffers
+        ],
+    }
+
+
+def _items(found: Objects) -> Iterator[_Item]:
+    for root, module in found.modules.items():
+        inner = unwrap(module)[0]
+        for name, parameter in inner.named_parameters():
+            yield _Item(f"{root}.{name}", "parameter", parameter)
+        for name, buffer in inner.named_buffers():
+            yield _Item(f"{root}.{name}", "buffer", buffer)
+        for name, parameter in inner.named_parameters():
+            if parameter.grad is not None:
+                yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
+        yield _Item(f"{root}.training", "setting", str(inner.training))
+    names = found.parameter_names()
+    for root, optimizer in found.optimizers.items():
+        for at, group in enumerate(optimizer.param_groups):
+            for key, value in group.items():
+                if key not in _NOT_COMPARED and isinstance(value, (int, float, tuple, torch.Tensor)):
+                    yield _Item(f"{root}.{key}[{at}]", "setting", _text(value))
+        for name, value, _ in optimizer_state(optimizer, names):
+            if isinstance(value, (torch.Tensor, int, float)):
+                tensor = isinstance(value, torch.Tensor)
+                yield _Item(f"{root}.state.{name}", "state", value if tensor else _text(value))
+    yield from _random_states()
+
+
+def _text(value: Any) -> str:
+    return repr(value.tolist() if isinstance(value, torch.Tensor) else value)[:200]
+
+
+def _random_states() -> Iterator[_Item]:
+    states = {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "python": repr(random.getstate()).encode(),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        _, keys, position, *_ = numpy.random.get_state()
+        states["numpy"] = keys.tobytes() + bytes(str(position), "ascii")
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state().numpy().tobytes()
+    for name, state in states.items():
+        yield _Item(f"{name} random state", "random", f"{zlib.crc32(state):08x}")
+
+
+def _described(item: _Item) -> list[Plain]:
+    """An item for a tensor; none for one without comparable content."""
+    part = _part(item.value)
+    tensor = local(item.value)
+    if part is None or tensor.is_meta or tensor.layout is not torch.strided:
+        return []
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    value = _text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
+    plain = {"name": item.name, "role": item.role, "value": value, "kind": f"{dtype} {shape}"}
+    return [plain | ({"part": part} if part else {})]
+
+
+def _part(tensor: Any) -> str | None:
+    """Which part of a sharded tensor this is; None for a sum that is still to be made."""
+    if not is_dtensor(tensor):
+        return ""
+    if any(placement.is_partial() for placement in tensor.placements):
+        return None
+    at = tensor.device_mesh.get_coordinate() or []
+    sharded = [
+        f"{dim}:{coordinate}"
+        for dim, (coordinate, placement) in enumerate(zip(at, tensor.placements, strict=False))
+        if not placement.is_replicate()
+    ]
+    return ", ".join(sharded)
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    flat = local(tensor).cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy()
+
+
+def _difference(item: _Item, path: str) -> Plain:
+    """How a tensor differs from the one in a file, a piece at a time."""
+    mine = local(item.value).cpu().contiguous()
+    flat = mine.reshape(-1)
+    stored = np.memmap(path, dtype=np.uint8, mode="c")
+    theirs = torch.from_numpy(stored).view(mine.dtype)
+    first, count, largest = -1, 0, 0.0
+    comparable = True
+    for start in range(0, flat.numel(), _ELEMENTS_AT_ONCE):
+        a, b = flat[start : start + _ELEMENTS_AT_ONCE], theirs[start : start + _ELEMENTS_AT_ONCE]
+        wide = torch.complex128 if a.is_complex() else torch.float64
+        a, b = a.to(wide), b.to(wide)
+        differs = (a != b) & ~(a.isnan() & b.isnan())
+        here = int(differs.sum())
+        if not here:
+            continue
+        if first < 0:
+            first = start + int(differs.nonzero()[0])
+        count += here
+        distance = (a - b)[differs].abs()
+        comparable = comparable and bool(distance.isfinite().all())
+        largest = max(largest, float(distance.nan_to_num(0, 0, 0).max()))
+    return {
+        "name": item.name,
+        "first": [int(i) for i in np.unravel_index(first, mine.shape)] if first >= 0 else [],
+        "here": _text(flat[first]) if first >= 0 else "",
+        "there": _text(theirs[first]) if first >= 0 else "",
+        "largest": largest if comparable else None,
+        "count": count,
+        "elements": flat.numel(),
+    }

@@ -1,0 +1,137 @@
+"""What the operating system says about this process's memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+_PAGE = resource.getpagesize()
+_STATM = Path("/proc/self/statm")
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_PERIOD_S = 0.1
+#: With more samples than this, every second one is dropped and the period doubled.
+_MAX_SAMPLES = 600
+
+
+def resident_bytes() -> int:
+    """Resident set size."""
+    if _STATM.exists():
+        return int(_STATM.read_text().split()[1]) * _PAGE
+    return int(psutil.Process().memory_info().rss)
+
+
+def data_bytes() -> int | None:
+    """Private memory that is mapped, as RLIMIT_DATA counts it; None where that is not told."""
+    return _status_bytes("VmData:")
+
+
+def peak_bytes() -> int | None:
+    """The largest resident set since `forget_peak`."""
+    return _status_bytes("VmHWM:")
+
+
+def forget_peak() -> bool:
+    """Count the peak anew from here; False where the system does not allow it."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def pss_bytes() -> int | None:
+    """Proportional set size: pages that processes share are divided among them."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def limits() -> dict[str, int]:
+    """Where memory ends for this process, in bytes: see `RankMemory.limits`."""
+    total = int(psutil.virtual_memory().total)
+    found = {"machine": total}
+    cap = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    if cap != resource.RLIM_INFINITY:
+        found["rank"] = cap
+    for path in _CGROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such cgroup, or "max"
+            limit = int(path.read_text())
+            if limit < total:
+                found["cgroup"] = limit
+                break
+    if uses_gpu():
+        found["GPU"] = int(torch.cuda.mem_get_info()[1])
+    return found
+
+
+def uses_gpu() -> bool:
+    """Whether this process has begun to use a GPU; asking must not make it begin."""
+    return bool(torch.cuda.is_initialized())
+
+
+def _status_bytes(name: str) -> int | None:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+class MemorySampler(threading.Thread):
+    """Notes the size of this process ten times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(name="ddt-memory", daemon=True)
+        self.started_s = time.monotonic()
+        self._samples: list[tuple[int, int, int, int]] = []
+        self._ended = threading.Event()
+        self._statm = os.open(_STATM, os.O_RDONLY) if _STATM.exists() else None
+
+    def run(self) -> None:
+        """Sample until `stop`."""
+        period_s = _PERIOD_S
+        self._sample()
+        while not self._ended.wait(period_s):
+            self._sample()
+            if len(self._samples) > _MAX_SAMPLES:
+                del self._samples[1::2]
+                period_s *= 2
+
+    def stop(self) -> dict[str, Any]:
+        """End, and give the samples as columns of `RankMemory`."""
+        self._ended.set()
+        self.join()
+        self._sample()
+        if self._statm is not None:
+            os.close(self._statm)
+        at, rss, data, gpu = zip(*self._samples, strict=True)
+        return {
+            "started_s": self.started_s,
+            "at_ms": list(at),
+            "rss_kb": list(rss),
+            "data_kb": list(data) if any(data) else [],
+            "gpu_kb": list(gpu) if any(gpu) else [],
+        }
+
+    def _sample(self) -> None:
+        if self._statm is not None:
+            fields = os.pread(self._statm, 200, 0).split()
+            rss, data = int(fields[1]) * _PAGE, int(fields[5]) * _PAGE
+        else:
+            rss, data = resident_bytes(), 0
+        gpu = torch.cuda.memory_allocated() if uses_gpu() else 0
+        at_ms = round((time.monotonic() - self.started_s) * 1e3)
+        self._samples.append((at_ms, rss >> 10, data >> 10, gpu >> 10))

@@ -1,0 +1,74 @@
+"""Where fingerprints differ, the ranks compare the values themselves: through a file, for any
+collective would need all of them to be in step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ..model import codec
+from ..model.parity import Disagreement, RankParity, disagreements
+
+#: Tensors that are compared: the first of each role and object first.
+_MAX_TENSORS = 24
+_TENSORS = ("parameter", "buffer", "gradient", "state")
+
+#: Sends options to the parity probe on some ranks; returns what each answered.
+Ask = Callable[[Iterable[int], dict[str, Any]], dict[int, dict[str, Any]]]
+
+
+def add_differences(observed: dict[int, dict[str, Any]], directory: Path, ask: Ask) -> None:
+    """Add to each rank's parity how its tensors differ from those of most other ranks.
+
+    Parameters
+    ----------
+    observed
+        What each rank said of its parity.
+    directory
+        Where a file may be put.
+    ask
+        See `Ask`.
+    """
+    parities = [codec.from_plain(RankParity, {"rank": r, **o}) for r, o in observed.items()]
+    by_reference: dict[int, list[Disagreement]] = {}
+    for found in _choose(disagreements(parities)):
+        by_reference.setdefault(found.reference, []).append(found)
+    for reference, chosen in by_reference.items():
+        files = {
+            found.name: str(directory / f"parity{number}") for number, found in enumerate(chosen)
+        }
+        try:
+            if not ask([reference], {"share": files}):
+                continue
+            holding = [found for found in chosen if Path(files[found.name]).exists()]
+            for rank in sorted({rank for found in holding for rank in _others(found)}):
+                mine = {f.name: files[f.name] for f in holding if rank in _others(f)}
+                for told in ask([rank], {"against": mine}).values():
+                    observed[rank].setdefault("differences", []).extend(
+                        one | {"reference": reference} for one in told["differences"]
+                    )
+        finally:
+            for file in files.values():
+                Path(file).unlink(missing_ok=True)
+
+
+def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
+    """Tensors of one shape and type; first the first one of each role, then the others."""
+    comparable = [f for f in found if f.role in _TENSORS and _same_kind(f)]
+    heads: dict[tuple[str, str], Disagreement] = {}
+    for one in comparable:
+        heads.setdefault((one.role, one.name.partition(".")[0]), one)
+    rest = [one for one in comparable if one not in heads.values()]
+    return [*heads.values(), *rest][:_MAX_TENSORS]
+
+
+def _same_kind(found: Disagreement) -> bool:
+    kinds = {k for k, value in zip(found.kinds, found.groups, strict=True) if value}
+    return len(kinds) == 1 and not next(iter(kinds)).endswith("scalar")
+
+
+def _others(found: Disagreement) -> set[int]:
+    return {rank for value, ranks in found.groups.items() if value for rank in ranks} - set(
+        found.agreeing
+    )

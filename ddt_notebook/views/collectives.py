@@ -1,0 +1,208 @@
+"""Every collective of a run: what was called where, how large it was, and who came when."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ..model import Snapshot
+from ..model.meetings import Meeting, meetings
+from . import flags, html, observed, table, words
+from .bundle import Displayable
+from .places import group
+from .times import rate, short, straggler_flags
+
+#: Rows by line of the program, and collectives listed one by one.
+LINES, LISTED = 16, 200
+#: Up to this many ranks, each one's arrival is told.
+_RANKS_TOLD = 8
+
+_LINE_HEAD = ("collective", "times", "bytes", "came last", "waited", "transfer", "rate", "line")
+_HEAD = ("#", "group", "collective", "bytes", "who came when", "transfer", "rate", "line")
+_COLUMNS = (
+    "sequence",
+    "group",
+    "op",
+    "label",
+    "shape",
+    "dtype",
+    "bytes",
+    "at_ms",
+    "straggler",
+    "late_ms",
+    "longest_wait_ms",
+    "transfer_ms",
+    "bytes_per_s",
+    "line",
+    "arrivals_ms",
+)
+
+
+class CollectivesView(Displayable):
+    """The collectives of a run, by line of the program and one by one.
+
+    Parameters
+    ----------
+    snapshot
+        Of any run; transfers of asynchronous collectives and of those that DDP issues itself are
+        known if it was traced.
+    """
+
+    __slots__ = ("_met", "flags", "snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._met = meetings(snapshot)
+        self.flags = straggler_flags(self._met, snapshot.duration_s)
+
+    def to_text(self) -> str:
+        """One row for each line of the program."""
+        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+        if self._met:
+            rows = self._line_rows()
+            lines += table.columns(rows[:LINES], _LINE_HEAD, (1, 2, 4, 5, 6))
+            if len(rows) > LINES:
+                lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
+        return "\n".join([*lines, *self._notes()])
+
+    def to_html(self) -> str:
+        """The same, with each collective on a click."""
+        parts: list[str] = [observed.heading(self._title())]
+        parts += flags.to_html(self.flags, self._healthy())
+        if self._met:
+            rows = self._line_rows()
+            parts.append(html.table(rows[:LINES], _LINE_HEAD))
+            if len(rows) > LINES:
+                parts.append(html.line(f"and {words.count(len(rows) - LINES, 'more line')}"))
+            listed = [_row(meeting) for meeting in self._met[:LISTED]]
+            summary = f"every collective ({len(self._met):,})"
+            if len(self._met) > LISTED:
+                summary = f"the first {LISTED} collectives of {len(self._met):,}"
+            parts.append(html.details(summary, html.table(listed, _HEAD)))
+        parts += map(html.line, self._notes())
+        return html.view(*parts)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each collective, in order of time."""
+        start = next(iter(self._met[0].arrivals_s.values()), 0.0) if self._met else 0.0
+        return observed.frame([_record(meeting, start) for meeting in self._met], _COLUMNS)
+
+    def _title(self) -> str:
+        return observed.title("collectives", self.snapshot, len(self.snapshot.ranks))
+
+    def _healthy(self) -> str:
+        if not self._met:
+            return "no collective was called"
+        moved = sum(meeting.bytes or 0 for meeting in self._met)
+        met = words.count(len(self._met), "collective")
+        return f"{met}, {words.size(moved)} from each rank; nobody waited long for one rank"
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if not self.snapshot.flight_recorder:
+            notes.append("PyTorch's Flight Recorder is missing: collectives of DDP are not shown")
+        if any(report.calls_dropped for report in self.snapshot.ranks):
+            notes.append("of very many collectives that agreed on all ranks, the last are kept")
+        untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)
+        if untimed and not self.snapshot.timeline:
+            notes.append("%%ddt_debug also measures transfers that DDP and async_op start")
+        return notes
+
+    def _line_rows(self) -> list[tuple[str, ...]]:
+        groups = group(self._met, lambda m: (_what(m), m.group, _line(m), m.bytes))
+        return [_line_row(alike) for _, alike in groups]
+
+
+def _line_row(alike: Sequence[Meeting]) -> tuple[str, ...]:
+    first = alike[0]
+    last = Counter(m.straggler for m in alike if m.straggler is not None).most_common(1)
+    late = [m.late_s for m in alike if last and m.straggler == last[0][0]]
+    waited = [longest for m in alike if (longest := _longest_wait(m)) is not None]
+    transfers = [m.transfer_s for m in alike if m.transfer_s is not None]
+    rates = [m.bytes_per_s for m in alike if m.bytes_per_s is not None]
+    came = ""
+    if last:
+        times = f" {last[0][1]}×" if len(alike) > 1 else ""
+        came = f"rank {last[0][0]}{times} +{short(statistics.median(late))}"
+    return (
+        _what(first),
+        str(len(alike)),
+        words.size(first.bytes) if first.bytes is not None else "",
+        came,
+        short(sum(waited)) if waited else "",
+        short(statistics.median(transfers)) if transfers else "",
+        rate(statistics.median(rates)) if rates else "",
+        _line(first),
+    )
+
+
+def _row(meeting: Meeting) -> tuple[str, ...]:
+    return (
+        str(meeting.sequence),
+        words.middle(meeting.group),
+        _what(meeting),
+        words.size(meeting.bytes) if meeting.bytes is not None else "",
+        _who_came_when(meeting),
+        short(meeting.transfer_s),
+        rate(meeting.bytes_per_s),
+        _line(meeting),
+    )
+
+
+def _who_came_when(meeting: Meeting) -> str:
+    arrivals = meeting.arrivals_s
+    missing = sorted(set(meeting.members) - set(arrivals))
+    first = next(iter(arrivals.values()), 0.0)
+    told = [f"{rank} +{short(at - first)}" for rank, at in arrivals.items()]
+    if len(told) > _RANKS_TOLD:
+        told = [told[0], f"{len(told) - 3} more", *told[-2:]]
+    if told:
+        told[0] = f"rank {list(arrivals)[0]} first"
+    if missing:
+        told.append(f"never: {words.ranks(missing)}")
+    return ", ".join(told)
+
+
+def _what(meeting: Meeting) -> str:
+    call = meeting.first
+    tensors = f" ({call.tensor_label})" if call.tensor_label else ""
+    label = f" · {meeting.label}" if meeting.label else ""
+    return words.one_line(f"{call.op}{tensors}{label}", 80)
+
+
+def _line(meeting: Meeting) -> str:
+    where = meeting.first.where
+    return words.one_line(where.label, 80) if where is not None else ""
+
+
+def _longest_wait(meeting: Meeting) -> float | None:
+    first = next(iter(meeting.arrivals_s), None)
+    return meeting.wait_s(first) if first is not None else None
+
+
+def _record(meeting: Meeting, start_s: float) -> dict[str, Any]:
+    call, arrivals = meeting.first, meeting.arrivals_s
+    first = next(iter(arrivals.values()), None)
+    return {
+        "sequence": meeting.sequence,
+        "group": meeting.group,
+        "op": call.op,
+        "label": meeting.label,
+        "shape": call.shapes,
+        "dtype": call.dtypes[0] if call.dtypes else None,
+        "bytes": meeting.bytes,
+        "at_ms": _ms(first - start_s if first is not None else None),
+        "straggler": meeting.straggler,
+        "late_ms": _ms(meeting.late_s if meeting.complete else None),
+        "longest_wait_ms": _ms(_longest_wait(meeting)),
+        "transfer_ms": _ms(meeting.transfer_s),
+        "bytes_per_s": meeting.bytes_per_s,
+        "line": call.where.label if call.where is not None else "",
+        "arrivals_ms": {rank: _ms(at - (first or 0.0)) for rank, at in arrivals.items()},
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return round(1e3 * seconds, 3) if seconds is not None else None

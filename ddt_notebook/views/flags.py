@@ -1,0 +1,62 @@
+"""What a view points out in words, above its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from . import html, text, words
+from .html import Markup
+
+#: Flags shown; the rest is counted.
+SHOWN = 8
+
+_SYMBOLS = {"error": "✖", "warning": "▲", "hint": "?"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """Something that is wrong or worth a look.
+
+    Attributes
+    ----------
+    kind
+        ``"error"``: it is wrong. ``"warning"``: it is likely to be. ``"hint"``: it may be intended.
+    text
+        One sentence: what was seen, and what to do.
+    """
+
+    kind: Literal["error", "warning", "hint"]
+    text: str
+
+
+def ordered(flags: Sequence[Flag]) -> list[Flag]:
+    """The gravest first, each once."""
+    return sorted(dict.fromkeys(flags), key=lambda flag: list(_SYMBOLS).index(flag.kind))
+
+
+def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
+    """Lines for a terminal; ``healthy`` is said where nothing is flagged."""
+    if not flags:
+        return text.wrap("", f"ok · {healthy}")
+    lines = []
+    for flag in flags[:SHOWN]:
+        first, *rest = text.wrap("", words.one_line(flag.text, 600))
+        lines += [f"{_SYMBOLS[flag.kind]} {first[2:]}", *rest]
+    return lines + ([f"  and {_more(flags)}"] if len(flags) > SHOWN else [])
+
+
+def to_html(flags: Sequence[Flag], healthy: str) -> list[Markup]:
+    """Lines for a notebook."""
+    if not flags:
+        return [html.line(html.chip("✓", "ok", "ok"), f" {healthy}")]
+    lines = [
+        html.line(html.chip(_SYMBOLS[f.kind], f.kind, f.kind), f" {words.one_line(f.text, 600)}")
+        for f in flags[:SHOWN]
+    ]
+    return lines + ([html.line(f"and {_more(flags)}")] if len(flags) > SHOWN else [])
+
+
+def _more(flags: Sequence[Flag]) -> str:
+    return f"{words.count(len(flags) - SHOWN, 'more')} of this kind"
