@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import diagnose as diagnose
     from .api import explain as explain
+    from .api import parity as parity
+    from .api import partition as partition
     from .api import placement as placement
     from .model import Snapshot as Snapshot
     from .session.errors import SessionError as SessionError
@@ -24,6 +26,8 @@ _PUBLIC = {
     "Snapshot": ".model",
     "diagnose": ".api",
     "explain": ".api",
+    "parity": ".api",
+    "partition": ".api",
     "placement": ".api",
 }
 

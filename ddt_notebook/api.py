@@ -14,6 +14,8 @@ from .views.report import DisplayedReport, show
 if TYPE_CHECKING:
     from .session.result import RunResult
     from .session.session import Session
+    from .views.parity import ParityView
+    from .views.partition import PartitionView
     from .views.placement import PlacementView
 
 
@@ -73,6 +75,26 @@ def placement(run: RunResult | Snapshot | Session, *names: str) -> PlacementView
     from .views.placement import PlacementView
 
     return PlacementView(observed(run, "placement", names), names)
+
+
+def partition(run: RunResult | Snapshot | Session, *names: str) -> PartitionView:
+    """Show who got which data: samples, batches, overlap and gaps, and the shards of models.
+
+    Parameters and errors are those of `placement`.
+    """
+    from .views.partition import PartitionView
+
+    return PartitionView(observed(run, "partition", names), names)
+
+
+def parity(run: RunResult | Snapshot | Session, *names: str) -> ParityView:
+    """Show whether the ranks agree: parameters, gradients, optimizer state and settings.
+
+    Parameters and errors are those of `placement`.
+    """
+    from .views.parity import ParityView
+
+    return ParityView(observed(run, "parity", names), names)
 
 
 def observed(

@@ -35,6 +35,8 @@ class Reason:
         The line of source that shows it, ``cell[3] line 2: if rank != 1:``.
     says
         What that line does.
+    priority
+        The lowest is the best of several.
     other_branch
         True if the rank stood in the other branch of the very same condition.
     """
@@ -42,6 +44,7 @@ class Reason:
     cause: str
     place: str
     says: str
+    priority: int = 0
     other_branch: bool = False
 
     @property
@@ -92,11 +95,10 @@ class Sources:
         Reason or None
             None if the source does not tell.
         """
-        found: list[tuple[int, Reason]] = []
+        found: list[Reason] = []
         for place in self._frames(call, caller):
-            walk = _Walk(self, place, call, caller, absent, at)
-            found += walk.reasons()
-        return min(found, key=lambda item: item[0])[1] if found else None
+            found += _Walk(self, place, call, caller, absent, at).reasons()
+        return min(found, key=lambda reason: reason.priority, default=None)
 
     def chain(self, place: Position) -> list[_Block]:
         """The compound statements around a line, outermost first, within its function."""
@@ -191,8 +193,8 @@ class _Walk:
         self.sources, self.place, self.call = sources, place, call
         self.caller, self.absent, self.at = caller, absent, at
 
-    def reasons(self) -> Iterator[tuple[int, Reason]]:
-        """Candidates with their priority, the lowest is the best."""
+    def reasons(self) -> Iterator[Reason]:
+        """All candidates."""
         blocks = self.sources.chain(self.place)
         loops = [node for node, _ in blocks if isinstance(node, _LOOPS)]
         counters = {
@@ -205,20 +207,24 @@ class _Walk:
         for node, field in reversed(blocks):
             if isinstance(node, ast.If) and field != "test":
                 yield from self._condition(node, field, counters)
+            elif isinstance(node, ast.Match) and self.sources.names.reads_rank(node.subject):
+                says = f"keeps {ranks_text([self.absent.rank])} from line {self.place.line}"
+                yield self._say(0, "collective-under-rank-condition", node.lineno, says)
             elif isinstance(node, ast.Try) and field == "body":
                 yield from self._handlers(node)
             elif isinstance(node, _LOOPS) and field == "body":
-                yield from self._loop(node)
-            yield from self._early_exit(getattr(node, field, None))
+                yield from self._loop(node, counters)
+            yield from self._early_exit(getattr(node, field, None), counters)
         if not blocks or not isinstance(blocks[0][0], (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from self._early_exit(self.sources.body(self.place))
+            yield from self._early_exit(self.sources.body(self.place), counters)
 
-    def _say(self, cause: str, line: int, says: str, other_branch: bool = False) -> Reason:
-        return Reason(cause, self.sources.label(self.place.cell, line), says, other_branch)
+    def _say(
+        self, priority: int, cause: str, line: int, says: str, other_branch: bool = False
+    ) -> Reason:
+        place = self.sources.label(self.place.cell, line)
+        return Reason(cause, place, says, priority, other_branch)
 
-    def _condition(
-        self, node: ast.If, field: str, counters: set[str]
-    ) -> Iterator[tuple[int, Reason]]:
+    def _condition(self, node: ast.If, field: str, counters: set[str]) -> Iterator[Reason]:
         test, names = node.test, self.sources.names
         wanted = field == "body"
         if names.reads_rank(test):
@@ -226,21 +232,22 @@ class _Walk:
             if here is not wanted:
                 skips = f"keeps {ranks_text([self.absent.rank])} from line {self.place.line}"
                 branch = node.orelse if wanted else node.body
-                yield (
-                    0,
-                    self._say(
-                        "collective-under-rank-condition",
-                        node.lineno,
-                        skips,
-                        self._stands_in(branch),
-                    ),
-                )
+                other = self._stands_in(branch)
+                cause = "collective-under-rank-condition"
+                yield self._say(0, cause, node.lineno, skips, other)
         elif names.reads_clock(test):
             says = "depends on each rank's own clock"
-            yield 2, self._say("collective-under-local-condition", node.lineno, says)
-        elif not names.reads_only(test, counters):
+            yield self._say(2, "collective-under-local-condition", node.lineno, says)
+        elif self._is_local(test, counters):
             says = "is decided on each rank by itself"
-            yield 3, self._say("collective-under-local-condition", node.lineno, says)
+            yield self._say(3, "collective-under-local-condition", node.lineno, says)
+
+    def _is_local(self, test: ast.expr, counters: set[str]) -> bool:
+        """Whether a condition without rank or clock may come out differently on each rank."""
+        names = self.sources.names
+        if names.reads_only(test, counters) or names.is_agreed(test):
+            return False
+        return self.sources.truth(test, self.absent.rank) is None
 
     def _stands_in(self, branch: list[ast.stmt]) -> bool:
         at = self.at
@@ -254,23 +261,29 @@ class _Walk:
             return True
         return self.at.file == self.place.file and not node.lineno <= self.at.line <= _end(node)
 
-    def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
+    def _loop(
+        self, node: ast.For | ast.AsyncFor | ast.While, counters: set[str]
+    ) -> Iterator[Reason]:
         if not self._left(node):
             return
         names = self.sources.names
         if isinstance(node, ast.While) and names.reads_clock(node.test):
-            yield 2, self._say("loop-ends-by-clock", node.lineno, "ends by each rank's own clock")
+            yield self._say(2, "loop-ends-by-clock", node.lineno, "ends by each rank's own clock")
         for test in _break_conditions(node):
             if names.reads_clock(test):
                 says = "leaves the loop by each rank's own clock"
-                yield 2, self._say("loop-ends-by-clock", test.lineno, says)
-            elif names.reads_rank(test) and self.sources.truth(test, self.absent.rank) is not False:
-                says = f"lets {ranks_text([self.absent.rank])} leave the loop"
-                yield 1, self._say("early-exit-on-rank-condition", test.lineno, says)
+                yield self._say(2, "loop-ends-by-clock", test.lineno, says)
+            elif names.reads_rank(test):
+                if self.sources.truth(test, self.absent.rank) is not False:
+                    says = f"lets {ranks_text([self.absent.rank])} leave the loop"
+                    yield self._say(1, "early-exit-on-rank-condition", test.lineno, says)
+            elif self._is_local(test, counters):
+                says = "leaves the loop by what each rank finds by itself"
+                yield self._say(4, "collective-under-local-condition", test.lineno, says)
         if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
             yield from self._uneven(node)
 
-    def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[tuple[int, Reason]]:
+    def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[Reason]:
         mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
         one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
         says = f"brought {one} to {self.call.op} "
@@ -284,30 +297,33 @@ class _Walk:
             says += f"{count(mine, 'time')}, {other} {count(theirs, 'time') if theirs else 'never'}"
         if mine > theirs:
             # A rank that never came to the line may also have missed it for another reason.
-            yield 3 if theirs else 6, self._say("uneven-iterations", node.lineno, says)
+            yield self._say(3 if theirs else 6, "uneven-iterations", node.lineno, says)
 
-    def _early_exit(self, block: object) -> Iterator[tuple[int, Reason]]:
-        """Conditions on the rank before the line, in the same block, that leave it."""
+    def _early_exit(self, block: object, counters: set[str]) -> Iterator[Reason]:
+        """Conditions before the line, in the same block, that leave it on some ranks."""
         if not isinstance(block, list):
             return
         for statement in block:
             if statement.lineno >= self.place.line:
                 break
-            if not isinstance(statement, ast.If) or not self.sources.names.reads_rank(
-                statement.test
+            if not isinstance(statement, ast.If) or not any(
+                isinstance(inner, _LEAVES) for inner in statement.body
             ):
                 continue
-            truth = self.sources.truth(statement.test, self.absent.rank)
-            leaves = [s for s in statement.body if isinstance(s, _LEAVES)]
-            if leaves and truth is not False:
-                says = f"lets {ranks_text([self.absent.rank])} leave before line {self.place.line}"
-                yield 1, self._say("early-exit-on-rank-condition", statement.lineno, says)
+            test, before = statement.test, f"before line {self.place.line}"
+            if self.sources.names.reads_rank(test):
+                if self.sources.truth(test, self.absent.rank) is not False:
+                    says = f"lets {ranks_text([self.absent.rank])} leave {before}"
+                    yield self._say(1, "early-exit-on-rank-condition", statement.lineno, says)
+            elif self._is_local(test, counters):
+                says = f"leaves {before} by what each rank finds by itself"
+                yield self._say(4, "collective-under-local-condition", statement.lineno, says)
 
-    def _handlers(self, node: ast.Try) -> Iterator[tuple[int, Reason]]:
+    def _handlers(self, node: ast.Try) -> Iterator[Reason]:
         for handler in node.handlers:
             if not any(isinstance(inner, ast.Raise) for inner in ast.walk(handler)):
                 says = "swallows what is raised before the call"
-                yield 5, self._say("exception-swallowed", handler.lineno, says)
+                yield self._say(5, "exception-swallowed", handler.lineno, says)
 
 
 def _calls(node: ast.AST, name: str) -> bool:
@@ -318,7 +334,7 @@ def _calls(node: ast.AST, name: str) -> bool:
 def _rounds(call: Call, report: RankReport) -> int | None:
     """How often a rank called from the line of ``call``, on its group; None if it is not known."""
     where = call.where
-    such = [c.where for c in report.calls if (c.group, c.op) == (call.group, call.op)]
+    such = [c.where for c in _until(call, report) if (c.group, c.op) == (call.group, call.op)]
     if where is None or None in such:
         return None
     return sum(
@@ -329,7 +345,15 @@ def _rounds(call: Call, report: RankReport) -> int | None:
 def _issued(call: Call, report: RankReport) -> int:
     """How often a rank, or the library that issued ``call``, called the same on its group."""
     kind = (call.group, call.op, call.caller)
-    return sum(1 for other in report.calls if (other.group, other.op, other.caller) == kind)
+    return sum(1 for other in _until(call, report) if (other.group, other.op, other.caller) == kind)
+
+
+def _until(call: Call, report: RankReport) -> Iterator[Call]:
+    """What a rank called until it had come to the place of ``call`` in the order of its group."""
+    for other in report.calls:
+        yield other
+        if call.sequence and (other.group, other.sequence) == (call.group, call.sequence):
+            return
 
 
 def _break_conditions(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.expr]:
@@ -359,8 +383,10 @@ def _parse(cell: Cell) -> ast.Module | None:
 def _enclosing(node: ast.AST, line: int) -> Iterator[_Block]:
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.excepthandler):
-                if child.lineno <= line <= (child.end_lineno or child.lineno):
+            if isinstance(child, (ast.excepthandler, ast.match_case)):
+                if any(s.lineno <= line <= _end(s) for s in child.body):
+                    if isinstance(child, ast.match_case) and isinstance(node, ast.stmt):
+                        yield node, field
                     yield from _enclosing(child, line)
             elif isinstance(child, ast.stmt) and child.lineno <= line <= _end(child):
                 if isinstance(node, ast.stmt):

@@ -32,7 +32,11 @@ from .stream import OutputStreamer
 
 #: Views of the last run, and views of what the ranks hold.
 RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {"stacks": StacksView}
-RANK_VIEWS: dict[str, Callable[..., Displayable]] = {"placement": api.placement}
+RANK_VIEWS: dict[str, Callable[..., Displayable]] = {
+    "placement": api.placement,
+    "partition": api.partition,
+    "parity": api.parity,
+}
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
     "what goes wrong, or start a session with %ddt_start -n 4 and put %%ddt on top of its cells"

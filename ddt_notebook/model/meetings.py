@@ -46,7 +46,7 @@ class Meeting:
     ends_s
         When it ended on each rank of which that is known, in monotonic seconds.
     label
-        What a library issued it for: ``"DDP bucket 1 of 3"``; empty for the user's own.
+        What a library issued it for: ``"DDP bucket 1/3"``; empty for the user's own.
     """
 
     group: str
@@ -247,7 +247,7 @@ def _bucket_labels(
             if at == len(layout) or layout[at] != size:
                 layout, at = next((b for b in layouts if b[0] == size), ()), 0
             if layout:
-                label = f"DDP bucket {at + 1} of {len(layout)}"
+                label = f"DDP bucket {at + 1}/{len(layout)}"
             reached[group] = (layout, at + 1)
         labels[group, sequence] = label
     return labels

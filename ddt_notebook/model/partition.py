@@ -17,6 +17,8 @@ class Epoch:
     ----------
     number
         Counted from 1.
+    run
+        In which run of a cell it began.
     batches, samples
         Handed out to the cell.
     complete
@@ -30,6 +32,7 @@ class Epoch:
     """
 
     number: int
+    run: int = 0
     batches: int
     samples: int
     complete: bool = True
@@ -96,12 +99,14 @@ class LoaderPartition:
 
     @property
     def same_order(self) -> bool:
-        """Whether two passes in a row began alike although the sampler is meant to shuffle."""
-        starts = [epoch.first for epoch in self.epochs if len(epoch.first) > 1]
-        pairs = zip(starts, starts[1:], strict=False)
-        return self.shuffles and any(
-            a[: len(b)] == b[: len(a)] and min(len(a), len(b)) > 1 for a, b in pairs
-        )
+        """Whether two passes of a cell began alike although the sampler is meant to shuffle."""
+        pairs = zip(self.epochs, self.epochs[1:], strict=False)
+        return self.shuffles and any(a.run == b.run and _alike(a.first, b.first) for a, b in pairs)
+
+
+def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    shorter = min(len(a), len(b))
+    return shorter > 2 and a[:shorter] == b[:shorter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class FlightReader:
         self._last_record = -1
         self._last_counts: dict[str, tuple[int, int]] = {}
         self._run_start = 0
+        self._newest = -1
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """For each group id: operations enqueued and completed. Takes microseconds."""
@@ -69,7 +70,8 @@ class FlightReader:
     def begin_run(self) -> None:
         """A cell begins: what comes from here on belongs to it."""
         with self._lock:
-            self._run_start = self._last_record + 1
+            self._last_record = self._newest  # what completes late belongs to the cell before
+            self._run_start = self._newest + 1
 
     def drain(self, *, stacks: bool = False) -> list[dict[str, Any]]:
         """Entries since the last drain, and those that were still pending then.
@@ -89,6 +91,7 @@ class FlightReader:
             self._last_counts = counts
             entries = json.loads(c10d_native._dump_fr_trace_json(True, False)).get("entries", [])
             new = [e for e in entries if e["record_id"] > self._last_record]
+            self._newest = max([self._newest, *(e["record_id"] for e in new)])
             wanted = new
             frames = {}
             if stacks:

@@ -44,6 +44,7 @@ class Pass:
 
     log: LoaderLog
     number: int
+    run: int
     sampler_epoch: int | None
     batches: int = 0
     samples: int = 0
@@ -104,12 +105,21 @@ class LoaderLog:
         self.uncounted = 0
         epoch = getattr(users_sampler(loader), "epoch", None)
         sampler_epoch = epoch if isinstance(epoch, int) else None
-        self.passes.append(Pass(self, self.passes_begun, sampler_epoch))
+        self.passes.append(Pass(self, self.passes_begun, _run, sampler_epoch))
         return self.passes[-1]
 
 
 #: The loaders of this rank, oldest first.
 LOGS: list[LoaderLog] = []
+#: How many cells have begun on this rank.
+_run = 0
+
+
+def begin_run() -> None:
+    """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
+    global _run
+    _run += 1
+    LOGS[:] = [log for log in LOGS if log.loader() is not None]
 
 
 def install() -> None:

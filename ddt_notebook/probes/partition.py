@@ -70,6 +70,7 @@ def _loader(log: LoaderLog, name: str) -> Plain:
 def _epoch(one: Pass) -> Plain:
     return {
         "number": one.number,
+        "run": one.run,
         "batches": one.batches,
         "samples": one.samples,
         "complete": one.complete,

@@ -135,6 +135,11 @@ class RingReader:
         _, number, since_s = _HEADER.unpack_from(self._map, 0)
         return (number - 1, since_s) if number else None
 
+    def status(self, index: int) -> int | None:
+        """Status of a record, None if the ring has come round over it."""
+        number, status, *_ = _SLOT.unpack_from(self._map, RingWriter._offset(index))
+        return int(status) if number == index + 1 else None
+
     def read(self, index: int) -> Record | None:
         """One record, None if the ring has come round over it."""
         at = RingWriter._offset(index)

@@ -1,8 +1,10 @@
 """Where fingerprints differ, the ranks compare the values themselves: through a file, for any
-collective would need all of them to be in step."""
+collective would need all of them to be in step.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from ..model.parity import Disagreement, RankParity, disagreements
 
 #: Tensors that are compared: the first of each role and object first.
 _MAX_TENSORS = 24
+#: What a rank writes for others to compare with, in elements.
+_MAX_ELEMENTS = 20_000_000
 _TENSORS = ("parameter", "buffer", "gradient", "state")
 
 #: Sends options to the parity probe on some ranks; returns what each answered.
@@ -60,12 +64,23 @@ def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
     for one in comparable:
         heads.setdefault((one.role, one.name.partition(".")[0]), one)
     rest = [one for one in comparable if one not in heads.values()]
-    return [*heads.values(), *rest][:_MAX_TENSORS]
+    chosen, elements = [], 0
+    for one in [*heads.values(), *rest]:
+        size = _elements(one)
+        if len(chosen) < _MAX_TENSORS and elements + size <= _MAX_ELEMENTS:
+            chosen.append(one)
+            elements += size
+    return chosen
 
 
 def _same_kind(found: Disagreement) -> bool:
     kinds = {k for k, value in zip(found.kinds, found.groups, strict=True) if value}
     return len(kinds) == 1 and not next(iter(kinds)).endswith("scalar")
+
+
+def _elements(found: Disagreement) -> int:
+    shape = found.kinds[0].rpartition(" ")[2]
+    return math.prod(int(size) for size in shape.split("×"))
 
 
 def _others(found: Disagreement) -> set[int]:

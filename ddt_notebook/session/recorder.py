@@ -10,23 +10,21 @@ recorder's entries carry it.
 from __future__ import annotations
 
 import bisect
-import linecache
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..model import Call, Position
+from ..model import Call
 from ..model.collective import UNEVEN_OPS
 from ..probes import ring
 from ..probes.ring import Record, RingReader
+from .translate import SourceLine, from_flight, from_record
 
 #: Records kept for each rank; matched ones are dropped first.
 KEEP = 2000
 #: Group, ranks concerned, sequence number, tag of a message.
 _Key = tuple[str, tuple[int, ...], int, int | None]
-SourceLine = Callable[[int, int], str]
 
 
 @dataclass(slots=True)
@@ -47,9 +45,12 @@ class _GroupCount:
     starts: list[int] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     reached: list[int] = field(default_factory=list)
+    known_from: int = 0
 
     def trim(self) -> None:
         """Forget all records but the last: what comes later lies behind it."""
+        if self.starts:
+            self.known_from = self.starts[-1]
         for history in (self.starts, self.ends, self.reached):
             del history[:-1]
 
@@ -155,6 +156,9 @@ class RankRecorder:
             del self._flight[key]
 
     def _refresh(self, index: int) -> None:
+        known = self._noted.get(index)
+        if known is not None and self._reader.status(index) == known.record.status:
+            return
         record = self._reader.read(index)
         noted = self._noted.get(index)
         if record is None or noted is None:
@@ -283,9 +287,17 @@ class RankRecorder:
             left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
             noted, flight = noted[-last:], flight[-last:]
         found: list[tuple[float, Any, Call]] = []
-        found += [(n.record.entered_s, n.record.index, self._to_call(n)) for n in noted]
+        found += [
+            (
+                n.record.entered_s,
+                n.record.index,
+                from_record(n.record, n.sequence, self._source_line),
+            )
+            for n in noted
+        ]
         for key, sequence in flight:
-            call = self._flight_call(key, sequence, members.get(key[0], ()))
+            entry, group = self._flight[key], members.get(key[0], ())
+            call = from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
             found.append((call.entered_s or 0.0, key, call))
         found.sort(key=lambda item: item[0])
         by_record: dict[Any, int] = {}
@@ -302,74 +314,11 @@ class RankRecorder:
         if group is None:
             return number
         at = bisect.bisect_left(group.starts, number) - 1  # the last record that began before it
-        if at < 0:
-            return number
+        if at < 0:  # before all records that are known: of an earlier cell, or of none
+            return number if number > group.known_from else None
         if number <= group.ends[at]:
             return None
         return group.reached[at] + number - int(group.ends[at])
-
-    def _to_call(self, noted: _Noted) -> Call:
-        record, fields = noted.record, noted.record.fields
-        where = None
-        if "f" in fields:
-            where = self._position(fields["f"], fields["l"], fields["n"])
-        return Call(
-            index=record.index,
-            op=fields["op"],
-            kind=fields["kind"],
-            group=fields.get("g", "0"),
-            members=() if "none" in fields else tuple(fields.get("m", ())),
-            sequence=None if "none" in fields else noted.sequence,
-            status=ring.STATUS_NAMES[record.status],  # type: ignore[arg-type]
-            reduce_op=fields.get("r"),
-            root=fields.get("root"),
-            peer=fields.get("peer"),
-            tag=fields.get("tag", 0),
-            shapes=tuple(map(tuple, fields.get("s", ()))),
-            dtypes=tuple(fields.get("d", ())),
-            output_shapes=tuple(map(tuple, fields.get("o", ()))),
-            where=where,
-            caller=_library_name(fields.get("lib")),
-            asynchronous="async" in fields,
-            entered_s=record.entered_s,
-            left_s=record.left_s or None,
-        )
-
-    def _flight_call(self, key: tuple[str, int], sequence: int, members: tuple[int, ...]) -> Call:
-        entry = self._flight[key]
-        where, caller = self._from_frames(entry.get("frames") or [])
-        return Call(
-            index=0,
-            op=entry["op"],
-            group=key[0],
-            members=members,
-            sequence=sequence,
-            status="done" if entry["done"] else "pending",
-            shapes=tuple(map(tuple, entry["s"])),
-            dtypes=tuple(entry["d"]),
-            output_shapes=tuple(map(tuple, entry["o"])),
-            where=where,
-            source="flight recorder",
-            caller=caller,
-            entered_s=entry["ns"] / 1e9 - self._wall_offset_s,
-        )
-
-    def _from_frames(self, frames: list[list[Any]]) -> tuple[Position | None, str | None]:
-        caller = None
-        for file, line, function in frames:
-            caller = caller or _library_name(file.partition("/torch/")[2])
-            if file.startswith("cell[") or (file and "/site-packages/" not in file):
-                return self._position(file, line, function), caller
-        return None, caller
-
-    def _position(self, file: str, line: int, function: str) -> Position:
-        at = Position(file=file, line=line, function=function)
-        code = (
-            self._source_line(at.cell, line)
-            if at.cell is not None
-            else linecache.getline(file, line)
-        )
-        return replace(at, code=code.strip()[:200])
 
     # -- staying bounded -----------------------------------------------------------------------
 
@@ -411,40 +360,3 @@ class RankRecorder:
 
     def __len__(self) -> int:
         return len(self._noted)
-
-
-def thin(recorders: dict[int, RankRecorder]) -> None:
-    """Drop the oldest calls that agree on all ranks concerned, where a rank has too many."""
-    if all(len(recorder) < recorder.thin_at for recorder in recorders.values()):
-        return
-    old = {
-        rank: dict(list(recorder.matchable(rank).items())[:-KEEP])
-        for rank, recorder in recorders.items()
-    }
-    for rank, records in old.items():
-        droppable = []
-        for key, (index, fields) in records.items():
-            others = [old[other].get(key) for other in key[1] if other in old]
-            if all(theirs is not None and theirs[1] == fields for theirs in others):
-                droppable.append(index)
-        recorders[rank].drop(droppable)
-    for recorder in recorders.values():
-        # what never matches (receives from anyone) is bounded, too
-        recorder.drop_oldest(max(0, len(recorder) - 4 * KEEP))
-        recorder.thin_at = len(recorder) + KEEP
-
-
-def _library_name(path: str | None) -> str | None:
-    """What users call the part of torch in this file."""
-    if not path:
-        return None
-    for part, name in (
-        ("nn/parallel/distributed", "DistributedDataParallel"),
-        ("autograd/graph", "DistributedDataParallel"),
-        ("algorithms/join", "Join"),
-        ("fsdp", "FSDP"),
-        ("distributed/tensor", "DTensor"),
-    ):
-        if part in path:
-            return name
-    return None

@@ -17,9 +17,9 @@ from .interrupts import interrupts_deferred
 from .listener import DisplayMessage, RunListener, SilentListener
 from .outputs import KeptText
 from .pool import RankPool, group_timeout_s
-from .recorder import thin
 from .rescue import Rescue
 from .result import RunResult
+from .thinning import thin
 from .watch import RankRun, View, groups_seen, look
 
 _TICK_S = 0.03

@@ -7,6 +7,7 @@ import linecache
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -164,6 +165,7 @@ def make_shell() -> RankShell:
     shell.compiler_class = CellCompiler
     shell.compile = CellCompiler()
     shell.first_line = 1
+    warnings.filterwarnings("ignore", message="To exit: use")  # a rank is not to be left
     shell.last_traceback_text = ""
     return shell
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ LINES, LISTED = 16, 200
 _RANKS_TOLD = 8
 
 _LINE_HEAD = ("collective", "times", "bytes", "came last", "waited", "transfer", "rate", "line")
+#: What fits 80 columns: the line without its text, and no rate.
+_TEXT_HEAD = ("collective", "×", "bytes", "last rank", "waited", "transfer", "line")
 _HEAD = ("#", "group", "collective", "bytes", "who came when", "transfer", "rate", "line")
 _COLUMNS = (
     "sequence",
@@ -62,7 +65,7 @@ class CollectivesView(Displayable):
         lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
         if self._met:
             rows = self._line_rows()
-            lines += table.columns(rows[:LINES], _LINE_HEAD, (1, 2, 4, 5, 6))
+            lines += table.columns([_in_text(row) for row in rows[:LINES]], _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
         return "\n".join([*lines, *self._notes()])
@@ -124,8 +127,7 @@ def _line_row(alike: Sequence[Meeting]) -> tuple[str, ...]:
     rates = [m.bytes_per_s for m in alike if m.bytes_per_s is not None]
     came = ""
     if last:
-        times = f" {last[0][1]}×" if len(alike) > 1 else ""
-        came = f"rank {last[0][0]}{times} +{short(statistics.median(late))}"
+        came = f"rank {last[0][0]} +{short(statistics.median(late))}"
     return (
         _what(first),
         str(len(alike)),
@@ -136,6 +138,13 @@ def _line_row(alike: Sequence[Meeting]) -> tuple[str, ...]:
         rate(statistics.median(rates)) if rates else "",
         _line(first),
     )
+
+
+def _in_text(row: tuple[str, ...]) -> tuple[str, ...]:
+    what, times, size, came, waited, transfer, _, line = row
+    place = line.partition(": ")[0]
+    what = re.sub(r" \(.*?\)", "", what)
+    return what, times, size, came.removeprefix("rank "), waited, transfer, place
 
 
 def _row(meeting: Meeting) -> tuple[str, ...]:
@@ -168,7 +177,7 @@ def _who_came_when(meeting: Meeting) -> str:
 def _what(meeting: Meeting) -> str:
     call = meeting.first
     tensors = f" ({call.tensor_label})" if call.tensor_label else ""
-    label = f" · {meeting.label}" if meeting.label else ""
+    label = f" · {meeting.label.replace('DistributedDataParallel', 'DDP')}" if meeting.label else ""
     return words.one_line(f"{call.op}{tensors}{label}", 80)
 
 

@@ -23,7 +23,6 @@ TENSORS = 200
 
 _WRAPPERS = {"DDP": "DDP", "FSDP": "FSDP", "FSDP2": "FSDP2", "DTensor": "DTensor shards"}
 _HEAD = ("", "device", "type", "tensors", "bytes")
-_PLURALS = {"state": "states", "attribute": "attributes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,10 @@ class PlacementView(Displayable):
         lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
         shown = self._objects()
         for item in shown[:OBJECTS]:
-            lines += text.wrap("", _summary(item), width=text.WIDTH)
-            lines[-1] = lines[-1]
+            lines += text.wrap("", words.middle(item.item.name, 60) + _about(item))
             rows = _rows(item)
             if len(rows) > 1 or item.item.kind == "module":
-                lines += [f"  {line}"[: text.WIDTH] for line in table.columns(rows, _HEAD, (4,))[1:]]
+                lines += table.columns(rows, _HEAD, (4,), indent=4)[1:]
         if len(shown) > OBJECTS:
             lines.append(f"  and {words.count(len(shown) - OBJECTS, 'more object')}")
         return "\n".join(lines)
@@ -147,10 +145,6 @@ def _on_its_gpu(item: PlacedObject) -> PlacedObject:
     kind = device.partition(":")[0]
     tensors = tuple(replace(t, device=kind) if t.device == device else t for t in item.tensors)
     return replace(item, tensors=tensors)
-
-
-def _summary(shown: _Shown) -> str:
-    return words.middle(shown.item.name, 60) + _about(shown)
 
 
 def _about(shown: _Shown) -> str:

@@ -11,7 +11,11 @@ _NARROWEST = 12
 
 
 def columns(
-    rows: Sequence[Sequence[str]], head: Sequence[str], right: Sequence[int] = ()
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str],
+    right: Sequence[int] = (),
+    *,
+    indent: int = 2,
 ) -> list[str]:
     """Lines of at most 80 columns: what does not fit is shortened in the middle.
 
@@ -21,10 +25,12 @@ def columns(
         The cells and the titles of the columns.
     right
         Numbers of the columns that are aligned right.
+    indent
+        Blanks before each line.
     """
     cells = [[words.middle(cell, text.WIDTH) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
-    while sum(widths) + _GAP * len(widths) > text.WIDTH:
+    while indent + sum(widths) + _GAP * (len(widths) - 1) > text.WIDTH:
         widest = max(range(len(widths)), key=lambda at: widths[at])
         if widths[widest] <= _NARROWEST:
             break
@@ -36,5 +42,5 @@ def columns(
             cell.rjust(width) if at in right else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(shown, widths, strict=True))
         ]
-        lines.append(f"  {(' ' * _GAP).join(padded)}".rstrip()[: text.WIDTH])
+        lines.append(f"{' ' * indent}{(' ' * _GAP).join(padded)}".rstrip())
     return lines

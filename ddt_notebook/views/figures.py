@@ -1,0 +1,188 @@
+"""Plotly figures as plain data: a notebook draws them, and nothing has to be imported for it.
+
+Plotly itself is imported only where a figure object is asked for. Backgrounds are transparent and
+text is grey, so that a figure reads on a light and on a dark page; colours are Okabe and Ito's, and
+each kind of bar has a pattern of its own.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import words
+from .bundle import Displayable
+
+MIME = "application/vnd.plotly.v1+json"
+#: No upload to a cloud, no advertisement.
+CONFIG = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
+#: Bars in one figure: more are drawn as one where they lie close together.
+MAX_BARS = 9_000
+
+_GREY = "#808080"
+_HOVER = 160
+
+Figure = dict[str, Any]
+Bar = tuple[float, float, Any]  # start and end in milliseconds; what it is, None if it is several
+
+
+class Figured(Displayable):
+    """Mixin for views that also have a figure: subclasses give `to_plotly`."""
+
+    __slots__ = ()
+
+    def to_plotly(self) -> Figure:
+        """The figure as plain data: ``data``, ``layout`` and ``config``."""
+        raise NotImplementedError
+
+    def to_figure(self) -> Any:
+        """A ``plotly.graph_objects.Figure``, to change or to save it."""
+        import plotly.graph_objects as go
+
+        plain = self.to_plotly()
+        return go.Figure(data=plain["data"], layout=plain["layout"])
+
+    def _repr_mimebundle_(
+        self, include: Any = None, exclude: Any = None
+    ) -> dict[str, Any]:
+        bundle: dict[str, Any] = dict(super()._repr_mimebundle_(include, exclude))
+        if (not include or MIME in include) and (not exclude or MIME not in exclude):
+            bundle[MIME] = self.to_plotly()
+        return bundle
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of bar looks.
+
+    Attributes
+    ----------
+    name
+        In the legend.
+    colour, pattern
+        Okabe-Ito, and one of Plotly's pattern shapes.
+    offset, width
+        Of its bars within the lane of a rank, which is 1 high.
+    """
+
+    name: str
+    colour: str
+    pattern: str = ""
+    offset: float = 0.0
+    width: float = 0.5
+
+
+@dataclass
+class Lanes:
+    """Bars by kind and rank, each list in order of time."""
+
+    bars: dict[tuple[Kind, int], list[Bar]] = field(default_factory=dict)
+
+    def add(self, kind: Kind, rank: int, bars: list[Bar]) -> None:
+        """Add the bars of one lane."""
+        if bars:
+            self.bars.setdefault((kind, rank), []).extend(bars)
+
+    def thin(self, length_ms: float, most: int = MAX_BARS) -> float:
+        """Draw neighbours as one bar until there are few enough; returns their distance in ms."""
+        distance = 0.0
+        while sum(map(len, self.bars.values())) > most:
+            distance = 2 * distance or length_ms / 4000
+            for key, bars in self.bars.items():
+                self.bars[key] = _joined(bars, distance)
+        return distance
+
+
+def _joined(bars: list[Bar], distance: float) -> list[Bar]:
+    joined: list[Bar] = []
+    start, end, what = bars[0]
+    for following in bars[1:]:
+        if following[0] - end < distance:
+            end = max(end, following[1])
+            what = None
+        else:
+            joined.append((start, end, what))
+            start, end, what = following
+    joined.append((start, end, what))
+    return joined
+
+
+def gantt(lanes: Lanes, ranks: Sequence[int], describe: Any) -> Figure:
+    """Bars in one lane for each rank.
+
+    Parameters
+    ----------
+    lanes
+        The bars, thinned.
+    ranks
+        Which lanes there are.
+    describe
+        Gives the text that is shown when a bar is pointed at: ``describe(what, rank)``.
+    """
+    row = {rank: at for at, rank in enumerate(ranks)}
+    by_kind: dict[Kind, list[tuple[int, Bar]]] = {}
+    for (kind, rank), bars in lanes.bars.items():
+        by_kind.setdefault(kind, []).extend((rank, bar) for bar in bars)
+    data = []
+    for kind, items in by_kind.items():
+        several = f"several: {kind.name}"
+        data.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": kind.name,
+                "y": [round(row[rank] + kind.offset, 2) for rank, _ in items],
+                "base": [round(bar[0], 3) for _, bar in items],
+                "x": [round(bar[1] - bar[0], 3) for _, bar in items],
+                "width": kind.width,
+                "marker": {
+                    "color": kind.colour,
+                    "line": {"width": 0},
+                    "pattern": {"shape": kind.pattern, "fgcolor": "#000000", "fgopacity": 0.45},
+                },
+                "hovertext": [
+                    several if bar[2] is None else hover(describe(bar[2], rank))
+                    for rank, bar in items
+                ],
+                "hoverinfo": "text",
+            }
+        )
+    axis = {
+        "tickvals": list(row.values()),
+        "ticktext": [f"rank {rank}" for rank in ranks],
+        "range": [len(ranks) - 0.4, -0.6],
+        "fixedrange": True,
+        "zeroline": False,
+    }
+    return figure(data, height=110 + min(1200, 44 * len(ranks)), yaxis=axis, barmode="overlay")
+
+
+def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> Figure:
+    """A figure with the look that all have in common."""
+    line = {"gridcolor": "rgba(128,128,128,0.25)", "linecolor": _GREY}
+    settings = {
+        "height": height,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": _GREY, "size": 12},
+        "margin": {"l": 70, "r": 20, "t": 40, "b": 45},
+        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
+        "hoverlabel": {"align": "left"},
+        "dragmode": "pan",
+    }
+    axes = {
+        "xaxis": {**line, "zeroline": False, "title": {"text": "ms since the cell began"}},
+        "yaxis": {**line, **layout.pop("yaxis", {})},
+    }
+    return {
+        "data": [dict(trace) for trace in data],
+        "layout": settings | axes | layout,
+        "config": dict(CONFIG),
+    }
+
+
+def hover(text: str) -> str:
+    """Foreign text as Plotly shows it: it reads some of HTML."""
+    return html.escape(words.middle(text, _HOVER))

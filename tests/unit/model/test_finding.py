@@ -1,0 +1,57 @@
+"""The published JSON form of a report: other people's programs read it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ddt_notebook.model import Finding, Fix, Report
+from ddt_notebook.model.codec import FormatError
+
+KEYS = "symptom stage title cause ranks waiting where evidence confidence fixes".split()
+HANG = Finding(
+    symptom="D.2.1",
+    stage="training & evaluation",
+    title="rank 1 never entered all_reduce #17",
+    cause="collective-under-rank-condition",
+    ranks=[1],
+    waiting=[0, 2],
+    where={0: "cell[3] line 6: dist.all_reduce(loss)"},
+    evidence=["waited 2.1 s"],
+    confidence="likely",
+    fixes=[Fix(pattern="fix behavior logic", advice="call it on every rank", share=0.114)],
+)
+
+
+def test_keys_are_those_of_the_published_form() -> None:
+    plain = Report(ok=False, findings=[HANG]).to_json()
+    assert {"ok", "findings"} <= plain.keys()
+    (finding,) = plain["findings"]
+    assert list(finding) == KEYS
+    assert finding["where"] == {"0": "cell[3] line 6: dist.all_reduce(loss)"}
+    assert finding["fixes"] == [
+        {"pattern": "fix behavior logic", "advice": "call it on every rank", "share": 0.114}
+    ]
+    assert finding["confidence"] == "likely"
+
+
+def test_every_key_is_there_also_when_nothing_is_known() -> None:
+    bare = Finding(symptom="D.1", stage="training & evaluation", title="an error")
+    (finding,) = Report(ok=False, findings=[bare]).to_json()["findings"]
+    assert list(finding) == KEYS
+    assert finding["cause"] is None
+    assert (finding["ranks"], finding["where"], finding["fixes"]) == ([], {}, [])
+    assert Report(ok=True).to_json()["findings"] == []
+
+
+def test_round_trip() -> None:
+    report = Report(ok=False, findings=[HANG], hints=[HANG], checked="2 ranks, 3 collectives")
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_a_confidence_that_is_none() -> None:
+    plain = Report(ok=False, findings=[HANG]).to_json()
+    plain["findings"][0]["confidence"] = "sure"
+    with pytest.raises(FormatError, match="confidence is 'sure', not one of certain"):
+        Report.from_json(plain)
