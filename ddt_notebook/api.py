@@ -97,9 +97,7 @@ def parity(run: RunResult | Snapshot | Session, *names: str) -> ParityView:
     return ParityView(observed(run, "parity", names), names)
 
 
-def observed(
-    run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()
-) -> Snapshot:
+def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()) -> Snapshot:
     """A snapshot that holds what a probe sees: recorded during the run, or asked for now.
 
     Raises

@@ -11,6 +11,11 @@ _RANK_NAMES = frozenset({"rank", "local_rank", "global_rank", "RANK", "LOCAL_RAN
 _RANK_CALLS = frozenset({"get_rank", "get_group_rank", "get_node_local_rank"})
 _WORLD_NAMES = frozenset({"world_size", "WORLD_SIZE"})
 _WORLD_CALLS = frozenset({"get_world_size"})
+#: What these return is the same on every rank.
+_AGREED_CALLS = frozenset({"is_initialized", "is_available", "is_torchelastic_launched"})
+#: A tensor that went through one of these holds the same on every rank.
+_AGREEING = frozenset({"all_reduce", "broadcast", "broadcast_object_list", "all_gather_object"})
+_SIMPLE_CALLS = _RANK_CALLS | _WORLD_CALLS | _AGREED_CALLS | {"int", "bool", "min", "max"}
 _CLOCKS = frozenset({"monotonic", "perf_counter", "process_time", "time_ns", "monotonic_ns"})
 _CLOCK_OWNERS = frozenset({"time", "datetime", "timeit"})
 
@@ -48,6 +53,7 @@ class Names:
         self._values: dict[str, ast.expr | None] = {}  # None: assigned more than once
         self._clocks: set[str] = set()
         self._clock_functions: set[str] = set()
+        self._agreed: dict[str, int] = {}  # the first line on which it went through a collective
         for tree in trees:
             self._read(tree)
 
@@ -56,36 +62,56 @@ class Names:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 if any(_is_clock_call(inner) for inner in ast.walk(node)):
                     self._clock_functions.add(node.name)
+                self._read_returned(node)
                 continue
+            if isinstance(node, ast.Call) and _called(node) in _AGREEING:
+                for argument in node.args:
+                    if isinstance(argument, ast.Name):
+                        first = self._agreed.get(argument.id, node.lineno)
+                        self._agreed[argument.id] = min(first, node.lineno)
             for target, value in _assignments(node):
                 self._values[target] = None if target in self._values else value
                 if self.reads_clock(value):
                     self._clocks.add(target)
+
+    def _read_returned(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function such as ``is_main()``, whose whole result is one expression."""
+        returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+        if len(returned) == 1 and returned[0] is not None:
+            name = f"{node.name}()"
+            self._values[name] = None if name in self._values else returned[0]
 
     def reads_rank(self, expression: ast.AST) -> bool:
         """Whether the rank, or a name computed from nothing but it, occurs in ``expression``."""
         return any(self._is_rank(node) for node in ast.walk(expression))
 
     def _is_rank(self, node: ast.AST, depth: int = 0) -> bool:
-        if isinstance(node, ast.Name):
-            value = self._values.get(node.id)
-            if node.id in _RANK_NAMES:
-                return True
-            if value is None or depth > 5 or not _is_simple(value):
-                return False
-            return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
-        if isinstance(node, ast.Attribute):
-            return node.attr in _RANK_NAMES
         if isinstance(node, ast.Constant):
             return node.value in ("RANK", "LOCAL_RANK")
-        return isinstance(node, ast.Call) and _called(node) in _RANK_CALLS
+        key = _key(node)
+        if key is None:
+            return False
+        if key.strip(".()") in (_RANK_CALLS if isinstance(node, ast.Call) else _RANK_NAMES):
+            return True
+        value = self._values.get(key)
+        if value is None or depth > 5 or not _is_simple(value):
+            return False
+        return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
 
     def reads_clock(self, expression: ast.AST) -> bool:
         """Whether a clock, or a name computed from one, is read in ``expression``."""
         return any(
             _is_clock_call(node)
-            or (isinstance(node, ast.Name) and node.id in self._clocks)
+            or (isinstance(node, (ast.Name, ast.Attribute)) and _key(node) in self._clocks)
             or (isinstance(node, ast.Call) and _called(node) in self._clock_functions)
+            for node in ast.walk(expression)
+        )
+
+    def is_agreed(self, expression: ast.expr) -> bool:
+        """Whether ``expression`` reads what a collective has made the same on every rank."""
+        return any(
+            isinstance(node, ast.Name)
+            and self._agreed.get(node.id, expression.lineno) < expression.lineno
             for node in ast.walk(expression)
         )
 
@@ -128,17 +154,19 @@ class Names:
                 return rank
             case ast.Name(id=name) if name in _WORLD_NAMES:
                 return world_size
-            case ast.Name(id=name):
-                assigned = self._values.get(name)
-                if assigned is None:
-                    raise _Unknown
-                return value(assigned)
             case ast.Attribute(attr=name) if name in _RANK_NAMES:
                 return rank
             case ast.Call(args=[]) if _called(node) in _RANK_CALLS:
                 return rank
             case ast.Call(args=[]) if _called(node) in _WORLD_CALLS:
                 return world_size
+            case ast.Call(args=[]) if _called(node) in _AGREED_CALLS:
+                return True
+            case ast.Name() | ast.Attribute() | ast.Call(args=[]):
+                assigned = self._values.get(_key(node) or "")
+                if assigned is None:
+                    raise _Unknown
+                return value(assigned)
             case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
                 return [value(item) for item in items]
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -172,6 +200,18 @@ def _apply(sign: type[ast.AST], one: object, other: object) -> object:
     return operation(one, other)
 
 
+def _key(node: ast.AST) -> str | None:
+    """Under what the value of a name, an attribute of any object, or a function is kept."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name):
+            return f".{name}"
+        case ast.Call():
+            return f"{_called(node)}()"
+    return None
+
+
 def _called(node: ast.Call) -> str:
     """Name of the called function, without its module."""
     if isinstance(node.func, ast.Attribute):
@@ -200,7 +240,7 @@ def _is_simple(value: ast.expr) -> bool:
     )  # fmt: skip
     for node in ast.walk(value):
         if isinstance(node, ast.Call):
-            if _called(node) not in _RANK_CALLS | _WORLD_CALLS | {"int", "bool", "min", "max"}:
+            if _called(node) not in _SIMPLE_CALLS:
                 return False
         elif not isinstance(node, allowed):
             return False
@@ -211,17 +251,18 @@ def _assignments(node: ast.AST) -> Iterable[tuple[str, ast.expr]]:
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, value
+                key = _key(target)
+                if key is not None:
+                    yield key, value
                 elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
                     for name, item in zip(target.elts, value.elts, strict=False):
                         if isinstance(name, ast.Name):
                             yield name.id, item
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-            yield name, value
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield _key(target) or "", value
         case ast.NamedExpr(target=ast.Name(id=name), value=value):
             yield name, value
-        case ast.AugAssign(target=ast.Name(id=name), value=value):
+        case ast.AugAssign(target=target, value=value):
             # Twice: a name that changes has no one value.
-            yield name, value
-            yield name, value
+            yield _key(target) or "", value
+            yield _key(target) or "", value

@@ -7,20 +7,16 @@ the call, the call log says that it took one.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
+from ddt_notebook.model import Call, Position, RankReport, Snapshot
 
+from . import syntax
 from .expressions import Names
+from .syntax import Block, Loop
 from .words import count, ranks_text
-
-_Block = tuple[ast.stmt, str]  #: a compound statement and the field in which the line stands
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
-_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class Sources:
     def _trees(self) -> dict[int, ast.Module]:
         trees = {}
         for number, cell in self._cells.items():
-            tree = _parse(cell)
+            tree = syntax.parse(cell)
             if tree is not None:
                 trees[number] = tree
         return trees
@@ -100,13 +96,13 @@ class Sources:
             found += _Walk(self, place, call, caller, absent, at).reasons()
         return min(found, key=lambda reason: reason.priority, default=None)
 
-    def chain(self, place: Position) -> list[_Block]:
+    def chain(self, place: Position) -> list[Block]:
         """The compound statements around a line, outermost first, within its function."""
         tree = self._trees.get(place.cell) if place.cell is not None else None
         if tree is None:
             return []
-        blocks: list[_Block] = []
-        for node, field in _enclosing(tree, place.line):
+        blocks: list[Block] = []
+        for node, field in syntax.enclosing(tree, place.line):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 blocks = [(node, field)]
             else:
@@ -125,14 +121,14 @@ class Sources:
         if place.cell not in self._trees:
             return None
         blocks = self.chain(place)
-        if any(isinstance(node, _LOOPS) for node, _ in blocks):
+        if any(isinstance(node, Loop) for node, _ in blocks):
             return True
-        block = getattr(*blocks[-1], []) if blocks else self.body(place)
-        here = [
-            index for index, node in enumerate(block) if node.lineno <= place.line <= _end(node)
-        ]
+        block = syntax.statements(blocks[-1], place.line) if blocks else self.body(place)
+        here = [index for index, node in enumerate(block) if syntax.covers(node, place.line)]
         following = block[here[0] + 1 :] if here else []
-        return any(_calls(node, op) for statement in following for node in ast.walk(statement))
+        return any(
+            syntax.calls(node, op) for statement in following for node in ast.walk(statement)
+        )
 
     def _frames(self, call: Call, caller: RankReport) -> list[Position]:
         """The lines in cells that led to the call, innermost first."""
@@ -160,7 +156,7 @@ class Sources:
     def _calls_of(self, name: str) -> Iterator[Position]:
         for number, tree in self._trees.items():
             for node in ast.walk(tree):
-                if isinstance(node, ast.Call) and _calls(node, name):
+                if isinstance(node, ast.Call) and syntax.calls(node, name):
                     yield Position(file=f"cell[{number}]", line=node.lineno)
 
     @property
@@ -196,7 +192,7 @@ class _Walk:
     def reasons(self) -> Iterator[Reason]:
         """All candidates."""
         blocks = self.sources.chain(self.place)
-        loops = [node for node, _ in blocks if isinstance(node, _LOOPS)]
+        loops = [node for node, _ in blocks if isinstance(node, Loop)]
         counters = {
             name.id
             for loop in loops
@@ -212,9 +208,9 @@ class _Walk:
                 yield self._say(0, "collective-under-rank-condition", node.lineno, says)
             elif isinstance(node, ast.Try) and field == "body":
                 yield from self._handlers(node)
-            elif isinstance(node, _LOOPS) and field == "body":
+            elif isinstance(node, Loop) and field == "body":
                 yield from self._loop(node, counters)
-            yield from self._early_exit(getattr(node, field, None), counters)
+            yield from self._early_exit(syntax.statements((node, field), self.place.line), counters)
         if not blocks or not isinstance(blocks[0][0], (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from self._early_exit(self.sources.body(self.place), counters)
 
@@ -253,23 +249,21 @@ class _Walk:
         at = self.at
         if at is None or at.file != self.place.file or not branch:
             return False
-        return branch[0].lineno <= at.line <= _end(branch[-1])
+        return branch[0].lineno <= at.line <= syntax.end(branch[-1])
 
     def _left(self, node: ast.stmt) -> bool:
         """Whether the absent rank is known to be past a statement."""
         if self.at is None:
             return True
-        return self.at.file == self.place.file and not node.lineno <= self.at.line <= _end(node)
+        return self.at.file == self.place.file and not syntax.covers(node, self.at.line)
 
-    def _loop(
-        self, node: ast.For | ast.AsyncFor | ast.While, counters: set[str]
-    ) -> Iterator[Reason]:
+    def _loop(self, node: Loop, counters: set[str]) -> Iterator[Reason]:
         if not self._left(node):
             return
         names = self.sources.names
         if isinstance(node, ast.While) and names.reads_clock(node.test):
             yield self._say(2, "loop-ends-by-clock", node.lineno, "ends by each rank's own clock")
-        for test in _break_conditions(node):
+        for test in syntax.break_conditions(node):
             if names.reads_clock(test):
                 says = "leaves the loop by each rank's own clock"
                 yield self._say(2, "loop-ends-by-clock", test.lineno, says)
@@ -283,7 +277,7 @@ class _Walk:
         if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
             yield from self._uneven(node)
 
-    def _uneven(self, node: ast.For | ast.AsyncFor | ast.While) -> Iterator[Reason]:
+    def _uneven(self, node: Loop) -> Iterator[Reason]:
         mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
         one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
         says = f"brought {one} to {self.call.op} "
@@ -299,15 +293,13 @@ class _Walk:
             # A rank that never came to the line may also have missed it for another reason.
             yield self._say(3 if theirs else 6, "uneven-iterations", node.lineno, says)
 
-    def _early_exit(self, block: object, counters: set[str]) -> Iterator[Reason]:
+    def _early_exit(self, block: list[ast.stmt], counters: set[str]) -> Iterator[Reason]:
         """Conditions before the line, in the same block, that leave it on some ranks."""
-        if not isinstance(block, list):
-            return
         for statement in block:
             if statement.lineno >= self.place.line:
                 break
             if not isinstance(statement, ast.If) or not any(
-                isinstance(inner, _LEAVES) for inner in statement.body
+                isinstance(inner, syntax.LEAVES) for inner in statement.body
             ):
                 continue
             test, before = statement.test, f"before line {self.place.line}"
@@ -324,11 +316,6 @@ class _Walk:
             if not any(isinstance(inner, ast.Raise) for inner in ast.walk(handler)):
                 says = "swallows what is raised before the call"
                 yield self._say(5, "exception-swallowed", handler.lineno, says)
-
-
-def _calls(node: ast.AST, name: str) -> bool:
-    function = node.func if isinstance(node, ast.Call) else None
-    return name in (getattr(function, "id", None), getattr(function, "attr", None))
 
 
 def _rounds(call: Call, report: RankReport) -> int | None:
@@ -354,46 +341,3 @@ def _until(call: Call, report: RankReport) -> Iterator[Call]:
         yield other
         if call.sequence and (other.group, other.sequence) == (call.group, call.sequence):
             return
-
-
-def _break_conditions(loop: ast.For | ast.AsyncFor | ast.While) -> Iterator[ast.expr]:
-    """Conditions under which the loop is left by its own ``break``."""
-
-    def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
-        for statement in statements:
-            if isinstance(statement, ast.If):
-                if any(isinstance(inner, (ast.Break, ast.Return)) for inner in statement.body):
-                    yield statement.test
-                yield from search(statement.body)
-                yield from search(statement.orelse)
-            elif isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
-                yield from search(statement.body)
-
-    yield from search(loop.body)
-
-
-def _parse(cell: Cell) -> ast.Module | None:
-    source = _MAGIC.sub(r"\1pass", cell.source)
-    try:
-        return ast.increment_lineno(ast.parse(source), cell.first_line - 1)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _enclosing(node: ast.AST, line: int) -> Iterator[_Block]:
-    for field, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, (ast.excepthandler, ast.match_case)):
-                if any(s.lineno <= line <= _end(s) for s in child.body):
-                    if isinstance(child, ast.match_case) and isinstance(node, ast.stmt):
-                        yield node, field
-                    yield from _enclosing(child, line)
-            elif isinstance(child, ast.stmt) and child.lineno <= line <= _end(child):
-                if isinstance(node, ast.stmt):
-                    yield node, field
-                yield from _enclosing(child, line)
-                return
-
-
-def _end(node: ast.stmt) -> int:
-    return node.end_lineno or node.lineno

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -15,7 +15,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from .. import api, taxonomy
 from ..diagnose import diagnose
 from ..model import Snapshot
-from ..session import active
+from ..session import active, launcher
 from ..session.errors import SessionError
 from ..session.result import RunResult
 from ..session.session import Session
@@ -28,7 +28,7 @@ from ..views.status import StatusView
 from . import options as opt
 from .config import DDT
 from .failure import CellFailed
-from .stream import OutputStreamer
+from .stream import OutputStreamer, live_line
 
 #: Views of the last run, and views of what the ranks hold.
 RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {"stacks": StacksView}
@@ -216,7 +216,7 @@ class DDTMagics(Magics):
         """A session from a magic's options, the rest from the defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
-        with _one_line("ddt_start"):
+        with _one_line("ddt_start"), self._while_warming():
             return Session(
                 given.get("world_size", defaults.ranks),
                 backend=given.get("backend", defaults.backend),
@@ -226,6 +226,12 @@ class DDTMagics(Magics):
                 memory=given.get("memory", defaults.memory),
                 group=not given.get("no_group", False),
             )
+
+    def _while_warming(self) -> AbstractContextManager[None]:
+        """The first session of a notebook waits until torch is imported: say so."""
+        if launcher.is_warm():
+            return nullcontext()
+        return live_line(self.shell, "starting: importing torch for the ranks, once per notebook …")
 
     def _run(
         self, session: Session, cell: str, args: argparse.Namespace, **settings: Any

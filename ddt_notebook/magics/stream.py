@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -295,6 +296,17 @@ class _TerminalLive:
 def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:
     """Rich output needs a kernel behind the shell."""
     return _NotebookLive(shell) if getattr(shell, "kernel", None) else _TerminalLive()
+
+
+@contextmanager
+def live_line(shell: InteractiveShell, text: str) -> Iterator[None]:
+    """Show a line for as long as the block runs."""
+    region = _live_region(shell)
+    region.show([text], time.monotonic())
+    try:
+        yield
+    finally:
+        region.clear()
 
 
 def _write(stream: str, text: str) -> None:

@@ -22,6 +22,7 @@ _ITEM_BYTES = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
 _TOLERANCE_S = 2e-3
 #: A span that belongs to an asynchronous call begins at most this much after it.
 _LATEST_START_S = 0.1
+_BUCKET = "DDP bucket"
 _AS_RECORDED = {
     "alltoall": "all_to_all_single",
     "alltoall_base": "all_to_all_single",
@@ -67,7 +68,7 @@ class Meeting:
         known = {r: c.entered_s for r, c in self.calls.items() if c.entered_s is not None}
         return dict(sorted(known.items(), key=lambda item: item[1]))
 
-    @property
+    @cached_property
     def complete(self) -> bool:
         """Whether every member is known to have come."""
         return len(self.arrivals_s) >= max(2, len(self.members))
@@ -77,12 +78,12 @@ class Meeting:
         """The rank that came last, None if not all are known."""
         return list(self.arrivals_s)[-1] if self.complete else None
 
-    @property
+    @cached_property
     def begun_s(self) -> float | None:
         """When the last rank came: from here on data moves."""
         return list(self.arrivals_s.values())[-1] if self.complete else None
 
-    @property
+    @cached_property
     def late_s(self) -> float:
         """How much later the last rank came than the others (their median)."""
         if not self.complete:
@@ -95,8 +96,12 @@ class Meeting:
         begun, arrived = self.begun_s, self.arrivals_s.get(rank)
         if begun is None or arrived is None:
             return None
-        end = self.ends_s.get(rank, begun)
-        return max(0.0, min(begun, end) - arrived)
+        return max(0.0, min(begun, self.ends_s.get(rank, begun)) - arrived)
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether DDP issued it for gradients, beside the backward pass."""
+        return self.label.startswith(_BUCKET)
 
     @property
     def transfer_s(self) -> float | None:
@@ -215,7 +220,7 @@ def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[in
 
 def _within(starts: list[float], calls: list[tuple[float, float | None]]) -> set[int]:
     """Spans that belong to synchronous calls, which contain them."""
-    taken = set()
+    taken: set[int] = set()
     for entered, left in calls:
         low = bisect.bisect_left(starts, entered)
         taken.update(range(low, bisect.bisect_right(starts, left or entered)))
@@ -247,7 +252,7 @@ def _bucket_labels(
             if at == len(layout) or layout[at] != size:
                 layout, at = next((b for b in layouts if b[0] == size), ()), 0
             if layout:
-                label = f"DDP bucket {at + 1}/{len(layout)}"
+                label = f"{_BUCKET} {at + 1}/{len(layout)}"
             reached[group] = (layout, at + 1)
         labels[group, sequence] = label
     return labels

@@ -277,7 +277,7 @@ def _padding(loaders: Iterable[LoaderPartition]) -> int:
 
 
 def _first(bits: int, limit: int = 8) -> tuple[int, ...]:
-    found = []
+    found: list[int] = []
     while bits and len(found) < limit:
         lowest = bits & -bits
         found.append(lowest.bit_length() - 1)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .meetings import Meeting
 from .snapshot import Snapshot
-from .timeline import RankTimeline
+from .timeline import SpanKind
 
 Interval = tuple[float, float]
 #: With at least this many steps, the first one (which sets things up) is left out.
 _STEPS_FOR_A_WINDOW = 3
+#: While a rank does one of these, collectives beside it do not hold it up.
+_WORK: tuple[SpanKind, ...] = ("backward", "optimizer", "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +35,6 @@ class RankShare:
         Fetched batches from a DataLoader.
     compute_s
         The rest: its own work.
-    waiting, communication, data
-        The same as intervals in monotonic seconds.
     """
 
     rank: int
@@ -43,9 +43,6 @@ class RankShare:
     communication_s: float
     data_s: float
     compute_s: float
-    waiting: tuple[Interval, ...] = ()
-    communication: tuple[Interval, ...] = ()
-    data: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +86,46 @@ def time_window(snapshot: Snapshot, met: list[Meeting]) -> TimeWindow | None:
     return TimeWindow(min(starts), max(ends)) if starts and ends else None
 
 
-def shares(snapshot: Snapshot, met: list[Meeting], window: TimeWindow) -> list[RankShare]:
-    """The share of each rank that ran the cell."""
-    timelines = {timeline.rank: timeline for timeline in snapshot.timeline}
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one rank did when, as intervals in monotonic seconds that do not overlap.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    waiting
+        Stood still because another rank had not come to a collective yet.
+    communication
+        Stood still while data moved, or in a message.
+    data
+        Fetched batches from a DataLoader.
+    """
+
+    rank: int
+    waiting: list[Interval]
+    communication: list[Interval]
+    data: list[Interval]
+
+    def share(self, window: TimeWindow) -> RankShare:
+        """How much of a window each took."""
+        clip = [(window.start_s, window.end_s)]
+        parts = [intersect(p, clip) for p in (self.waiting, self.communication, self.data)]
+        waiting, communication, data = (sum(end - start for start, end in p) for p in parts)
+        length = window.end_s - window.start_s
+        return RankShare(
+            rank=self.rank,
+            window_s=length,
+            waiting_s=waiting,
+            communication_s=communication,
+            data_s=data,
+            compute_s=max(0.0, length - waiting - communication - data),
+        )
+
+
+def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
+    """What each rank that ran the cell did when."""
+    timelines = {timeline.rank: timeline.intervals() for timeline in snapshot.timeline}
     by_rank: dict[int, list[Meeting]] = defaultdict(list)
     for meeting in met:
         for rank in meeting.calls:
@@ -100,38 +134,22 @@ def shares(snapshot: Snapshot, met: list[Meeting], window: TimeWindow) -> list[R
     for report in snapshot.ranks:
         if report.state == "idle":
             continue
-        timeline = timelines.get(report.rank)
-        blocked, waiting = _standing_still(report.rank, by_rank[report.rank], timeline)
+        spans = timelines.get(report.rank, {})
+        blocked, waiting = _standing_still(report.rank, by_rank[report.rank], spans)
         blocked += [
             (call.entered_s, call.left_s)
             for call in report.calls
             if call.kind == "p2p" and not call.asynchronous and call.entered_s and call.left_s
         ]
-        clip = (window.start_s, window.end_s)
-        still = intersect(union(blocked), [clip])
+        still = union(blocked)
         waited = intersect(still, union(waiting))
-        moving = subtract(still, waited)
-        data = subtract(intersect(union(_of_kind(timeline, "data")), [clip]), still)
-        length = window.end_s - window.start_s
-        parts = [sum(end - start for start, end in part) for part in (waited, moving, data)]
-        result.append(
-            RankShare(
-                rank=report.rank,
-                window_s=length,
-                waiting_s=parts[0],
-                communication_s=parts[1],
-                data_s=parts[2],
-                compute_s=max(0.0, length - sum(parts)),
-                waiting=tuple(waited),
-                communication=tuple(moving),
-                data=tuple(data),
-            )
-        )
+        data = subtract(union(spans.get("data", [])), still)
+        result.append(Activity(report.rank, waited, subtract(still, waited), data))
     return result
 
 
 def _standing_still(
-    rank: int, met: list[Meeting], timeline: RankTimeline | None
+    rank: int, met: list[Meeting], spans: Mapping[SpanKind, list[Interval]]
 ) -> tuple[list[Interval], list[Interval]]:
     """When the rank did nothing else but take part in collectives, and when these waited."""
     blocked, waiting, beside = [], [], []
@@ -143,24 +161,15 @@ def _standing_still(
         wait = meeting.wait_s(rank)
         if wait:
             waiting.append((call.entered_s, call.entered_s + wait))
-        if call.source == "call log":
-            if not call.asynchronous:
-                blocked.append((call.entered_s, end))
-        elif "bucket" in meeting.label:
+        if meeting.is_bucket:
             beside.append((call.entered_s, end))
-        else:
+        elif call.source == "flight recorder" or not call.asynchronous:
             blocked.append((call.entered_s, end))
     # buckets are reduced beside the backward pass: only what outlasts it holds the rank up
-    work = [s for kind in ("backward", "optimizer", "data") for s in _of_kind(timeline, kind)]
+    work = [i for kind in _WORK for i in spans.get(kind, [])]
     blocked += subtract(union(beside), union(work))
-    blocked += _of_kind(timeline, "wait")
+    blocked += spans.get("wait", [])
     return blocked, waiting
-
-
-def _of_kind(timeline: RankTimeline | None, kind: str) -> list[Interval]:
-    if timeline is None:
-        return []
-    return [(span.start_s, span.end_s) for span in timeline.spans() if span.kind == kind]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:

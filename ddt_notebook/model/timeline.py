@@ -83,6 +83,15 @@ class RankTimeline:
             begin_s = self.started_s + start / 1e6
             yield Span(self.names[name], kinds[name], begin_s, begin_s + duration / 1e6)
 
+    def intervals(self) -> dict[SpanKind, list[tuple[float, float]]]:
+        """Beginning and end of the spans of each kind, in monotonic seconds."""
+        kinds = [kind_of(name) for name in self.names]
+        found: dict[SpanKind, list[tuple[float, float]]] = {}
+        for name, start, duration in zip(self.name, self.start_us, self.duration_us, strict=True):
+            begin_s = self.started_s + start / 1e6
+            found.setdefault(kinds[name], []).append((begin_s, begin_s + duration / 1e6))
+        return found
+
     @property
     def steps_s(self) -> tuple[float, ...]:
         """When each optimizer step ended, in monotonic seconds."""

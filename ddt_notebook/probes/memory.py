@@ -110,7 +110,7 @@ def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
 
 def bucket_sizes(ddp: DistributedDataParallel) -> tuple[int, ...]:
     """Bytes of each gradient bucket in the order in which DDP reduces them."""
-    described = getattr(ddp, "_get_ddp_logging_data", dict)()
+    described: dict[str, Any] = getattr(ddp, "_get_ddp_logging_data", dict)()
     text = described.get("rebuilt_bucket_sizes") or described.get("bucket_sizes") or ""
     return tuple(int(size) for size in str(text).split(",") if size.strip().isdigit())
 

@@ -58,7 +58,7 @@ def observe(
     if against is not None:
         compared = [i for i in _items(found) if i.name in against]
         return {"differences": [_difference(item, against[item.name]) for item in compared]}
-    items = []
+    items: list[Plain] = []
     for item in _items(found):
         if len(items) == _MAX_ITEMS:
             break

@@ -45,21 +45,19 @@ def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping
 
 
 def _loader(log: LoaderLog, name: str) -> Plain:
-    indices = np.frombuffer(log.indices, dtype=np.int64)
-    for subset in log.subsets:
-        indices = np.asarray(subset, dtype=np.int64)[indices]
+    indices = _in_whole_data(log, np.frombuffer(log.indices, dtype=np.int64))
     kept = log.indexed and bool(len(indices))
     too_far = kept and not 0 <= int(indices.min()) <= int(indices.max()) < _LARGEST_INDEX
     distinct, packed = 0, ""
     if kept and not too_far:
-        seen = np.zeros(int(indices.max()) + 1, dtype=bool)
+        seen: Any = np.zeros(int(indices.max()) + 1, dtype=bool)
         seen[indices] = True
         distinct = int(seen.sum())
         packed = pack_indices(np.packbits(seen, bitorder="little").tobytes())
     return log.about | {
         "name": name,
         "indexed": log.indexed,
-        "epochs": [_epoch(one) for one in log.passes],
+        "epochs": [_epoch(log, one) for one in log.passes],
         "epochs_left_out": log.passes_begun - len(log.passes),
         "handed_out": packed,
         "repeated": len(indices) - distinct if packed else 0,
@@ -67,14 +65,21 @@ def _loader(log: LoaderLog, name: str) -> Plain:
     }
 
 
-def _epoch(one: Pass) -> Plain:
+def _in_whole_data(log: LoaderLog, indices: Any) -> Any:
+    """Indices in the data set that a Subset is a part of."""
+    for subset in log.subsets if log.indexed else ():
+        indices = np.asarray(subset, dtype=np.int64)[indices]
+    return indices
+
+
+def _epoch(log: LoaderLog, one: Pass) -> Plain:
     return {
         "number": one.number,
         "run": one.run,
         "batches": one.batches,
         "samples": one.samples,
         "complete": one.complete,
-        "first": one.first,
+        "first": _in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist(),
         "content": one.content,
         "sampler_epoch": one.sampler_epoch,
     }

@@ -64,7 +64,8 @@ def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
     for one in comparable:
         heads.setdefault((one.role, one.name.partition(".")[0]), one)
     rest = [one for one in comparable if one not in heads.values()]
-    chosen, elements = [], 0
+    chosen: list[Disagreement] = []
+    elements = 0
     for one in [*heads.values(), *rest]:
         size = _elements(one)
         if len(chosen) < _MAX_TENSORS and elements + size <= _MAX_ELEMENTS:
@@ -79,7 +80,7 @@ def _same_kind(found: Disagreement) -> bool:
 
 
 def _elements(found: Disagreement) -> int:
-    shape = found.kinds[0].rpartition(" ")[2]
+    shape = next(filter(None, found.kinds)).rpartition(" ")[2]
     return math.prod(int(size) for size in shape.split("×"))
 
 

@@ -66,6 +66,13 @@ class ForkServerHandle:
         """Whether it still runs and belongs to this process."""
         return not self._lost and self._owner == os.getpid() and self._process.poll() is None
 
+    @property
+    def ready(self) -> bool:
+        """Whether it can start ranks by now."""
+        if not self._ready:
+            self._receive(0.0)
+        return self._ready
+
     def fileno(self) -> int:
         """The socket, for selectors: readable when `deaths` may have news."""
         return self._socket.fileno()
@@ -182,6 +189,12 @@ def server(*, warm: bool) -> ForkServerHandle:
         handle = _handles[warm] = ForkServerHandle(warm=warm)
         atexit.register(handle.close)
     return handle
+
+
+def is_warm() -> bool:
+    """Whether ranks can be forked at once."""
+    handle = _handles.get(True)
+    return handle is not None and handle.usable and handle.ready
 
 
 def default_start_method() -> str:

@@ -46,8 +46,8 @@ def observe(
         "options": options,
     }
     answers = pool.command(message, limit_s=_LIMIT_S)
-    seen = {rank: a["observed"] for rank, a in answers.items() if a.get("observed")}
-    failed = [(rank, text) for rank, a in answers.items() for text in _failures(a)]
+    seen = {rank: a["observed"] for rank, a in sorted(answers.items()) if a.get("observed")}
+    failed = [(rank, text) for rank, a in sorted(answers.items()) for text in _failures(a)]
     if failed and not seen:
         rank, text = failed[0]
         raise SessionError(f"rank {rank}: {text}")

@@ -208,7 +208,7 @@ class RankRecorder:
     def _restart_counts(self) -> None:
         """The user's cell forms groups anew: backends count from 0, our sequences go on."""
         for group in self._groups.values():
-            group.operations = 0
+            group.operations = group.known_from = 0
             for history in (group.starts, group.ends, group.reached):
                 history.clear()
         self._flight.clear()

@@ -8,8 +8,8 @@ each kind of bar has a pattern of its own.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import words
@@ -18,14 +18,14 @@ from .bundle import Displayable
 MIME = "application/vnd.plotly.v1+json"
 #: No upload to a cloud, no advertisement.
 CONFIG = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
-#: Bars in one figure: more are drawn as one where they lie close together.
+#: Bars in one figure; a longer time is drawn as slots.
 MAX_BARS = 9_000
 
 _GREY = "#808080"
 _HOVER = 160
 
 Figure = dict[str, Any]
-Bar = tuple[float, float, Any]  # start and end in milliseconds; what it is, None if it is several
+Bar = tuple[float, float, Any]  # start and end in milliseconds; what it is
 
 
 class Figured(Displayable):
@@ -74,60 +74,29 @@ class Kind:
     width: float = 0.5
 
 
-@dataclass
-class Lanes:
-    """Bars by kind and rank, each list in order of time."""
-
-    bars: dict[tuple[Kind, int], list[Bar]] = field(default_factory=dict)
-
-    def add(self, kind: Kind, rank: int, bars: list[Bar]) -> None:
-        """Add the bars of one lane."""
-        if bars:
-            self.bars.setdefault((kind, rank), []).extend(bars)
-
-    def thin(self, length_ms: float, most: int = MAX_BARS) -> float:
-        """Draw neighbours as one bar until there are few enough; returns their distance in ms."""
-        distance = 0.0
-        while sum(map(len, self.bars.values())) > most:
-            distance = 2 * distance or length_ms / 4000
-            for key, bars in self.bars.items():
-                self.bars[key] = _joined(bars, distance)
-        return distance
+Lanes = dict[tuple[Kind, int], list[Bar]]  # the bars of a kind on a rank
 
 
-def _joined(bars: list[Bar], distance: float) -> list[Bar]:
-    joined: list[Bar] = []
-    start, end, what = bars[0]
-    for following in bars[1:]:
-        if following[0] - end < distance:
-            end = max(end, following[1])
-            what = None
-        else:
-            joined.append((start, end, what))
-            start, end, what = following
-    joined.append((start, end, what))
-    return joined
-
-
-def gantt(lanes: Lanes, ranks: Sequence[int], describe: Any) -> Figure:
+def gantt(
+    lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str]
+) -> Figure:
     """Bars in one lane for each rank.
 
     Parameters
     ----------
     lanes
-        The bars, thinned.
+        The bars.
     ranks
-        Which lanes there are.
+        From top to bottom.
     describe
         Gives the text that is shown when a bar is pointed at: ``describe(what, rank)``.
     """
     row = {rank: at for at, rank in enumerate(ranks)}
     by_kind: dict[Kind, list[tuple[int, Bar]]] = {}
-    for (kind, rank), bars in lanes.bars.items():
+    for (kind, rank), bars in lanes.items():
         by_kind.setdefault(kind, []).extend((rank, bar) for bar in bars)
     data = []
     for kind, items in by_kind.items():
-        several = f"several: {kind.name}"
         data.append(
             {
                 "type": "bar",
@@ -142,10 +111,7 @@ def gantt(lanes: Lanes, ranks: Sequence[int], describe: Any) -> Figure:
                     "line": {"width": 0},
                     "pattern": {"shape": kind.pattern, "fgcolor": "#000000", "fgopacity": 0.45},
                 },
-                "hovertext": [
-                    several if bar[2] is None else hover(describe(bar[2], rank))
-                    for rank, bar in items
-                ],
+                "hovertext": [hover(describe(bar[2], rank)) for rank, bar in items],
                 "hoverinfo": "text",
             }
         )

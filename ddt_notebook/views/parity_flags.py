@@ -34,9 +34,7 @@ def flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> 
     wrapped = {name for parity in parities for name in parity.wrapped}
     copied = {name for parity in parities for name in parity.synchronized_buffers}
     measured = {d.name: d for parity in parities for d in parity.differences}
-    trained = {
-        item.name for parity in parities for item in parity.items if item.role == "gradient"
-    }
+    trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
     found = []
     for (name, role), members in group(differing, lambda d: (owner(d.name, d.role), d.role)):
         if role == "random":  # other random numbers on each rank are lawful, and often wanted
@@ -73,7 +71,9 @@ def disagreement_text(found: Disagreement, difference: ValueDifference | None) -
     name = words.middle(found.name, 80)
     if "" in found.groups:
         lacking = found.groups[""]
-        return f"{name} is there on {words.ranks(found.agreeing)}, but not on {words.ranks(lacking)}"
+        return (
+            f"{name} is there on {words.ranks(found.agreeing)}, but not on {words.ranks(lacking)}"
+        )
     return f"{name}: {first_difference(found, difference)}" + _how_far(difference)
 
 

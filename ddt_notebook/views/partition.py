@@ -155,9 +155,7 @@ def _about(name: str, by_rank: dict[int, LoaderPartition]) -> str:
 
 def _loader_rows(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, ...]]:
     used = [rank for rank, loader in by_rank.items() if loader.last is not None]
-    alike = group(
-        used, lambda rank: _counts(by_rank[rank]) if len(used) > ROWS else (str(rank),)
-    )
+    alike = group(used, lambda rank: _counts(by_rank[rank]) if len(used) > ROWS else (str(rank),))
     rows = []
     for _, ranks in alike[: 2 * ROWS]:
         loader = by_rank[ranks[0]]

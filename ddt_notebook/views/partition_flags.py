@@ -11,9 +11,7 @@ from .flags import Flag, ordered
 _SAMPLER = "give the loader a DistributedSampler"
 
 
-def flags(
-    loaders: Mapping[str, Mapping[int, LoaderPartition]], world_size: int
-) -> list[Flag]:
+def flags(loaders: Mapping[str, Mapping[int, LoaderPartition]], world_size: int) -> list[Flag]:
     """All that is odd about the loaders, the gravest first."""
     found: list[Flag] = []
     for name, by_rank in loaders.items():
@@ -25,9 +23,7 @@ def flags(
     return ordered(found)
 
 
-def _of_loader(
-    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division
-) -> list[Flag]:
+def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
     found = [*_overlap(name, by_rank, seen)]
     if seen.gaps:
         dropped = any(loader.drop_last for loader in by_rank.values())
@@ -96,9 +92,7 @@ def _divides(by_rank: Mapping[int, LoaderPartition]) -> bool:
     return all(loader.replicas is not None for loader in by_rank.values())
 
 
-def _of_sampler(
-    name: str, by_rank: Mapping[int, LoaderPartition], world_size: int
-) -> list[Flag]:
+def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition], world_size: int) -> list[Flag]:
     """A sampler that was told another rank or another number of ranks."""
     wrong = {
         rank: (loader.replica, loader.replicas)

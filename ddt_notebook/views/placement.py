@@ -210,7 +210,13 @@ def _row(name: str, tensors: list[TensorPlacement], shown: _Shown) -> tuple[str,
     if spread:
         what += f", {observed.listing(spread, 2)}"
     dtypes = observed.listing((t.dtype for t in tensors), 3)
-    return (name, observed.listing(devices, 3), dtypes, what, words.size(sum(t.bytes for t in tensors)))
+    return (
+        name,
+        observed.listing(devices, 3),
+        dtypes,
+        what,
+        words.size(sum(t.bytes for t in tensors)),
+    )
 
 
 def _shape(tensor: TensorPlacement) -> str:
@@ -227,7 +233,9 @@ def _tensor(tensor: TensorPlacement) -> str:
 def _every_tensor(shown: Sequence[_Shown]) -> Markup:
     rows = [
         (
-            html.name(f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}"),
+            html.name(
+                f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}"
+            ),
             words.rank_list(s.ranks),
             t.role,
             t.device,

@@ -45,9 +45,7 @@ def _mixed_devices(item: PlacedObject) -> list[tuple[str, str]]:
         devices = {t.device for t in members}
         if len(devices) > 1:
             name = f"{item.name}.{module}" if module else item.name
-            where = listing(
-                f"{t.name.rpartition('.')[2]} on {t.device}" for t in members[:4]
-            )
+            where = listing(f"{t.name.rpartition('.')[2]} on {t.device}" for t in members[:4])
             return [("error", f"{name} has its tensors on different devices: {where}")]
     devices = {t.device for t in model}
     if "meta" in devices:

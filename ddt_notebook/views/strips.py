@@ -1,11 +1,11 @@
-"""Time as a row of signs: one for each slot of time, the same in a terminal and in a notebook."""
+"""Time as a row of slots, each with what took most of it: signs in a terminal and a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from ..model.shares import Interval, RankShare
+from ..model.shares import Activity, Interval, TimeWindow
 from . import html
 from .html import Markup
 
@@ -20,35 +20,46 @@ SIGNS = {
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
-def strip(share: RankShare, start_s: float, slots: int = SLOTS) -> list[str]:
-    """For each slot what took most of it."""
-    if share.window_s <= 0:
-        return []
-    slot_s = share.window_s / slots
+def strip(activity: Activity, window: TimeWindow) -> list[str]:
+    """The sign's name for each of `SLOTS` slots of a window."""
     parts = {
-        "waiting": _spread(share.waiting, start_s, slot_s, slots),
-        "communication": _spread(share.communication, start_s, slot_s, slots),
-        "data": _spread(share.data, start_s, slot_s, slots),
+        "waiting": activity.waiting,
+        "communication": activity.communication,
+        "data": activity.data,
     }
+    shares = slots(parts, window.start_s, window.end_s, SLOTS)
+    return [max(share, key=lambda kind: share[kind]) if share else "work" for share in shares]
+
+
+def slots(
+    parts: Mapping[str, Iterable[Interval]], start_s: float, end_s: float, count: int
+) -> list[dict[str, float]]:
+    """For each slot of time the share of it that each part took; the rest is ``"work"``."""
+    slot_s = (end_s - start_s) / count
+    if slot_s <= 0:
+        return [{} for _ in range(count)]
+    spread = {name: _spread(part, start_s, slot_s, count) for name, part in parts.items()}
     result = []
-    for at in range(slots):
-        seconds = {kind: amounts[at] for kind, amounts in parts.items()}
-        seconds["work"] = slot_s - sum(seconds.values())
-        result.append(max(seconds, key=lambda kind: seconds[kind]))
+    for at in range(count):
+        share = {name: amounts[at] / slot_s for name, amounts in spread.items() if amounts[at]}
+        share["work"] = max(0.0, 1 - sum(share.values()))
+        result.append(share)
     return result
 
 
 def _spread(
-    intervals: Iterable[Interval], start_s: float, slot_s: float, slots: int
+    intervals: Iterable[Interval], start_s: float, slot_s: float, count: int
 ) -> list[float]:
     """How much of each slot the intervals take."""
-    amounts = [0.0] * slots
+    amounts = [0.0] * count
     for begin, end in intervals:
-        first = max(0, int((begin - start_s) / slot_s))
-        last = min(slots - 1, int((end - start_s) / slot_s))
-        for at in range(first, last + 1):
-            low, high = start_s + at * slot_s, start_s + (at + 1) * slot_s
-            amounts[at] += max(0.0, min(end, high) - max(begin, low))
+        first, last = int((begin - start_s) / slot_s), int((end - start_s) / slot_s)
+        if first == last and 0 <= first < count and begin >= start_s:
+            amounts[first] += end - begin
+            continue
+        for at in range(max(0, first), min(count - 1, last) + 1):
+            low = start_s + at * slot_s
+            amounts[at] += max(0.0, min(end, low + slot_s) - max(begin, low))
     return amounts
 
 
@@ -59,20 +70,13 @@ def as_text(kinds: Sequence[str]) -> str:
 
 def as_html(kinds: Sequence[str]) -> Markup:
     """The signs, coloured."""
-    runs = [(kind, len(list(run))) for kind, run in groupby(kinds)]
-    cells = [
-        html.tag(
-            "span",
-            SIGNS[kind][0] * length,
-            style=f"background-color:{SIGNS[kind][2]};color:{_ink(kind)}",
-        )
-        for kind, length in runs
-    ]
+    cells = []
+    for kind, run in groupby(kinds):
+        sign, _, colour = SIGNS[kind]
+        ink = colour if kind == "work" else "#000000"
+        style = f"background-color:{colour};color:{ink}"
+        cells.append(html.tag("span", sign * len(list(run)), style=style))
     return html.tag("span", *cells, style="font-family:monospace;white-space:pre", role="code")
-
-
-def _ink(kind: str) -> str:
-    return SIGNS[kind][2] if kind == "work" else "#000000"
 
 
 def legend() -> str:
@@ -80,11 +84,11 @@ def legend() -> str:
     return "   ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
 
 
-def curve(values: Sequence[float], slots: int = SLOTS) -> str:
+def curve(values: Sequence[float], count: int = SLOTS) -> str:
     """A curve from its lowest to its highest value; empty if there are no values."""
     if not values:
         return ""
-    count = min(slots, len(values))
+    count = min(count, len(values))
     ends = [round(at * len(values) / count) for at in range(count + 1)]
     peaks = [max(values[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
     low, high = min(peaks), max(peaks)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ..model import Snapshot
 from ..model.meetings import Meeting, lateness, meetings
-from ..model.shares import RankShare, TimeWindow, shares, time_window
-from ..model.timeline import Span
+from ..model.shares import RankShare, activities, subtract, time_window, union
+from ..model.timeline import Span, SpanKind
 from . import export, figures, flags, html, observed, strips, table, text, words
-from .figures import Bar, Figure, Figured, Kind, Lanes
+from .figures import Figure, Figured, Kind, Lanes
+from .strips import slots
 from .times import rate, short, straggler_flags
 
 #: With more ranks than this, the ones that waited least and most are shown in a terminal.
@@ -20,20 +23,18 @@ ROWS = 16
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
 _TEXT_HEAD = ("rank", "own work", "waiting", "comm.", "data", "came last", "cost others")
 
-# the rank itself, and below it the collectives that run beside it
+# the rank itself, and below it the collectives, also those that run beside its work
 _WAITING = Kind("waiting for a rank", "#E69F00", "/")
 _MOVING = Kind("communication", "#56B4E9", "x")
-_SPANS = {
+_COLLECTIVE_WAITS = Kind("collective: waiting", "#E69F00", "/", 0.36, 0.16)
+_COLLECTIVE_MOVES = Kind("collective: transfer", "#56B4E9", "x", 0.36, 0.16)
+_PHASES: dict[SpanKind, Kind] = {
     "forward": Kind("forward", "#009E73"),
     "backward": Kind("backward", "#0072B2", "\\"),
     "optimizer": Kind("optimizer", "#CC79A7"),
     "data": Kind("loading data", "#D55E00", "."),
-    "user": Kind("record_function", "#999999", "-", -0.33, 0.12),
 }
-_COLLECTIVE = {
-    "waiting": Kind("collective: waiting for a rank", "#E69F00", "/", 0.36, 0.16),
-    "transfer": Kind("collective: transfer", "#56B4E9", "x", 0.36, 0.16),
-}
+_SPANS = _PHASES | {"user": Kind("record_function", "#999999", "-", -0.33, 0.12)}
 
 
 class TimelineView(Figured):
@@ -45,16 +46,18 @@ class TimelineView(Figured):
         Of a run with ``trace=True``; of any other, the user's own synchronous collectives.
     """
 
-    __slots__ = ("_met", "_shares", "flags", "snapshot", "window")
+    __slots__ = ("_activities", "_late", "_met", "_shares", "flags", "snapshot", "window")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._met = meetings(snapshot)
-        self.window: TimeWindow | None = time_window(snapshot, self._met)
+        self._late = lateness(self._met)
+        self._activities = activities(snapshot, self._met)
+        self.window = time_window(snapshot, self._met)
         inside = self._met
         if self.window is not None and self.window.first_step is not None:
             inside = [m for m in inside if m.begun_s is None or m.begun_s >= self.window.start_s]
-        self._shares = shares(snapshot, self._met, self.window) if self.window else []
+        self._shares = [a.share(self.window) for a in self._activities] if self.window else []
         length = self.window.end_s - self.window.start_s if self.window else 0.0
         self.flags = straggler_flags(inside, length)
 
@@ -68,9 +71,10 @@ class TimelineView(Figured):
             shown = self._shown()
             lines += table.columns([self._row(s) for s in shown], _TEXT_HEAD, range(1, 7))
             width = max(len(str(share.rank)) for share in shown)
+            by_rank = {activity.rank: activity for activity in self._activities}
             for share in shown:
-                kinds = strips.strip(share, self.window.start_s)
-                lines.append(f"  rank {share.rank:>{width}} │{strips.as_text(kinds)}│")
+                signs = strips.as_text(strips.strip(by_rank[share.rank], self.window))
+                lines.append(f"  rank {share.rank:>{width}} │{signs}│")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
             lines.append(f"  {strips.legend()}")
@@ -83,8 +87,8 @@ class TimelineView(Figured):
         if self.window is not None:
             parts.append(html.line(self._summary()))
             rows = [
-                (str(s.rank), strips.as_html(strips.strip(s, self.window.start_s)))
-                for s in self._shares
+                (str(activity.rank), strips.as_html(strips.strip(activity, self.window)))
+                for activity in self._activities
             ]
             parts.append(html.table(rows, ("rank", strips.legend())))
             shares_table = html.table(map(self._row, self._shares), _HEAD)
@@ -94,7 +98,6 @@ class TimelineView(Figured):
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each rank: its time in milliseconds."""
-        late = lateness(self._met)
         columns = ("rank", "compute_ms", "waiting_ms", "communication_ms", "data_ms")
         rows = [
             {
@@ -103,25 +106,41 @@ class TimelineView(Figured):
                 "waiting_ms": 1e3 * s.waiting_s,
                 "communication_ms": 1e3 * s.communication_s,
                 "data_ms": 1e3 * s.data_s,
-                "came_last": len(late.get(s.rank, ())),
-                "cost_ms": 1e3 * sum(late.get(s.rank, ())),
+                "came_last": len(self._late.get(s.rank, ())),
+                "cost_ms": 1e3 * sum(self._late.get(s.rank, ())),
             }
             for s in self._shares
         ]
         return observed.frame(rows, (*columns, "came_last", "cost_ms"))
 
     def to_plotly(self) -> Figure:
-        """A Gantt chart; close spans are drawn as one where there are too many."""
-        lanes, length_ms = self._lanes()
-        distance = lanes.thin(length_ms)
+        """A Gantt chart of the whole cell; see `zoom`."""
+        return self.zoom()
+
+    def zoom(self, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
+        """A Gantt chart of a part of the cell: the shorter it is, the more detail it shows.
+
+        Parameters
+        ----------
+        start_ms, end_ms
+            Milliseconds since the cell began; default: all of it.
+        """
+        begin, finish = self._extent()
+        low = begin if start_ms is None else begin + start_ms / 1e3
+        high = finish if end_ms is None else begin + end_ms / 1e3
         ranks = [report.rank for report in self.snapshot.ranks]
-        plain = figures.gantt(lanes, ranks, self._describe)
-        if distance:
-            note = f"spans less than {short(distance / 1e3)} apart are drawn as one"
-            plain["layout"]["annotations"] = [
-                {"text": note, "xref": "paper", "yref": "paper", "x": 1, "y": 0, "showarrow": False}
-            ]
+        lanes = self._bars(begin, low, high)
+        if sum(map(len, lanes.values())) <= figures.MAX_BARS:
+            return figures.gantt(lanes, ranks, self._describe)
+        plain = figures.gantt(self._slots(begin, low, high), ranks, self._describe_slot)
+        title = "ms since the cell began · each bar shows what took most of its time"
+        plain["layout"]["xaxis"]["title"]["text"] = title
         return plain
+
+    def _extent(self) -> tuple[float, float]:
+        times = [s for m in self._met for s in (*m.arrivals_s.values(), *m.ends_s.values())]
+        times += [s for t in self.snapshot.timeline for s in (t.started_s, t.ended_s)]
+        return min(times, default=0.0), max(times, default=0.0)
 
     # -- export --------------------------------------------------------------------------------
 
@@ -182,7 +201,7 @@ class TimelineView(Figured):
         return sorted(chosen, key=lambda share: share.rank)
 
     def _row(self, share: RankShare) -> tuple[str, ...]:
-        late = lateness(self._met).get(share.rank, [])
+        late = self._late.get(share.rank, [])
         return (
             str(share.rank),
             _percent(share.compute_s, share.window_s),
@@ -195,63 +214,68 @@ class TimelineView(Figured):
 
     # -- the picture ---------------------------------------------------------------------------
 
-    def _lanes(self) -> tuple[Lanes, float]:
-        lanes = Lanes()
-        starts = [t.started_s for t in self.snapshot.timeline]
-        if self.window is not None:
-            starts.append(self.window.start_s)
-        start = min(starts, default=0.0)
-        end = start
+    def _bars(self, start: float, low: float, high: float) -> Lanes:
+        """Every span that lies at least partly in a window."""
+        lanes: Lanes = defaultdict(list)
+
+        def add(kind: Kind, rank: int, begin: float, end: float, what: Any) -> None:
+            if end > low and begin < high:
+                lanes[kind, rank].append((1e3 * (begin - start), 1e3 * (end - start), what))
+
         for timeline in self.snapshot.timeline:
-            by_kind: dict[str, list[Bar]] = {}
             for span in timeline.spans():
                 if span.kind in _SPANS:
-                    bar = (1e3 * (span.start_s - start), 1e3 * (span.end_s - start), span)
-                    by_kind.setdefault(span.kind, []).append(bar)
-            for name, kind in _SPANS.items():
-                lanes.add(kind, timeline.rank, by_kind.get(name, []))
-            end = max(end, timeline.ended_s)
-        for share in self._whole():
-            for kind, intervals in ((_WAITING, share.waiting), (_MOVING, share.communication)):
-                bars = [(1e3 * (a - start), 1e3 * (b - start), (kind, b - a)) for a, b in intervals]
-                lanes.add(kind, share.rank, bars)
-        for rank, bars_by_name in self._collective_bars(start).items():
-            for name, bars in bars_by_name.items():
-                lanes.add(_COLLECTIVE[name], rank, bars)
-        ends = [bars[-1][1] for bars in lanes.bars.values()]
-        return lanes, max([*ends, 1e3 * (end - start)])
-
-    def _whole(self) -> list[RankShare]:
-        """Waiting and communication over the whole cell, not of the window only."""
-        times = [s for m in self._met for s in (*m.arrivals_s.values(), *m.ends_s.values())]
-        if not times:
-            return []
-        return shares(self.snapshot, self._met, TimeWindow(min(times), max(times)))
-
-    def _collective_bars(self, start: float) -> dict[int, dict[str, list[Bar]]]:
-        found: dict[int, dict[str, list[Bar]]] = {}
+                    add(_SPANS[span.kind], timeline.rank, span.start_s, span.end_s, span)
+        for activity in self._activities:
+            for kind, intervals in (
+                (_WAITING, activity.waiting),
+                (_MOVING, activity.communication),
+            ):
+                for begin, end in intervals:
+                    add(kind, activity.rank, begin, end, (kind, end - begin))
         for meeting in self._met:
             begun = meeting.begun_s
             for rank, arrived in meeting.arrivals_s.items():
                 end = meeting.ends_s.get(rank)
-                if begun is None or end is None:
-                    continue
-                middle = min(max(arrived, begun), end)
-                bars = found.setdefault(rank, {"waiting": [], "transfer": []})
-                came, left = 1e3 * (arrived - start), 1e3 * (end - start)
-                if middle > arrived:
-                    bars["waiting"].append((came, 1e3 * (middle - start), meeting))
-                if end > middle:
-                    bars["transfer"].append((1e3 * (middle - start), left, meeting))
-        return found
+                if begun is not None and end is not None:
+                    middle = min(max(arrived, begun), end)
+                    add(_COLLECTIVE_WAITS, rank, arrived, middle, meeting)
+                    add(_COLLECTIVE_MOVES, rank, middle, end, meeting)
+        return lanes
+
+    def _slots(self, start: float, low: float, high: float) -> Lanes:
+        """How much of each slot of time went where, if there are too many spans to draw."""
+        count = max(40, min(300, figures.MAX_BARS // max(1, 2 * len(self._activities))))
+        slot_ms = 1e3 * (high - low) / count
+        spans = {timeline.rank: timeline.intervals() for timeline in self.snapshot.timeline}
+        lanes: Lanes = defaultdict(list)
+        for activity in self._activities:
+            rank = activity.rank
+            parts = {_WAITING: activity.waiting, _MOVING: activity.communication}
+            still = union(activity.waiting + activity.communication)
+            for name, kind in _PHASES.items():
+                parts[kind] = subtract(union(spans.get(rank, {}).get(name, [])), still)
+            for at, share in enumerate(slots(parts, low, high, count)):
+                begin, below = 1e3 * (low - start) + at * slot_ms, 0.0
+                for kind, part in share.items():
+                    if part >= _VISIBLE:
+                        lanes[kind.part(below, part), rank].append((begin, begin + slot_ms, part))
+                        below += part
+        return lanes
 
     def _describe(self, what: Any, rank: int) -> str:
         if isinstance(what, Span):
             return f"{what.name} · {short(what.end_s - what.start_s)}"
         if isinstance(what, Meeting):
             return _describe_meeting(what, rank)
-        kind, seconds = what
-        return f"{kind.name} · {short(seconds)}"
+        kind, amount = what
+        return f"{kind.name} · {short(amount)}"
+
+
+    @staticmethod
+    def _describe_slot(what: tuple[Kind, float], rank: int) -> str:
+        kind, part = what
+        return f"{100 * part:.0f} % {kind.name}"
 
 
 def _describe_meeting(meeting: Meeting, rank: int) -> str:

@@ -79,11 +79,13 @@ def bounded(text: str, limit: int, length: int | None = None) -> str:
 
 def middle(text: str, limit: int = 32) -> str:
     """A name of bounded length that keeps its beginning and its end."""
-    text = " ".join(clean(text[: 2 * limit] + text[-2 * limit :] if len(text) > 4 * limit else text).split())
+    text = " ".join(
+        clean(text[: 2 * limit] + text[-2 * limit :] if len(text) > 4 * limit else text).split()
+    )
     if len(text) <= limit:
         return text
     head = (limit - 1) // 2
-    return f"{text[:head]}…{text[-(limit - 1 - head):]}"
+    return f"{text[:head]}…{text[-(limit - 1 - head) :]}"
 
 
 def size(number: int | None) -> str:

@@ -40,7 +40,7 @@ class Kernel:
         return [o for o in outputs if o["kind"] not in ("status", "execute_input")]
 
     def start_ranks(self, number: int) -> list[int]:
-        (table,) = self.run(f"%ddt_start -n {number} --hang-after 0.5")
+        *_, table = self.run(f"%ddt_start -n {number} --hang-after 0.5")
         return [int(pid) for pid in re.findall(r"^  \d+\s+(\d+)", plain(table), re.MULTILINE)]
 
     def close(self) -> None:

@@ -127,7 +127,7 @@ def _reason(context: Context, mismatch: Mismatch) -> Reason | None:
                 there.call.where,
             )
             reasons += [reason] if reason else []
-    return min(reasons, key=lambda reason: not reason.other_branch, default=None)
+    return min(reasons, key=lambda r: (not r.other_branch, r.priority), default=None)
 
 
 def _stuck(context: Context, mismatch: Mismatch) -> list[int]:

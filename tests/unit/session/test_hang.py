@@ -95,7 +95,7 @@ def test_a_suspended_rank_hangs_only_when_nobody_else_goes_on(
     watch: HangWatch, clock: Clock
 ) -> None:
     stopped = RankReport(rank=2, state="stopped")
-    for others in ((running(0), running(1)), (blocked(0), running(1))):
+    for others in ((running(0), running(1)), (blocked(0, members=(0, 1)), running(1))):
         for _ in range(2):
             assert not watch.hung(seen(*others, stopped), failed=False)
             clock.now_s += 5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddt_notebook.probes import ring
-from ddt_notebook.session import recorder as recorder_module
+from ddt_notebook.session import recorder, thinning
 from ddt_notebook.session.thinning import thin
 
 from .builders import RankLog
@@ -150,6 +150,19 @@ def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
     assert numbered == list(enumerate(ops, start=1))
 
 
+def test_a_library_is_first_on_the_group_that_the_cell_forms_anew(log: RankLog) -> None:
+    for _ in range(4):
+        log.call("all_reduce")
+    log.recorder.begin_run()
+    log.operations = -1
+    log.call("init_process_group", kind="setup", q=1, operations=0)
+    log.recorder.drain()
+    log.operations = 0
+    log.library(op="broadcast", done=False)
+    assert log.recorder.pending_flight() == ("0", 1)
+    assert [call.op for call in log.calls()] == ["init_process_group", "broadcast"]
+
+
 # -- pending calls -----------------------------------------------------------------------------
 
 
@@ -240,7 +253,8 @@ def test_only_the_latest(log: RankLog) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "KEEP", 3)
+    for module in (recorder, thinning):
+        monkeypatch.setattr(module, "KEEP", 3)
 
 
 @pytest.mark.usefixtures("small")
@@ -307,3 +321,16 @@ def test_a_long_loop_of_other_calls_stays_bounded(op: str, tmp_path: Path) -> No
         log.recorder.drain()
     thin({rank: log.recorder for rank, log in logs.items()})
     assert max(len(log.recorder) for log in logs.values()) < 30
+
+
+@pytest.mark.usefixtures("small")
+def test_calls_that_can_never_be_matched_are_bounded_and_said_to_be_missing(log: RankLog) -> None:
+    for number in range(30):
+        log.call("recv", kind="p2p", q=number + 1, peer=None, tag=0)
+    failed = log.begin("barrier")
+    log.end(failed, ring.FAILED)
+    log.recorder.drain()
+    thin({0: log.recorder})
+    assert [call.op for call in log.calls()] == ["recv"] * 11 + ["barrier"]
+    assert log.recorder.calls({}).left_out == 19
+    assert log.recorder.overflowed

@@ -1,0 +1,82 @@
+"""The statements of a cell: which enclose a line, and which leave a loop."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ddt_notebook.model import Cell
+
+Block = tuple[ast.stmt, str]  #: a compound statement and the field in which the line stands
+Loop = ast.For | ast.AsyncFor | ast.While
+
+LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+
+
+def parse(cell: Cell) -> ast.Module | None:
+    """A cell with its own line numbers, None if it is not Python."""
+    source = _MAGIC.sub(r"\1pass", cell.source)
+    try:
+        return ast.increment_lineno(ast.parse(source), cell.first_line - 1)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def enclosing(node: ast.AST, line: int) -> Iterator[Block]:
+    """The compound statements around a line, outermost first."""
+    for field, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                if any(covers(statement, line) for statement in child.body):
+                    if isinstance(node, ast.Match):
+                        yield node, field
+                    yield from enclosing(child, line)
+            elif isinstance(child, ast.stmt) and covers(child, line):
+                if isinstance(node, ast.stmt):
+                    yield node, field
+                yield from enclosing(child, line)
+                return
+
+
+def statements(block: Block, line: int) -> list[ast.stmt]:
+    """The statements of a block, of which one is at ``line``; empty if it holds an expression."""
+    node, field = block
+    if isinstance(node, ast.Match):
+        bodies = [case.body for case in node.cases]
+        return next((body for body in bodies if any(covers(s, line) for s in body)), [])
+    value = getattr(node, field, None)
+    return value if isinstance(value, list) else []
+
+
+def break_conditions(loop: Loop) -> Iterator[ast.expr]:
+    """Conditions under which the loop is left by its own ``break``, or by ``return``."""
+
+    def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                if any(isinstance(inner, (ast.Break, ast.Return)) for inner in statement.body):
+                    yield statement.test
+                yield from search(statement.body)
+                yield from search(statement.orelse)
+            elif isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                yield from search(statement.body)
+
+    yield from search(loop.body)
+
+
+def calls(node: ast.AST, name: str) -> bool:
+    """Whether a node is a call of a function or method of this name."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return name in (getattr(function, "id", None), getattr(function, "attr", None))
+
+
+def covers(node: ast.stmt, line: int) -> bool:
+    """Whether a line belongs to a statement."""
+    return node.lineno <= line <= end(node)
+
+
+def end(node: ast.stmt) -> int:
+    """The last line of a statement."""
+    return node.end_lineno or node.lineno

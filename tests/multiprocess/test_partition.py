@@ -1,0 +1,173 @@
+"""Who got which data, on real ranks: overlap and gaps exactly as they were built."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import ddt_notebook as ddt
+from ddt_notebook.model.partition import Division, LoaderPartition
+from ddt_notebook.views.partition import PartitionView
+
+from .conftest import Ranks
+
+SETUP = """
+from torch.utils.data import (
+    DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, random_split)
+data = TensorDataset(torch.arange(101.0), torch.arange(101))
+"""
+
+
+def view(ranks: Ranks, source: str, n: int = 2) -> PartitionView:
+    session = ranks.session(n)
+    session.restart()
+    result = session.run(SETUP + dedent(source))
+    assert result.ok, result.errors
+    return ddt.partition(result)
+
+
+def loaders(shown: PartitionView, name: str = "loader") -> dict[int, LoaderPartition]:
+    partitions = shown.snapshot.partition
+    return {p.rank: x for p in partitions for x in p.loaders if x.name == name}
+
+
+def division(shown: PartitionView, name: str = "loader") -> Division:
+    return shown.divisions()[name]
+
+
+def test_a_distributed_sampler_divides_with_padding(ranks: Ranks) -> None:
+    source = """
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=8, sampler=sampler)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            pass
+    """
+    shown = view(ranks, source, n=4)
+    assert not shown.flags
+    seen = division(shown)
+    assert (seen.covered, seen.overlap, seen.padding, seen.gaps) == (101, 3, 3, 0)
+    assert seen.batches == dict.fromkeys(range(4), 4)
+    for loader in loaders(shown).values():
+        assert [(e.batches, e.samples, e.complete) for e in loader.epochs] == [(4, 26, True)] * 3
+        assert [e.sampler_epoch for e in loader.epochs] == [0, 1, 2]
+        assert loader.dataset_size == 101
+    assert "loader · TensorDataset of 101 · DistributedSampler" in str(shown)
+
+
+def test_a_forgotten_set_epoch_is_seen(ranks: Ranks) -> None:
+    source = """
+    loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+    for epoch in range(2):
+        for batch in loader:
+            pass
+    """
+    (flag,) = view(ranks, source).flags
+    assert "same order in every epoch on ranks 0, 1: call sampler.set_epoch(epoch)" in flag.text
+
+
+def test_without_a_sampler_every_rank_gets_everything(ranks: Ranks) -> None:
+    source = """
+    loader = DataLoader(data, batch_size=8, shuffle=True, num_workers=1)
+    for batch in loader:
+        pass
+    """
+    shown = view(ranks, source)
+    seen = division(shown)
+    assert seen.identical
+    assert (seen.covered, seen.overlap, seen.gaps) == (101, 101, 0)
+    (flag,) = shown.flags
+    assert "ranks 0, 1 each got the same 101 samples of loader" in flag.text
+
+
+def test_a_wrong_division_by_hand_shows_overlap_and_gaps(ranks: Ranks) -> None:
+    source = """
+    mine = range(0, 60) if rank == 0 else range(50, 90)
+    loader = DataLoader(Subset(data, mine), batch_size=10, shuffle=True)
+    for batch in loader:
+        pass
+    """
+    shown = view(ranks, source)
+    seen = division(shown)
+    assert (seen.covered, seen.overlap, seen.gaps) == (90, 10, 11)
+    assert seen.first_overlap[:2] == (50, 51)
+    assert seen.first_gap[0] == 90
+    assert seen.batches == {0: 6, 1: 4}
+    texts = " ".join(flag.text for flag in shown.flags)
+    assert "10 samples of loader went to more than one rank" in texts
+    assert "11 samples of loader went to no rank" in texts
+    assert "gave rank 1 4 batches and rank 0 6" in texts
+
+
+def test_a_right_division_by_hand_is_healthy(ranks: Ranks) -> None:
+    source = """
+    loader = DataLoader(Subset(data, range(rank, 100, world_size)), batch_size=10)
+    own = DataLoader(TensorDataset(torch.arange(20) + 20 * rank), batch_size=5)
+    for batch in loader:
+        pass
+    for batch in own:
+        pass
+    """
+    shown = view(ranks, source)
+    assert (division(shown).overlap, division(shown).covered) == (0, 100)
+    assert division(shown, "own").same_content is False
+    assert {flag.kind for flag in shown.flags} <= {"hint", "warning"}
+    texts = [flag.text for flag in shown.flags if flag.kind == "warning"]
+    assert len(texts) == 1
+    assert "1 sample of loader went to no rank" in texts[0]
+
+
+def test_iterated_data_is_counted_as_it_passes(ranks: Ranks) -> None:
+    source = """
+    class Same(IterableDataset):
+        def __iter__(self):
+            return iter(torch.arange(50.0))
+    class Divided(IterableDataset):
+        def __iter__(self):
+            return iter(torch.arange(50.0)[rank::world_size])
+    same = DataLoader(Same(), batch_size=7)
+    divided = DataLoader(Divided(), batch_size=7)
+    for batch in same:
+        pass
+    for at, batch in enumerate(divided):
+        if at == 1:
+            break
+    """
+    shown = view(ranks, source)
+    (epoch,) = loaders(shown, "same")[1].epochs
+    assert (epoch.batches, epoch.samples, epoch.complete) == (8, 50, True)
+    (epoch,) = loaders(shown, "divided")[1].epochs
+    assert (epoch.batches, epoch.samples, epoch.complete) == (2, 14, False)
+    (flag,) = shown.flags
+    assert flag.text.startswith("same: ranks got the same samples")
+
+
+def test_a_loader_within_a_function_is_named_by_its_line(ranks: Ranks) -> None:
+    source = """
+    def train():
+        for epoch in range(2):
+            for batch in DataLoader(data, batch_size=50):
+                pass
+    train()
+    """
+    shown = view(ranks, source)
+    (loader,) = shown.snapshot.partition[0].loaders
+    assert loader.name == "loader at cell[1] line 8"
+    assert [epoch.batches for epoch in loader.epochs] == [3, 3]
+    assert not loader.same_order  # it does not shuffle
+
+
+def test_workers_that_are_kept_and_broken_loops_are_counted_rightly(ranks: Ranks) -> None:
+    source = """
+    loader = DataLoader(data, batch_size=10, num_workers=1, persistent_workers=True)
+    for batch in loader:
+        break
+    for batch in loader:
+        pass
+    """
+    shown = view(ranks, source)
+    first, second = loaders(shown)[0].epochs
+    assert (first.batches, first.samples, first.complete) == (1, 10, False)
+    assert (second.batches, second.samples, second.complete) == (11, 101, True)
+    assert second.first[:3] == (0, 1, 2)
+    assert loaders(shown)[0].repeated == 0

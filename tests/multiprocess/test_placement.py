@@ -1,0 +1,167 @@
+"""Where tensors live, on real ranks, with the truth known by construction."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import ddt_notebook as ddt
+from ddt_notebook.model.placement import PlacedObject, RankPlacement
+from ddt_notebook.session.result import RunResult
+
+from .conftest import Ranks
+
+MODEL = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(10, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+    def forward(self, x):
+        return self.norm(self.fc(x))
+"""
+
+
+def run(ranks: Ranks, source: str, n: int = 2) -> RunResult:
+    session = ranks.session(n)
+    session.restart()
+    result = session.run(MODEL + dedent(source))
+    assert result.ok, result.errors
+    return result
+
+
+def objects(placement: RankPlacement) -> dict[str, PlacedObject]:
+    return {item.name: item for item in placement.objects}
+
+
+def test_bytes_are_element_counts_times_element_size(ranks: Ranks) -> None:
+    source = """
+    model = DDP(Net())
+    inner = model.module
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = {"x": torch.randn(8, 10), "y": torch.zeros(8, dtype=torch.int16)}
+    model(batch["x"]).sum().backward()
+    optimizer.step()
+    """
+    view = ddt.placement(run(ranks, source))
+    parameters = 10 * 4 + 4 + 4 + 4
+    for placement in view.snapshot.placement:
+        found = objects(placement)
+        assert list(found) == ["model", "optimizer", "batch"]
+        model, optimizer, batch = found.values()
+        assert (model.type, model.wrapper, model.also) == ("Net", "DDP", ("inner",))
+        assert model.trained
+        assert model.bytes == parameters * 4 + 2 * 4 * 4 + 8
+        assert optimizer.bytes == 2 * parameters * 4 + 4 * 4  # two moments, a step count of each
+        assert {t.name: (t.shape, t.dtype, t.bytes) for t in batch.tensors} == {
+            "['x']": ((8, 10), "float32", 320),
+            "['y']": ((8,), "int16", 16),
+        }
+        names = {t.name for t in model.tensors if t.role == "parameter"}
+        assert names == {"fc.weight", "fc.bias", "norm.weight", "norm.bias"}
+        assert {t.device for t in model.tensors} == {"cpu"}
+    assert not view.flags
+    assert "ranks 0, 1" in str(view)
+
+
+def test_what_is_odd_is_flagged(ranks: Ranks) -> None:
+    source = """
+    class Odd(Net):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(4)
+            self.loose = torch.zeros(2, requires_grad=True)
+            self.heads = [torch.nn.Linear(4, 2)]
+            self.part = torch.nn.Linear(2, 2)
+            self.part.bias = torch.nn.Parameter(torch.zeros(2, device="meta"))
+    model = Odd()
+    optimizer = torch.optim.SGD(model.parameters())
+    """
+    texts = [flag.text for flag in ddt.placement(run(ranks, source)).flags]
+    assert [kind.kind for kind in ddt.placement(ranks.session(2)).flags][0] == "error"
+    assert any("model.part has its tensors on different devices" in text for text in texts)
+    assert any("model.mask is neither parameter nor buffer" in text for text in texts)
+    assert any("model.loose is a tensor that wants a gradient" in text for text in texts)
+    assert any("plain list or dict (heads[0])" in text for text in texts)
+    assert any("model is trained but not wrapped" in text for text in texts)
+    assert len(texts) == 5
+
+
+def test_ranks_that_differ_are_told_apart(ranks: Ranks) -> None:
+    view = ddt.placement(run(ranks, "x = torch.zeros(4 if rank == 1 else 2, 3)"))
+    assert "x · Tensor · 2×3 float32 · rank 0 · cpu · 24 B" in str(view)
+    assert "x · Tensor · 4×3 float32 · rank 1 · cpu · 48 B" in str(view)
+
+
+def test_names_are_looked_up(ranks: Ranks) -> None:
+    source = """
+    class Trainer:
+        pass
+    trainer = Trainer()
+    trainer.model = Net()
+    trainer.parts = {"head": torch.nn.Linear(2, 2)}
+    other = Net()
+    """
+    result = run(ranks, source)
+    found = objects(ddt.placement(result).snapshot.placement[0])
+    assert set(found) == {"trainer.model", "other"}
+    named = objects(ddt.placement(ranks.session(2), "trainer.model.fc").snapshot.placement[0])
+    assert [t.name for t in named["trainer.model.fc"].tensors] == ["weight", "bias"]
+    try:
+        ddt.placement(ranks.session(2), "nothing.here")
+    except ddt.SessionError as error:
+        assert "there is no 'nothing.here' on this rank" in str(error)
+    else:
+        raise AssertionError("an unknown name was not refused")
+
+
+def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks) -> None:
+    source = """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    sharded = Net()
+    sharded.norm = torch.nn.Identity()
+    fully_shard(sharded, mesh=mesh)
+    sharded(torch.randn(3, 10)).sum().backward()
+    tp = torch.nn.Linear(6, 8)
+    parallelize_module(tp, init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), ColwiseParallel())
+    spread = distribute_tensor(torch.arange(10.0).reshape(5, 2), mesh, [Shard(0)])
+    """
+    result = run(ranks, source)
+    view = ddt.placement(result)
+    for placement in view.snapshot.placement:
+        found = objects(placement)
+        assert found["sharded"].wrapper == "FSDP2"
+        assert found["tp"].wrapper == "DTensor"
+        weight = next(t for t in found["sharded"].tensors if t.name == "fc.weight")
+        assert (weight.shape, weight.local_shape, weight.bytes) == ((4, 10), (2, 10), 80)
+        assert (weight.placements, weight.mesh) == ("Shard(0)", "dp=2")
+        (spread,) = found["spread"].tensors
+        assert spread.local_shape == ((3, 2) if placement.rank == 0 else (2, 2))
+    assert not view.flags
+    assert "FSDP2" in str(view)
+    shards = {s.name: s for s in ddt.partition(result).snapshot.partition[0].shards}
+    assert (shards["sharded"].parameters, shards["sharded"].local_parameters) == (44, 22)
+    assert shards["sharded"].local_bytes == 88
+    assert (shards["tp"].parameters, shards["tp"].local_parameters) == (56, 28)
+    assert shards["tp"].mesh == "tp=2"
+    assert not ddt.parity(result).flags  # other parts are no disagreement
+
+
+def test_a_traced_run_keeps_what_was_seen(ranks: Ranks) -> None:
+    session = ranks.session(2)
+    session.restart()
+    traced = session.run(f"{MODEL}\nmodel = DDP(Net())", trace=True)
+    assert traced.ok
+    later = session.run("del model")
+    assert objects(ddt.placement(traced).snapshot.placement[1])["model"].wrapper == "DDP"
+    assert not ddt.placement(later).snapshot.placement[0].objects
+    session.run("pass")
+    try:
+        ddt.placement(later)
+    except ValueError as error:
+        assert "was not recorded in this run" in str(error)
+    else:
+        raise AssertionError("a run that was not observed was shown")
