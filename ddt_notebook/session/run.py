@@ -255,7 +255,7 @@ class CellRun:
         if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
             self._asked_s = now
             for run in self._runs:
-                if run.unfinished:
+                if run.unfinished and run.handle.recorder is not None:
                     run.handle.ask("status")
         if not any(run.may_be_blocked for run in self._runs):
             self._watch.reset()
