@@ -31,11 +31,16 @@ from .failure import CellFailed
 from .stream import OutputStreamer, live_line
 
 #: Views of the last run, and views of what the ranks hold.
-RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {"stacks": StacksView}
+RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {
+    "stacks": StacksView,
+    "collectives": api.collectives,
+    "timeline": api.timeline,
+}
 RANK_VIEWS: dict[str, Callable[..., Displayable]] = {
     "placement": api.placement,
     "partition": api.partition,
     "parity": api.parity,
+    "memory": api.memory,
 }
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"

@@ -177,7 +177,7 @@ class _Parser(MagicArgumentParser):
         flag = word.split("=", 1)[0]
         if flag in known or (not flag.startswith("--") and flag[:2] in known):
             return
-        near = difflib.get_close_matches(flag, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
         hint = f"a similar one exists: {near[0]}" if near else f"%{self.prog} -h lists them"
         self.error(f"there is no option {flag}; {hint}")
 

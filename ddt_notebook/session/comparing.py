@@ -1,5 +1,6 @@
-"""Where fingerprints differ, the ranks compare the values themselves: through a file, for any
-collective would need all of them to be in step.
+"""Where fingerprints differ, the ranks compare the values themselves.
+
+They do so through a file: a collective would need all of them to be in step.
 """
 
 from __future__ import annotations

@@ -209,15 +209,14 @@ def _frames(level: TracebackType | None) -> tuple[Position, ...]:
         code = level.tb_frame.f_code
         found.append((code.co_filename, level.tb_lineno, code.co_name))
         level = level.tb_next
-    return tuple(position(*frame) for frame in below_the_shell(found)[-_MAX_FRAMES:])
+    return _positions(found)
 
 
-def below_the_shell(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Drop the frames of the shell and the worker above the cell's own."""
-    for at, (file, _, _) in enumerate(frames):
-        if file.startswith("cell["):
-            return frames[at:]
-    return frames
+def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
+    """Frames without those of the shell above the cell, and of our wrappers within it."""
+    cells = (at for at, (file, _, _) in enumerate(frames) if file.startswith("cell["))
+    below = [frame for frame in frames[next(cells, 0) :] if not frame[0].startswith(_PROBES)]
+    return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])
 
 
 def current_stack(thread: int) -> tuple[Position, ...]:
@@ -227,7 +226,4 @@ def current_stack(thread: int) -> tuple[Position, ...]:
     while frame is not None:
         found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    frames = below_the_shell(found[::-1])
-    while frames and frames[-1][0].startswith(_PROBES):  # our wrapper around what it waits in
-        frames.pop()
-    return tuple(position(*frame) for frame in frames[-_MAX_FRAMES:])
+    return _positions(found[::-1])

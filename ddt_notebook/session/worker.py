@@ -131,7 +131,7 @@ class Rank:
         error = None
         self._group.allow(message["group_timeout_s"])
         self._flight.begin_run()
-        loaders.begin_run()
+        loaders.RECORD.begin_run()
         tracer = Tracer(self._own_variables) if message.get("trace") else None
         if tracer is not None:
             tracer.start()

@@ -53,6 +53,6 @@ def _stack(report: RankReport) -> tuple[Position, ...]:
 
 
 def _frame(frame: Position) -> str:
-    function = "" if frame.function == "<module>" else f" in {frame.function}"
+    function = "" if frame.function == "<module>" else f"in {frame.function}"
     code = f"   {words.one_line(frame.code, 100)}" if frame.code else ""
-    return f"{words.one_line(frame.place)}{words.one_line(function)}{code}"
+    return f"{words.one_line(frame.place)} {words.one_line(function)}".rstrip() + code
