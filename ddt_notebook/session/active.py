@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ddt_notebook.session.listener import RunObserver
     from ddt_notebook.session.session import Session
 
 _active: Session | None = None
+
+#: Who looks on while cells run in the active session.
+observers: list[RunObserver] = []
 
 
 def get() -> Session | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from ..model import RankReport
+from ..model.snapshot import Outcome
+
 Stream = Literal["stdout", "stderr"]
 
 
@@ -60,3 +63,35 @@ class SilentListener:
     def on_status(self, text: str | None) -> None: ...
 
     def on_end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """How a cell stands.
+
+    Attributes
+    ----------
+    cell
+        Its number.
+    elapsed_s
+        Seconds since it began; when it has ended: how long it took.
+    reports
+        Every rank; the calls are told only while a rank waits, and at the end.
+    outcome
+        None as long as it runs.
+    frozen
+        True if it is held as it is, for inspection.
+    """
+
+    cell: int
+    elapsed_s: float
+    reports: tuple[RankReport, ...]
+    outcome: Outcome | None = None
+    frozen: bool = False
+
+
+class RunObserver(Protocol):
+    """Looks on while cells run, whoever runs them; see ``session.active.observers``."""
+
+    def on_moment(self, moment: Moment) -> None:
+        """A few times a second from the thread that runs the cell, and once at the end."""

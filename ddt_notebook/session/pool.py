@@ -72,6 +72,7 @@ class RankPool:
         self.handles: list[RankHandle] = []
         self.generation = 0
         self.notes: list[str] = []
+        self.failure: str | None = None
         self._source_line = source_line
         self._store_pid = 0
         self._port = 0
@@ -88,11 +89,15 @@ class RankPool:
         if not self.server.usable:
             self.server = launcher.server(warm=self.options.start_method == "fork")
         self.directory.mkdir(mode=0o700, exist_ok=True)
-        store = self.server.request({"do": "store"})
-        self._store_pid, self._port = store["pid"], store["port"]
+        self.failure = None
+        self._start_store()
         self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
         self._await_ready()
         self.form_group()
+
+    def _start_store(self) -> None:
+        store = self.server.request({"do": "store"})
+        self._store_pid, self._port = store["pid"], store["port"]
 
     def _start_rank(self, rank: int) -> RankHandle:
         options = self.options
@@ -141,10 +146,18 @@ class RankPool:
         SessionError
             If it cannot be formed.
         """
+        self.reap()
+        if not self._store_pid:  # killed from outside
+            self._start_store()
         for attempt in range(2):
             self.generation += 1
             prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
-            what = {"do": "form", "prefix": prefix, "generation": self.generation}
+            what = {
+                "do": "form",
+                "prefix": prefix,
+                "generation": self.generation,
+                "port": self._port,
+            }
             answers = self.command(what, limit_s=_FORM_LIMIT_S)
             for handle in self.handles:
                 if handle.recorder is not None:
@@ -157,6 +170,19 @@ class RankPool:
                 rank, text = next(iter(bad.items()))
                 raise SessionError(f"the process group could not be formed: rank {rank}: {text}")
             self.replace(rank for rank, answer in answers.items() if answer.get("late"))
+
+    def renew(self, dead: Iterable[int]) -> dict[int, list[str]]:
+        """Replace dead ranks and form the group anew after a run; gives what `replace` gives.
+
+        If that fails, ``failure`` says why, and the ranks must be restarted.
+        """
+        try:
+            lost = self.replace(dead)
+            self.form_group()
+        except SessionError as error:
+            self.failure = str(error)
+            return {rank: [] for rank in dead}
+        return lost
 
     def replace(self, ranks: Iterable[int]) -> dict[int, list[str]]:
         """Start new processes for these ranks; returns the names of the variables each lost."""

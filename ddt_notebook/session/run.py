@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
-from ..model import Cell, RankError, RankReport, Snapshot, codec
+from ..model import Cell, RankReport, Snapshot
 from ..model.snapshot import Outcome
 from .channel import Closed
+from .damage import group_is_damaged
 from .hang import HangWatch, waiting_line
 from .interrupts import interrupts_deferred
-from .listener import DisplayMessage, RunListener, SilentListener
+from .listener import DisplayMessage, RunListener, RunObserver, SilentListener
+from .live import LiveFeed
 from .outputs import KeptText
 from .pool import RankPool, group_timeout_s
 from .rescue import Rescue
@@ -46,6 +49,8 @@ class CellRun:
         See `Session` and `Session.run`.
     listener
         Is told of output.
+    observers
+        Are told how the ranks are.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class CellRun:
         freeze: bool,
         trace: bool,
         listener: RunListener,
+        observers: Sequence[RunObserver] = (),
     ) -> None:
         self.cell = cell
         self.frozen = False
@@ -69,12 +75,14 @@ class CellRun:
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace = freeze, trace
         self._listener = listener
+        self._feed = LiveFeed(observers, cell.number)
+        self._view: View | None = None  # of this moment, if a rank may be blocked
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
         self._held: View | None = None  # the moment at which a hang was declared
         self._rescue: Rescue | None = None
-        self._interrupt_asked = False
+        self._interrupt_asked = self._freeze_asked = False
         self._asked_s = 0.0
         self._began_s = time.monotonic()
         self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -100,6 +108,15 @@ class CellRun:
     # -- the loop ------------------------------------------------------------------------------
 
     @property
+    def blocked(self) -> frozenset[int]:
+        """Ranks that wait in the moment that is being held."""
+        return frozenset(self._held.waiting) if self._held is not None else frozenset()
+
+    @property
+    def _failed(self) -> bool:
+        return any(run.error is not None or run.exit_status is not None for run in self._runs)
+
+    @property
     def unfinished(self) -> frozenset[int]:
         """Ranks on which the cell still runs."""
         return frozenset(run.handle.rank for run in self._runs if run.unfinished)
@@ -111,11 +128,12 @@ class CellRun:
             self._listener.on_status(None)
             if self.frozen:
                 self._listener.on_end()
-                return self._result()
+                return self._feed.end(self._result())
             with interrupts_deferred():
-                return self._finish()
+                return self._feed.end(self._finish())
         except Exception:  # a mistake of ours or of the listener's: the ranks must not go on alone
             self._listener = SilentListener()
+            self._feed.silence()
             self._interrupt_now()
             with interrupts_deferred():
                 self._loop_through_interrupts()
@@ -136,6 +154,7 @@ class CellRun:
             self._wait()
             self._relay_output()
             self._listener.on_tick(time.monotonic())
+            self._feed.tick(self._runs, self._view)
             if self._rescue is not None:
                 self._rescue.step()
                 still_told = any(run.raised and run.unfinished for run in self._runs)
@@ -143,6 +162,9 @@ class CellRun:
                     break
             elif self._interrupt_asked:
                 self._interrupt_now()
+            elif self._freeze_asked and self.unfinished:
+                self._freeze_now()
+                return
             elif self._examine():
                 return
 
@@ -155,10 +177,21 @@ class CellRun:
             self._hold("interrupted")
             self._begin_rescue(self.unfinished)
 
+    def freeze(self) -> None:
+        """Hold the cell as it is at the next look; from any thread."""
+        self._freeze_asked = True
+
+    def _freeze_now(self) -> None:
+        self._listener.on_status(None)
+        stuck = look(self._runs, groups_seen(self._runs)).stuck
+        self._hold(("failed" if self._failed else "hung") if stuck else "interrupted")
+        self.frozen = True
+
     def unfreeze(self) -> None:
-        """Go on to end a hang that was held."""
-        self.frozen = False
-        self._begin_rescue(frozenset())
+        """Go on to end what was held."""
+        self.frozen = self._freeze_asked = False
+        # a cell that was held before it hung would run on
+        self._begin_rescue(self.unfinished if self._outcome == "interrupted" else frozenset())
 
     def _wait(self) -> None:
         """Take in whatever arrives within a tick."""
@@ -215,24 +248,9 @@ class CellRun:
         elif self._rescue is not None and self._rescue.is_own_answer(rank, message["reply"]):
             self._rescue.answered(rank)
         elif message.get("reply") == run.number:
-            self._end_on(run, message)
+            freed = self._rescue.freed if self._rescue is not None else frozenset()
+            run.end(message, freed=rank in freed)
         return True
-
-    def _end_on(self, run: RankRun, message: dict[str, Any]) -> None:
-        run.answer = message
-        run.handle.names = message.get("names", [])
-        run.handle.recorded = message.get("trace") or {}
-        if run.handle.recorder is not None:
-            run.handle.recorder.drain()
-            run.handle.recorder.add_flight(message.get("flight", []))
-        error = message.get("error")
-        if isinstance(error, str):  # the rank could not run the cell at all
-            run.error = RankError(type="RuntimeError", message=error)
-        elif error is not None:
-            freed = self._rescue is not None and run.handle.rank in self._rescue.freed
-            run.error = replace(
-                codec.from_plain(RankError, error), released=freed, at_s=message["ended_s"]
-            )
 
     def _relay_output(
         self, only: RankRun | None = None, out: int | None = None, err: int | None = None
@@ -258,11 +276,12 @@ class CellRun:
                 if run.unfinished and run.handle.recorder is not None:
                     run.handle.ask("status")
         if not any(run.may_be_blocked for run in self._runs):
+            self._view = None
             self._watch.reset()
             self._listener.on_status(None)
             return False
-        view = look(self._runs, groups_seen(self._runs))
-        failed = any(run.error is not None or run.exit_status is not None for run in self._runs)
+        view = self._view = look(self._runs, groups_seen(self._runs))
+        failed = self._failed
         over = self._watch.over_the_limit(view)
         if not over and not self._watch.hung(view, failed=failed):
             self._listener.on_status(waiting_line(view))
@@ -300,6 +319,7 @@ class CellRun:
             self._wait()
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
+        self._view = None
         self._rescue = Rescue(self._runs, interrupt)
         self._rescue.step()
 
@@ -313,45 +333,22 @@ class CellRun:
                         self._listener.on_output(run.handle.rank, stream, text)
         self._listener.on_end()
         if self._held is None:
-            failed = any(r.error is not None or r.exit_status is not None for r in self._runs)
-            self._hold("failed" if failed else "ok")
+            self._hold("failed" if self._failed else "ok")
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
         dead += [run.handle.rank for run in self._runs if run.unfinished]  # gave up on them
-        damaged = bool(dead) or self._group_is_damaged()
+        damaged = (
+            bool(dead)
+            or self._rescue is not None
+            or group_is_damaged(
+                self._runs, group=self._pool.options.group, well=self._outcome == "ok"
+            )
+        )
         result = self._result()
         if damaged:
             if result.ok and self._pool.options.group:
                 self._pool.notes.append("the group was formed anew: ranks had left it differently")
-            lost = self._pool.replace(dead)
-            self._pool.form_group()
-            result = replace(result, lost=lost)
+            result = replace(result, lost=self._pool.renew(dead))
         return result
-
-    def _group_is_damaged(self) -> bool:
-        """Whether ranks no longer stand at the same place of their groups."""
-        if self._rescue is not None:
-            return True
-        recorders = [run.handle.recorder for run in self._runs if run.handle.recorder is not None]
-        unwell = self._outcome != "ok"
-        if unwell and any(recorder.failed for recorder in recorders):
-            return True
-        if len({recorder.new_groups for recorder in recorders}) > 1:
-            return True
-        if self._pool.options.group and any(
-            run.answer is not None and not run.answer.get("formed", True) for run in self._runs
-        ):
-            return True
-        members = groups_seen(self._runs)
-        reached: dict[str, set[int]] = {}
-        for run in self._runs:
-            if run.handle.recorder is None:
-                continue
-            numbers = run.handle.recorder.reached()
-            for name, ranks in members.items():
-                if run.handle.rank in ranks:
-                    reached.setdefault(name, set()).add(numbers.get(name, 0))
-        pending = any(recorder.pending_flight() is not None for recorder in recorders)
-        return any(len(numbers) > 1 for numbers in reached.values()) or (pending and unwell)
 
     def _result(self) -> RunResult:
         assert self._held is not None

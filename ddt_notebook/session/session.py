@@ -21,7 +21,7 @@ from .objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from .pool import PoolOptions, RankPool, group_timeout_s
 from .result import RunResult
 from .run import CellRun
-from .status import SessionStatus, ask_monitors, rank_status
+from .status import SessionStatus, session_status
 
 _KEPT_CELLS = 200
 
@@ -191,6 +191,7 @@ class Session:
             freeze=freeze,
             trace=trace,
             listener=listener or SilentListener(),
+            observers=active.observers if active.get() is self else (),
         )
         return self._drive()
 
@@ -223,6 +224,14 @@ class Session:
             self.release()
         else:
             self._run.interrupt()
+
+    def freeze(self) -> None:
+        """Hold the running cell as it is now (from another thread), until `release`.
+
+        Ranks that wait stand still; a rank that computes goes on until the release interrupts it.
+        """
+        if self._run is not None:
+            self._run.freeze()
 
     # -- objects -------------------------------------------------------------------------------
 
@@ -345,25 +354,13 @@ class Session:
             If the session was stopped.
         """
         self._refuse_if_stopped()
-        self.pool.reap()
-        ask_monitors(self.pool.handles)
-        running = self._run.unfinished if self._run is not None else frozenset()
-        return SessionStatus(
-            ranks=tuple(
-                rank_status(
-                    handle,
-                    running=handle.rank in running,
-                    frozen=self.frozen,
-                    generation=self.generation,
-                )
-                for handle in self.pool.handles
-            ),
-            world_size=self.world_size,
-            backend=self.backend,
-            has_group=self.has_group,
+        run = self._run
+        return session_status(
+            self.pool,
+            running=run.unfinished if run is not None else (),
+            blocked=run.blocked if run is not None and run.frozen else (),
             frozen=self.frozen,
             uptime_s=time.monotonic() - self._started_s,
-            output_directory=self.pool.directory,
         )
 
     # -- checks --------------------------------------------------------------------------------
@@ -376,6 +373,8 @@ class Session:
         self._refuse_if_stopped()
         if self.frozen:
             raise SessionError("the ranks are held in a hang: %ddt_release ends it, then go on")
+        if self.pool.failure is not None:
+            raise SessionError(f"{self.pool.failure}: %ddt_restart starts the ranks anew")
         if self._run is not None:
             raise SessionError(
                 f"the ranks are busy with cell[{self._run.cell.number}]: interrupt it first"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
@@ -13,6 +14,7 @@ import psutil
 
 from ..model import Position
 from .channel import Closed
+from .pool import RankPool
 from .ranks import RankHandle
 
 _ANSWER_LIMIT_S = 0.5
@@ -75,8 +77,49 @@ def ask_monitors(handles: list[RankHandle]) -> None:
                 handle.take_answer(handle.questions.receive())
 
 
-def rank_status(handle: RankHandle, *, running: bool, frozen: bool, generation: int) -> RankStatus:
-    """One rank, after `ask_monitors`."""
+def session_status(
+    pool: RankPool,
+    *,
+    running: Collection[int],
+    blocked: Collection[int],
+    frozen: bool,
+    uptime_s: float,
+) -> SessionStatus:
+    """Ask the operating system and every monitor.
+
+    Parameters
+    ----------
+    pool
+        The ranks.
+    running, blocked
+        Ranks on which a cell runs, and those of them that wait while it is being held.
+    frozen, uptime_s
+        See `SessionStatus`.
+    """
+    pool.reap()
+    ask_monitors(pool.handles)
+    return SessionStatus(
+        ranks=tuple(
+            _rank_status(
+                handle,
+                running=handle.rank in running,
+                blocked=handle.rank in blocked,
+                generation=pool.generation,
+            )
+            for handle in pool.handles
+        ),
+        world_size=pool.options.world_size,
+        backend=pool.options.backend,
+        has_group=pool.options.group,
+        frozen=frozen,
+        uptime_s=uptime_s,
+        output_directory=pool.directory,
+    )
+
+
+def _rank_status(
+    handle: RankHandle, *, running: bool, blocked: bool, generation: int
+) -> RankStatus:
     if not handle.alive:
         state = "died"
     elif handle.stopped:
@@ -84,7 +127,7 @@ def rank_status(handle: RankHandle, *, running: bool, frozen: bool, generation: 
     elif handle.silent_s > 0:
         state = "silent"
     elif running:
-        state = "blocked" if frozen else "running"
+        state = "blocked" if blocked else "running"
     else:
         state = "ready"
     return RankStatus(

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..model import Call, RankError, RankReport
+from ..model import Call, RankError, RankReport, codec
 from ..model.progress import Wait, cannot_complete, waits
 from .ranks import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
@@ -72,6 +72,22 @@ class RankRun:
             and before.groups == now.groups
             and any(completed < given for given, completed in now.groups.values())
         )
+
+    def end(self, message: dict[str, Any], *, freed: bool) -> None:
+        """Take its message that the cell has ended; ``freed``: the session ended its wait."""
+        self.answer = message
+        self.handle.names = message.get("names", [])
+        self.handle.recorded = message.get("trace") or {}
+        if self.handle.recorder is not None:
+            self.handle.recorder.drain()
+            self.handle.recorder.add_flight(message.get("flight", []))
+        error = message.get("error")
+        if isinstance(error, str):  # the rank could not run the cell at all
+            self.error = RankError(type="RuntimeError", message=error)
+        elif error is not None:
+            self.error = replace(
+                codec.from_plain(RankError, error), released=freed, at_s=message["ended_s"]
+            )
 
     def take_answer(self, message: dict[str, Any]) -> None:
         """Take what the monitor said, and see whether the rank is blocked inside a library."""
@@ -144,10 +160,19 @@ def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
 
 def report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -> RankReport:
     """One rank now."""
+    recorder = run.handle.recorder
+    if recorder is None:
+        return brief(run)
+    return _report(run, recorder.calls(members, None if whole else _LATEST_CALLS))
+
+
+def brief(run: RankRun) -> RankReport:
+    """One rank now, without its calls; takes microseconds."""
+    return _report(run, CallList())
+
+
+def _report(run: RankRun, told: CallList) -> RankReport:
     handle = run.handle
-    told = CallList()
-    if handle.recorder is not None:
-        told = handle.recorder.calls(members, None if whole else _LATEST_CALLS)
     calls = told.calls
     values: dict[str, Any] = {
         "rank": handle.rank,

@@ -108,6 +108,7 @@ class Rank:
                     return self._run(message), None
                 case "form":
                     self._shell.forget_errors()
+                    self._group.port = message["port"]
                     notes = self._group.form(message["prefix"], message["generation"])
                     return {"notes": notes}, None
                 case "leave":

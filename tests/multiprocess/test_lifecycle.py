@@ -276,3 +276,24 @@ def test_an_error_of_our_own_while_starting_leaves_nothing(monkeypatch: pytest.M
     assert len(seen) == 2
     assert gone(seen)
     assert active.get() is None
+
+
+def test_the_store_is_replaced_when_it_was_killed(session: ddt.Session) -> None:
+    session.run("kept = 1")
+    *_, store, _ = session.process_ids()
+    os.kill(store, signal.SIGKILL)
+    assert gone([store])
+    run = session.run("if rank == 0:\n    dist.barrier()")
+    assert ddt.diagnose(run).findings[0].ranks == [1]
+    assert session.run(f"kept\n{REDUCE}").ok
+
+
+def test_ranks_end_with_their_parent_and_can_be_restarted() -> None:
+    with ddt.Session(2) as session:
+        *others, server = session.process_ids()
+        os.kill(server, signal.SIGKILL)
+        assert gone(others)
+        with pytest.raises(ddt.SessionError, match="%ddt_restart"):
+            session.run("1")
+        session.restart()
+        assert session.run(REDUCE).ok
