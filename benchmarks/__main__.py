@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import sys
 
-from . import failures, import_time, kernel_kill, memory, recording, round_trip, start
+from . import (
+    failures,
+    import_time,
+    kernel_kill,
+    memory,
+    memory_sampling,
+    recording,
+    round_trip,
+    start,
+    timeline_view,
+    tracing,
+)
 from .common import HEADER, machine
+
+TOPICS = (
+    start,
+    round_trip,
+    memory,
+    failures,
+    recording,
+    tracing,
+    memory_sampling,
+    timeline_view,
+    kernel_kill,
+    import_time,
+)
 
 
 def main() -> int:
     print(machine(), "", HEADER, sep="\n", flush=True)
     held = True
-    for topic in (start, round_trip, memory, failures, recording, kernel_kill, import_time):
+    for topic in TOPICS:
         for figure in topic.measure():
             print(figure.row(), flush=True)
             held = held and figure.held

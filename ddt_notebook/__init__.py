@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api import collectives as collectives
     from .api import diagnose as diagnose
+    from .api import estimate as estimate
     from .api import explain as explain
+    from .api import memory as memory
     from .api import parity as parity
     from .api import partition as partition
     from .api import placement as placement
+    from .api import timeline as timeline
     from .model import Snapshot as Snapshot
     from .session.errors import SessionError as SessionError
     from .session.result import RunResult as RunResult
@@ -24,11 +30,15 @@ _PUBLIC = {
     "SessionError": ".session.errors",
     "RunResult": ".session.result",
     "Snapshot": ".model",
+    "collectives": ".api",
     "diagnose": ".api",
+    "estimate": ".api",
     "explain": ".api",
+    "memory": ".api",
     "parity": ".api",
     "partition": ".api",
     "placement": ".api",
+    "timeline": ".api",
 }
 
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
@@ -40,6 +50,17 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Keeps ``diagnose`` the function: the import of the subpackage would take its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _PUBLIC or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

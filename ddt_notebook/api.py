@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 from . import taxonomy
 from .diagnose import diagnose as _diagnose
-from .model import Snapshot
+from .model import Cell, Snapshot
 from .views.explanation import ExplanationView
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
     from .session.result import RunResult
     from .session.session import Session
+    from .views.collectives import CollectivesView
+    from .views.estimate import EstimateView
+    from .views.memory import MemoryView
     from .views.parity import ParityView
     from .views.partition import PartitionView
     from .views.placement import PlacementView
+    from .views.timeline import TimelineView
 
 
 def diagnose(run: RunResult | Snapshot | Session) -> DisplayedReport:
@@ -97,6 +101,108 @@ def parity(run: RunResult | Snapshot | Session, *names: str) -> ParityView:
     return ParityView(observed(run, "parity", names), names)
 
 
+def memory(run: RunResult | Snapshot | Session, *names: str) -> MemoryView:
+    """Show what each rank's memory holds, its limit and, of a traced run, its course.
+
+    Parameters and errors are those of `placement`.
+    """
+    from .views.memory import MemoryView
+
+    last = getattr(run, "last_run", None)
+    if last is not None and last.snapshot.memory and not names:
+        run = last  # it has the course of memory, too
+    return MemoryView(observed(run, "memory", names))
+
+
+def collectives(run: RunResult | Snapshot | Session) -> CollectivesView:
+    """Show every collective of a run: where, how large, who came when.
+
+    Parameters
+    ----------
+    run
+        A run, a snapshot, or a session (its last run is meant).
+
+    Raises
+    ------
+    ValueError
+        If the session has not run anything yet.
+    """
+    from .views.collectives import CollectivesView
+
+    return CollectivesView(snapshot_of(run))
+
+
+def timeline(run: RunResult | Snapshot | Session) -> TimelineView:
+    """Show when each rank worked, waited and moved data, and who made the others wait.
+
+    Parameters and errors are those of `collectives`; only a run with ``trace=True`` knows steps
+    and the durations of collectives that DDP issues itself.
+    """
+    from .views.timeline import TimelineView
+
+    return TimelineView(snapshot_of(run))
+
+
+def estimate(
+    model: RunResult | Snapshot | Session | int,
+    ranks: int | None = None,
+    *,
+    optimizer: str = "AdamW",
+    dtype: str = "float32",
+    activations: int | str = 0,
+    limit: int | str | None = None,
+) -> EstimateView:
+    """Say whether a model fits the ranks, and what sharding or a smaller batch would change.
+
+    Parameters
+    ----------
+    model
+        A run in which the model was trained (with ``trace=True`` activations were measured, too),
+        or the number of its parameters.
+    ranks
+        How many; default: as many as the run had.
+    optimizer, dtype, activations
+        With a number of parameters: the optimizer's class, the type of parameters and gradients,
+        and the bytes that backward keeps, such as ``"2G"``.
+    limit
+        Memory for each rank, such as ``"16G"``; default: what was seen in the run.
+
+    Raises
+    ------
+    ValueError
+        If no model was seen, or the optimizer or the type is not known.
+    SessionError
+        If an amount of memory cannot be read.
+    """
+    from .model.estimate import measured_needs, needs_of
+    from .model.meetings import item_bytes
+    from .session.limits import parse_bytes
+    from .views.estimate import EstimateView
+
+    each = parse_bytes(limit) if limit is not None else None
+    if isinstance(model, int):
+        size = item_bytes(dtype)
+        if size is None:
+            raise ValueError(f"{dtype!r} is no type of numbers, such as float32")
+        kept = parse_bytes(activations) if activations else 0
+        needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept)
+        source = f"{model:,} parameters in {dtype}, {optimizer}"
+        return EstimateView(needs, ranks or 1, limit=each, shared=False, source=source)
+    snapshot = memory(model).snapshot
+    if not snapshot.memory:
+        raise ValueError("no memory was recorded in this run")
+    largest = max(snapshot.memory, key=lambda m: m.known_bytes)
+    known = largest.limits
+    own = each or known.get("GPU") or known.get("rank")
+    return EstimateView(
+        measured_needs(largest),
+        ranks or len(snapshot.memory),
+        limit=own or known.get("cgroup", known.get("machine")),
+        shared=own is None,
+        source=f"measured in cell[{snapshot.cell.number}]",
+    )
+
+
 def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()) -> Snapshot:
     """A snapshot that holds what a probe sees: recorded during the run, or asked for now.
 
@@ -105,20 +211,25 @@ def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str
     ValueError
         If it was not recorded, and the ranks have gone on since.
     """
-    if isinstance(run, Snapshot) or getattr(getattr(run, "snapshot", None), what, ()):
-        return snapshot_of(run)
-    session = run
-    if hasattr(run, "snapshot"):
+    if isinstance(run, Snapshot):
+        return run
+    from .session.observing import add
+    from .session.result import RunResult
+    from .session.session import Session
+
+    if isinstance(run, RunResult):
+        if getattr(run.snapshot, what):
+            return run.snapshot
         session = run.session() if run.session is not None else None
         if session is None or session.stopped or session.last_run is not run:
             raise ValueError(
                 f"{what} was not recorded in this run, and its ranks have gone on: run the cell "
                 "again with %%ddt_debug, or session.run(..., trace=True)"
             )
-    elif not hasattr(run, "observe"):
+    elif isinstance(run, Session):
+        session = run
+    else:
         raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
-    from .session.observing import add
-
     seen = session.observe(what, names or None)
     if session.last_run is not None:
         return add(session.last_run.snapshot, seen)

@@ -249,7 +249,7 @@ def _bucket_labels(
         label, size = call.caller or "library", call_bytes(call)
         if call.op == "all_reduce":
             layout, at = reached.get(group, ((), 0))
-            if at == len(layout) or layout[at] != size:
+            if at >= len(layout) or layout[at] != size:
                 layout, at = next((b for b in layouts if b[0] == size), ()), 0
             if layout:
                 label = f"{_BUCKET} {at + 1}/{len(layout)}"

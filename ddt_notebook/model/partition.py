@@ -73,6 +73,8 @@ class LoaderPartition:
         How many samples of the last epoch this rank got more than once.
     uncounted
         Samples of the last epoch whose indices were not kept.
+    problem
+        Why batches could not be counted; empty if they could.
     """
 
     name: str
@@ -91,6 +93,7 @@ class LoaderPartition:
     handed_out: str = ""
     repeated: int = 0
     uncounted: int = 0
+    problem: str = ""
 
     @property
     def last(self) -> Epoch | None:

@@ -12,7 +12,7 @@ Role = Literal[
     "state",  # of an optimizer
     "tensor",  # a variable, or within one
 ]
-Wrapper = Literal["", "DDP", "FSDP", "FSDP2", "DTensor"]
+Wrapper = Literal["", "DDP", "FSDP", "FSDP2", "DTensor", "DeepSpeed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +104,14 @@ class Accelerator:
         The same for every rank that means the same GPU.
     name
         ``"NVIDIA H100"``; empty if the rank has not touched it yet.
+    simulated
+        Whether it is not there: what is said to be on it is in the memory of the CPU.
     """
 
     device: str
     identity: str
     name: str = ""
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +128,12 @@ class RankPlacement:
         GPUs that it can see.
     objects_left_out
         How many more variables hold tensors.
+    unreadable
+        Variables that raised an exception when they were looked at.
     """
 
     rank: int
     objects: tuple[PlacedObject, ...] = ()
     accelerators: tuple[Accelerator, ...] = ()
     objects_left_out: int = 0
+    unreadable: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -146,6 +148,45 @@ def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
         data = subtract(union(spans.get("data", [])), still)
         result.append(Activity(report.rank, waited, subtract(still, waited), data))
     return result
+
+
+def held_up(met: list[Meeting], seen: list[Activity] | None) -> dict[int, float]:
+    """How long the others stood still for each rank that came last, in seconds (their mean).
+
+    Parameters
+    ----------
+    met
+        The collectives to look at.
+    seen
+        What the ranks did; None if the run was not traced: the result is then how late each rank
+        was in all, since it is not known what the others did meanwhile.
+    """
+    spans: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+    for meeting in met:
+        last, begun = meeting.straggler, meeting.begun_s
+        if last is None or begun is None:
+            continue
+        for rank, arrived in meeting.arrivals_s.items():
+            if rank != last:
+                spans[last, rank].append((arrived, begun))
+    waiting = {activity.rank: activity.waiting for activity in seen or ()}
+    by_last: dict[int, list[float]] = defaultdict(list)
+    for (last, rank), intervals in spans.items():
+        whole = union(intervals)
+        parts = whole if seen is None else _overlap(whole, waiting.get(rank, []))
+        by_last[last].append(sum(end - start for start, end in parts))
+    return {last: statistics.fmean(sums) for last, sums in by_last.items()}
+
+
+def _overlap(few: list[Interval], many: list[Interval]) -> list[Interval]:
+    """As `intersect`, where the first list is much shorter than the second."""
+    found = []
+    for start, end in few:
+        at = bisect.bisect_right(many, start, key=lambda interval: interval[1])
+        while at < len(many) and many[at][0] < end:
+            found.append((max(start, many[at][0]), min(end, many[at][1])))
+            at += 1
+    return found
 
 
 def _standing_still(

@@ -24,6 +24,7 @@ from torch.utils.data import (
     DataLoader,
     IterableDataset,
     RandomSampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -56,14 +57,12 @@ class Pass:
         """Count a batch that went to the user's code."""
         self.batches += 1
         wanted = len(self.content) < _WITH_CONTENT
-        if isinstance(indices, list) and self.log.indexed:
-            self.samples += len(indices)
-            self._keep(indices)
-        elif indices is not None and self.log.indexed:  # no batches: one sample at a time
-            self.samples += 1
-            self._keep([indices])
-        else:
+        if indices is None or not self.log.has_index:
             self.samples += _length(batch, self.log.collates)
+        else:  # without batches, one index at a time
+            chosen = list(indices) if self.log.collates else [indices]
+            self.samples += len(chosen)
+            self._keep(chosen)
         if wanted:
             content = _contents(batch, self.log.collates, _WITH_CONTENT - len(self.content))
             self.content += content
@@ -90,6 +89,8 @@ class LoaderLog:
     place: str
     about: dict[str, Any]
     loader: weakref.ref[DataLoader[Any]]
+    #: Whether samples have an index, and whether all of them were numbers.
+    has_index: bool
     indexed: bool
     collates: bool
     subsets: list[Any]
@@ -97,29 +98,51 @@ class LoaderLog:
     passes_begun: int = 0
     indices: array[int] = field(default_factory=lambda: array("q"))
     uncounted: int = 0
+    problem: str = ""
 
-    def begin(self, loader: DataLoader[Any]) -> Pass:
+    def begin(self, loader: DataLoader[Any], run: int) -> Pass:
         """A new epoch; of the ones before only the counts stay."""
         self.passes_begun += 1
         self.indices = array("q")
         self.uncounted = 0
         epoch = getattr(users_sampler(loader), "epoch", None)
         sampler_epoch = epoch if isinstance(epoch, int) else None
-        self.passes.append(Pass(self, self.passes_begun, _run, sampler_epoch))
+        self.passes.append(Pass(self, self.passes_begun, run, sampler_epoch))
         return self.passes[-1]
 
 
-#: The loaders of this rank, oldest first.
-LOGS: list[LoaderLog] = []
-#: How many cells have begun on this rank.
-_run = 0
+class LoaderRecord:
+    """The loaders of this rank that were iterated, oldest first."""
+
+    def __init__(self) -> None:
+        self.logs: list[LoaderLog] = []
+        self._run = 0
+
+    def begin_run(self) -> None:
+        """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
+        self._run += 1
+        self.logs = [log for log in self.logs if log.loader() is not None]
+
+    def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
+        """A loop over a loader begins."""
+        return self._log_of(loader, frame).begin(loader, self._run)
+
+    def _log_of(self, loader: DataLoader[Any], frame: FrameType | None) -> LoaderLog:
+        for log in self.logs:
+            if log.loader() is loader:
+                return log
+        place = _place(frame)
+        for log in self.logs:  # a loader made anew for each epoch goes on where the last one ended
+            same = log.place == place and log.about["dataset"] == _name(loader)
+            if same and log.loader() is None:
+                log.loader = weakref.ref(loader)
+                return log
+        self.logs = [*self.logs, new_log(loader, place)][-_MAX_LOADERS:]
+        return self.logs[-1]
 
 
-def begin_run() -> None:
-    """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
-    global _run
-    _run += 1
-    LOGS[:] = [log for log in LOGS if log.loader() is not None]
+#: Of this process.
+RECORD = LoaderRecord()
 
 
 def install() -> None:
@@ -131,7 +154,7 @@ def install() -> None:
     @functools.wraps(original_iter)
     def begin(loader: DataLoader[Any]) -> Any:
         made = original_iter(loader)
-        made.__dict__["_ddt_pass"] = _log_of(loader, sys._getframe(1)).begin(loader)
+        made.__dict__["_ddt_pass"] = RECORD.begin_pass(loader, sys._getframe(1))
         return made
 
     @functools.wraps(original_next)
@@ -146,7 +169,10 @@ def install() -> None:
             raise
         if current is not None:
             waiting = self.__dict__.get("_ddt_indices")
-            current.took(waiting.popleft() if waiting else None, batch)
+            try:
+                current.took(waiting.popleft() if waiting else None, batch)
+            except Exception as error:  # noqa: BLE001  (a batch of the user's own class)
+                current.log.problem = f"{type(error).__name__}: {error}"
         return batch
 
     @functools.wraps(original_index)
@@ -167,31 +193,18 @@ def install() -> None:
     iterator._reset = reset
 
 
-def _log_of(loader: DataLoader[Any], frame: FrameType | None) -> LoaderLog:
-    for log in LOGS:
-        if log.loader() is loader:
-            return log
-    place = _place(frame)
-    for log in LOGS:  # a loader made anew for each epoch goes on where the one before ended
-        if log.loader() is None and log.place == place and log.about["dataset"] == _name(loader):
-            log.loader = weakref.ref(loader)
-            return log
-    made = new_log(loader, place)
-    LOGS.append(made)
-    del LOGS[:-_MAX_LOADERS]
-    return made
-
-
 def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
     """An empty log for a loader."""
-    dataset, subsets = loader.dataset, []
-    while hasattr(dataset, "dataset") and hasattr(dataset, "indices"):  # Subset: count the whole
+    dataset: Any = loader.dataset
+    subsets = []
+    while isinstance(dataset, Subset):  # its indices are those of the whole
         subsets.append(dataset.indices)
         dataset = dataset.dataset
     return LoaderLog(
         place=place,
         about=describe(loader, dataset),
         loader=weakref.ref(loader),
+        has_index=not isinstance(loader.dataset, IterableDataset),
         indexed=not isinstance(loader.dataset, IterableDataset),
         collates=loader.batch_size is not None or loader.batch_sampler is not None,
         subsets=subsets,
@@ -267,8 +280,8 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
         parts = [batch]
     elif not isinstance(batch, (list, tuple, Mapping)):
         return []
-    tensors = [t.detach() for t in parts if isinstance(t, torch.Tensor) and t.device.type == "cpu"]
-    tensors = [t for t in tensors if t.layout is torch.strided and (t.ndim or not collates)]
+    tensors = [t.detach() for t in parts if type(t) is torch.Tensor and _readable(t)]
+    tensors = [t for t in tensors if t.ndim or not collates]
     if not tensors:
         return []
     samples = [[t] for t in tensors[:1]] if not collates else []
@@ -276,6 +289,11 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
         count = min(limit, *(len(t) for t in tensors))
         samples = [[t[at] for t in tensors] for at in range(count)]
     return [_fingerprint(sample) for sample in samples]
+
+
+def _readable(tensor: torch.Tensor) -> bool:
+    plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
+    return tensor.device.type == "cpu" and plain and not tensor.is_quantized
 
 
 def _fingerprint(sample: list[torch.Tensor]) -> int:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
+from .simulated import simulated_gpus
 
 #: Nodes of an autograd graph that are looked at.
 _MAX_NODES = 200_000
@@ -62,7 +63,8 @@ def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -
     """What an estimate needs to know about model and optimizer."""
     parameters = _parameters(modules, optimizers)
     wrappers = dict.fromkeys(unwrap(module)[1] for module in modules)
-    devices = dict.fromkeys(str(local(p).device) for p in parameters)
+    # what is on a simulated GPU takes memory of the process
+    devices = dict.fromkeys("cpu" if simulated_gpus() else str(local(p).device) for p in parameters)
     kinds = dict.fromkeys(type(getattr(o, "optim", o)).__name__ for o in optimizers)
     return {
         "parameter_count": sum(p.numel() for p in parameters),

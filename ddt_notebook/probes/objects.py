@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader
 #: Entries of a list or dict that are looked at, and how deep lists may be nested.
 _ENTRIES = 64
 _DEPTH = 2
+#: Wrappers that keep a nameless part of all parameters on each rank.
+FLATTENING = ("FSDP", "DeepSpeed")
 
 
 class UnknownName(LookupError):
@@ -33,6 +35,8 @@ class Objects:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     #: Other names of a module, or of a part of it.
     also: dict[str, list[str]] = field(default_factory=dict)
+    #: Variables that raised when they were looked at.
+    unreadable: list[str] = field(default_factory=list)
 
     def parameter_names(self) -> dict[int, str]:
         """Name of each parameter by its ``id``: ``"model.fc1.weight"``."""
@@ -54,7 +58,10 @@ def find(namespace: Mapping[str, Any], names: list[str] | None = None) -> Object
     chosen = {n: _resolve(namespace, n) for n in names} if names else namespace
     found = Objects()
     for name, value in chosen.items():
-        _visit(found, name, value, 0)
+        try:
+            _visit(found, name, value, 0)
+        except Exception:  # noqa: BLE001  (a proxy of another library may refuse to be looked at)
+            found.unreadable.append(name)
     _keep_outermost(found)
     held = {id(t) for m in found.modules.values() for t in (*m.parameters(), *m.buffers())}
     found.tensors = {n: t for n, t in found.tensors.items() if id(t) not in held}
@@ -128,6 +135,8 @@ def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
     while True:
         if isinstance(module, DistributedDataParallel):
             wrapper, module = "DDP", module.module
+        elif type(module).__name__ == "DeepSpeedEngine":
+            wrapper, module = "DeepSpeed", module.module
         elif isinstance(module, DataParallel):
             module = module.module
         elif isinstance(getattr(module, "_orig_mod", None), nn.Module):  # torch.compile
@@ -140,9 +149,10 @@ def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
 def _sharding(module: nn.Module) -> str:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is not None:
-        if any(isinstance(part, fsdp.FSDPModule) for part in module.modules()):
+        parts = list(module.modules())
+        if any(isinstance(part, fsdp.FSDPModule) for part in parts):
             return "FSDP2"
-        if isinstance(module, fsdp.FullyShardedDataParallel):
+        if any(isinstance(part, fsdp.FullyShardedDataParallel) for part in parts):
             return "FSDP"
     if any(is_dtensor(parameter) for parameter in module.parameters()):
         return "DTensor"
@@ -163,7 +173,7 @@ def is_dtensor(tensor: Any) -> bool:
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """This rank's part of a tensor; asks no other rank."""
+    """The part of a tensor that this rank holds; asks no other rank."""
     part: torch.Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return part.detach()
 

@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.optim import Optimizer
 
 from .fingerprint import fingerprint
-from .objects import Objects, find, is_dtensor, local, optimizer_state, unwrap
+from .objects import FLATTENING, Objects, find, is_dtensor, local, optimizer_state, unwrap
 
 _MAX_ITEMS = 20_000
 #: Small enough for the processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
 #: Settings of an optimizer that say how it steps, and not how it is implemented.
 _NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
-
 Plain = dict[str, Any]
 
 
@@ -84,29 +86,42 @@ def observe(
 
 
 def _items(found: Objects) -> Iterator[_Item]:
+    flattened: set[int] = set()
     for root, module in found.modules.items():
-        inner = unwrap(module)[0]
-        for name, parameter in inner.named_parameters():
-            yield _Item(f"{root}.{name}", "parameter", parameter)
-        for name, buffer in inner.named_buffers():
-            yield _Item(f"{root}.{name}", "buffer", buffer)
-        for name, parameter in inner.named_parameters():
-            if parameter.grad is not None:
-                yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
+        inner, wrapper = unwrap(module)
         yield _Item(f"{root}.training", "setting", str(inner.training))
+        if wrapper in FLATTENING:  # each rank has another part
+            flattened.update(map(id, inner.parameters()))
+        else:
+            yield from _tensors_of(root, inner)
     names = found.parameter_names()
     for root, optimizer in found.optimizers.items():
-        for at, group in enumerate(optimizer.param_groups):
-            for key, value in group.items():
-                if key not in _NOT_COMPARED and isinstance(
-                    value, (int, float, tuple, torch.Tensor)
-                ):
-                    yield _Item(f"{root}.{key}[{at}]", "setting", _text(value))
-        for name, value, _ in optimizer_state(optimizer, names):
+        yield from _settings_of(root, optimizer)
+        for name, value, parameter in optimizer_state(optimizer, names):
+            if id(parameter) in flattened or (flattened and id(parameter) not in names):
+                continue
             if isinstance(value, (torch.Tensor, int, float)):
                 tensor = isinstance(value, torch.Tensor)
                 yield _Item(f"{root}.state.{name}", "state", value if tensor else _text(value))
     yield from _random_states()
+
+
+def _tensors_of(root: str, module: nn.Module) -> Iterator[_Item]:
+    for name, parameter in module.named_parameters():
+        yield _Item(f"{root}.{name}", "parameter", parameter)
+    for name, buffer in module.named_buffers():
+        yield _Item(f"{root}.{name}", "buffer", buffer)
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
+
+
+def _settings_of(root: str, optimizer: Optimizer) -> Iterator[_Item]:
+    for at, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            plain = isinstance(value, (int, float, tuple, torch.Tensor))
+            if plain and key not in _NOT_COMPARED:
+                yield _Item(f"{root}.{key}[{at}]", "setting", _text(value))
 
 
 def _text(value: Any) -> str:
@@ -131,6 +146,8 @@ def _random_states() -> Iterator[_Item]:
 
 def _described(item: _Item) -> list[Plain]:
     """An item for a tensor; none for one without comparable content."""
+    if isinstance(item.value, UninitializedTensorMixin):
+        return []
     part = _part(item.value)
     tensor = local(item.value)
     if part is None or tensor.is_meta or tensor.layout is not torch.strided:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ..model.partition import pack_indices
-from .loaders import LOGS, LoaderLog, Pass, new_log
+from .loaders import RECORD, LoaderLog, Pass, new_log
 from .objects import find, is_dtensor, local, mesh_label, unwrap
 from .placement import placement_name
 
@@ -25,7 +25,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     """A `RankPartition` as plain data, less the rank."""
     found = find(namespace, names)
     variables = {id(loader): name for name, loader in found.loaders.items()}
-    logs = list(LOGS)
+    logs = list(RECORD.logs)
     known = {id(log.loader()) for log in logs}
     logs += [new_log(loader, "") for loader in found.loaders.values() if id(loader) not in known]
     loaders = [
@@ -61,6 +61,7 @@ def _loader(log: LoaderLog, name: str) -> Plain:
         "epochs_left_out": log.passes_begun - len(log.passes),
         "handed_out": packed,
         "repeated": len(indices) - distinct if packed else 0,
+        "problem": log.problem,
         "uncounted": log.uncounted + (len(indices) if too_far else 0),
     }
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
 from .objects import (
+    FLATTENING,
     Objects,
     find,
     is_dtensor,
@@ -19,6 +20,7 @@ from .objects import (
     optimizer_state,
     unwrap,
 )
+from .simulated import GPU, simulated_gpus
 
 _MAX_TENSORS = 1000
 _MAX_OBJECTS = 60
@@ -44,6 +46,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     return {
         "objects": objects[:_MAX_OBJECTS],
         "objects_left_out": max(0, len(objects) - _MAX_OBJECTS),
+        "unreadable": found.unreadable,
         "accelerators": _accelerators(),
     }
 
@@ -53,7 +56,8 @@ def _module(name: str, outer: nn.Module, also: list[str], optimized: set[int]) -
     parameters = dict(module.named_parameters())
     tensors = [_describe(n, p, "parameter") for n, p in parameters.items()]
     tensors += [_describe(n, b, "buffer") for n, b in module.named_buffers()]
-    tensors += [_describe(n, t, "attribute") for n, t in _attributes(module)]
+    if wrapper not in FLATTENING:  # they keep views of the flat parameter as attributes
+        tensors += [_describe(n, t, "attribute") for n, t in _attributes(module)]
     return _placed(name, "module", type(module).__name__, tensors) | {
         "wrapper": wrapper,
         "trained": any(id(p) in optimized or p.grad is not None for p in parameters.values()),
@@ -171,6 +175,12 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _accelerators() -> list[Plain]:
     """GPUs that this rank can see; asks the driver only where torch was built for one."""
+    simulated = simulated_gpus()
+    if simulated:
+        return [
+            {"device": f"{GPU}:{at}", "identity": str(at), "simulated": True}
+            for at in range(simulated)
+        ]
     if not torch.backends.cuda.is_built():
         return []
     visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]

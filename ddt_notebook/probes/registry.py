@@ -1,8 +1,8 @@
 """What can be observed in a rank on request: the one list of its probes.
 
 A probe is named like the field of `Snapshot` that it fills. It is a function
-``observe(namespace, names=None, **options) -> dict`` that runs in the rank at its prompt, finds the user's
-objects in the namespace and returns plain data for JSON, which `model.codec` reads back.
+``observe(namespace, names=None, **options) -> dict`` that runs in the rank at its prompt, finds
+the user's objects in the namespace and returns plain data for JSON, which `model.codec` reads.
 """
 
 from __future__ import annotations

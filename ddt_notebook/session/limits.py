@@ -13,6 +13,7 @@ from .errors import SessionError
 
 #: Private memory of one rank after a few steps of a small model, as benchmarks/memory.py has it.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
+_MOST_SIMULATED = 64
 #: Limit and usage of the cgroup (version 2, version 1), and what its cache can give back.
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
@@ -88,6 +89,27 @@ def parse_bytes(text: str | int) -> int:
     if not 0 < amount < math.inf:
         raise SessionError(f"{text!r} is no amount of memory: write 512M or 2G")
     return int(amount * (1 << units.get(unit, 0)))
+
+
+def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
+    """Number of GPUs in ``"cuda:2"``; 0 if none are to be simulated.
+
+    Raises
+    ------
+    SessionError
+        If it is nothing that can be simulated, or the session is to use real GPUs as well.
+    """
+    if text is None:
+        return 0
+    kind, _, count = text.partition(":")
+    if kind != "cuda" or not count.isdigit() or not 1 <= int(count) <= _MOST_SIMULATED:
+        raise SessionError(
+            f"{text!r} cannot be simulated: write cuda:2 for 2 GPUs (at most {_MOST_SIMULATED})"
+        )
+    if device is not None or backend != "gloo":
+        given = f"device {device}" if device is not None else f"backend {backend}"
+        raise SessionError(f"{text} is simulated on the CPU, with gloo: leave out {given}")
+    return int(count)
 
 
 def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:

@@ -12,6 +12,9 @@ from .watch import RankRun, View, brief
 #: Looking on must not slow the notebook's process, which also follows the ranks' calls.
 _EVERY_S, _EVERY_S_WHILE_WAITING = 0.5, 0.25
 
+#: A cell that ends sooner is told of once.
+_SHORT_CELL_S = 0.5
+
 
 class LiveFeed:
     """Feeds observers during one run.
@@ -27,7 +30,8 @@ class LiveFeed:
     def __init__(self, observers: Sequence[RunObserver], cell: int) -> None:
         self._observers = observers
         self._cell = cell
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = time.monotonic()
+        self._told_s = self._began_s + _SHORT_CELL_S - _EVERY_S_WHILE_WAITING
 
     def tick(self, runs: list[RankRun], view: View | None) -> None:
         """Tell how the ranks are, if it is time; ``view``: what is known of ranks that wait."""

@@ -36,6 +36,8 @@ class PoolOptions:
     ----------
     world_size, backend, device
         See `Session`.
+    simulated_gpus
+        How many GPUs the ranks pretend to have; 0: none.
     group
         False leaves the group to the user's cells.
     group_timeout_s
@@ -49,6 +51,7 @@ class PoolOptions:
     world_size: int
     backend: str
     device: str
+    simulated_gpus: int
     group: bool
     group_timeout_s: float
     memory: int | None
@@ -108,6 +111,7 @@ class RankPool:
             "port": self._port,
             "backend": options.backend,
             "device": options.device,
+            "simulated_gpus": options.simulated_gpus,
             "group": options.group,
             "group_timeout_s": options.group_timeout_s,
             "memory": options.memory,

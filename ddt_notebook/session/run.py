@@ -361,6 +361,8 @@ class CellRun:
             for run in self._runs
             if run.handle.recorder is not None and run.handle.recorder.overflowed
         ]
+        if options.simulated_gpus and self._outcome != "ok":
+            notes.append("the GPUs are simulated: devices are checked, the CPU computes")
         timeout_s, hang_after_s = self._limits_s
         snapshot = Snapshot(
             cell=self.cell,

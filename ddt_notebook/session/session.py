@@ -15,7 +15,7 @@ import psutil
 from ..model import Cell
 from . import active, launcher, observing
 from .errors import SessionError
-from .limits import check_ranks, choose_ranks, parse_bytes
+from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listener import RunListener, SilentListener, Stream
 from .objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from .pool import PoolOptions, RankPool, group_timeout_s
@@ -47,6 +47,8 @@ class Session:
         an exception in that rank.
     group
         False leaves ``init_process_group`` to the user's cells.
+    simulate
+        ``"cuda:2"``: two GPUs that are not there, to check a cell's device assignments with.
     start_method
         ``"fork"`` (from a warm server; the default on Linux) or ``"spawn"`` (an interpreter for
         each rank; where CUDA is used, and elsewhere than on Linux).
@@ -67,6 +69,7 @@ class Session:
         hang_after: float = 2.0,
         memory: str | int | None = None,
         group: bool = True,
+        simulate: str | None = None,
         start_method: str | None = None,
     ) -> None:
         if os.name != "posix":
@@ -75,12 +78,15 @@ class Session:
             raise SessionError("timeout must be above 0 and hang_after at least 0 seconds")
         if start_method not in (None, "fork", "spawn"):
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
+        gpus = parse_simulated(simulate, backend, device)
         on_gpu = backend == "nccl" or (device or "").startswith("cuda")
         self.start_method = start_method or ("spawn" if on_gpu else launcher.default_start_method())
         check_ranks(n, self.start_method)
         self.world_size = n
         self.backend = backend
         self.device = device or ("cuda" if backend == "nccl" else "cpu")
+        if gpus:
+            self.device = f"{simulate} (simulated)"
         self.timeout = timeout
         self.hang_after = hang_after
         self.has_group = group
@@ -93,6 +99,7 @@ class Session:
             world_size=n,
             backend=backend,
             device=self.device,
+            simulated_gpus=gpus,
             group=group,
             group_timeout_s=group_timeout_s(timeout),
             memory=parse_bytes(memory) if memory is not None else None,

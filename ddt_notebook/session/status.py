@@ -58,6 +58,7 @@ class SessionStatus:
     frozen: bool
     uptime_s: float
     output_directory: Path
+    simulated_gpus: int = 0
 
 
 def ask_monitors(handles: list[RankHandle]) -> None:
@@ -114,6 +115,7 @@ def session_status(
         frozen=frozen,
         uptime_s=uptime_s,
         output_directory=pool.directory,
+        simulated_gpus=pool.options.simulated_gpus,
     )
 
 

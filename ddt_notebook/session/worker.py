@@ -201,7 +201,14 @@ class Rank:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
 
-        self._device = pick_device(self._spec["device"], rank)
+        gpus = self._spec["simulated_gpus"]
+        if gpus:
+            from ..probes import simulated_cuda
+
+            simulated_cuda.install(gpus)
+            self._device = torch.device("cuda", rank % gpus)
+        else:
+            self._device = pick_device(self._spec["device"], rank)
         namespace = self._shell.user_ns
         namespace.update(
             rank=rank,

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.meetings import Meeting, meetings
+from ..model.shares import activities, held_up
 from . import flags, html, observed, table, words
 from .bundle import Displayable
 from .places import group
@@ -58,14 +59,17 @@ class CollectivesView(Displayable):
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._met = meetings(snapshot)
-        self.flags = straggler_flags(self._met, snapshot.duration_s)
+        seen = activities(snapshot, self._met) if snapshot.timeline else None
+        costs = held_up(self._met, seen)
+        self.flags = straggler_flags(snapshot, self._met, costs, snapshot.duration_s)
 
     def to_text(self) -> str:
         """One row for each line of the program."""
         lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
         if self._met:
             rows = self._line_rows()
-            lines += table.columns([_in_text(row) for row in rows[:LINES]], _TEXT_HEAD, (1, 2, 4, 5))
+            shown = [_in_text(row) for row in rows[:LINES]]
+            lines += table.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
         return "\n".join([*lines, *self._notes()])
@@ -168,7 +172,7 @@ def _who_came_when(meeting: Meeting) -> str:
     if len(told) > _RANKS_TOLD:
         told = [told[0], f"{len(told) - 3} more", *told[-2:]]
     if told:
-        told[0] = f"rank {list(arrivals)[0]} first"
+        told[0] = f"rank {next(iter(arrivals))} first"
     if missing:
         told.append(f"never: {words.ranks(missing)}")
     return ", ".join(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..model.meetings import Meeting
 
 Event = dict[str, Any]
 #: Threads of a rank in the trace.
-_MAIN, _COLLECTIVES = 1, 2
+_MAIN, _COLLECTIVES, _STEPS = 1, 2, 3
 
 
 def chrome_trace(snapshot: Snapshot, met: list[Meeting], path: str | Path) -> Path:
@@ -43,6 +44,7 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
         _name("process_name", rank, 0, f"rank {rank}"),
         _name("thread_name", rank, _MAIN, "main thread"),
         _name("thread_name", rank, _COLLECTIVES, "collectives"),
+        _name("thread_name", rank, _STEPS, "steps"),
     ]
     start = _start(snapshot, met)
     for timeline in snapshot.timeline:
@@ -52,6 +54,10 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
             if span.kind != "collective":  # those come below, with what is known about them
                 times = (span.start_s - start, span.end_s - start)
                 events.append(_span(span.name, span.kind, rank, _MAIN, times, {}))
+        # the profiler's own name for a step, by which the tools find it
+        for number, (begin, end) in enumerate(pairwise((timeline.started_s, *timeline.steps_s))):
+            step = (begin - start, end - start)
+            events.append(_span(f"ProfilerStep#{number}", "user", rank, _STEPS, step, {}))
     for meeting in met:
         arrived, end = meeting.arrivals_s.get(rank), meeting.ends_s.get(rank)
         if arrived is None or end is None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import words
 from .bundle import Displayable
 
 MIME = "application/vnd.plotly.v1+json"
 #: No upload to a cloud, no advertisement.
-CONFIG = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
+CONFIG = {"showSendToCloud": False, "displaylogo": False}
 #: Bars in one figure; a longer time is drawn as slots.
 MAX_BARS = 9_000
 
@@ -25,7 +25,6 @@ _GREY = "#808080"
 _HOVER = 160
 
 Figure = dict[str, Any]
-Bar = tuple[float, float, Any]  # start and end in milliseconds; what it is
 
 
 class Figured(Displayable):
@@ -44,13 +43,24 @@ class Figured(Displayable):
         plain = self.to_plotly()
         return go.Figure(data=plain["data"], layout=plain["layout"])
 
-    def _repr_mimebundle_(
-        self, include: Any = None, exclude: Any = None
-    ) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         bundle: dict[str, Any] = dict(super()._repr_mimebundle_(include, exclude))
         if (not include or MIME in include) and (not exclude or MIME not in exclude):
             bundle[MIME] = self.to_plotly()
         return bundle
+
+
+class Bar(NamedTuple):
+    """A stretch of time: start and end in milliseconds, and what it is.
+
+    ``offset`` and ``width`` are its own place in the lane, None for that of its kind.
+    """
+
+    start: float
+    end: float
+    what: Any
+    offset: float | None = None
+    width: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,7 @@ class Kind:
 Lanes = dict[tuple[Kind, int], list[Bar]]  # the bars of a kind on a rank
 
 
-def gantt(
-    lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str]
-) -> Figure:
+def gantt(lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str]) -> Figure:
     """Bars in one lane for each rank.
 
     Parameters
@@ -102,16 +110,22 @@ def gantt(
                 "type": "bar",
                 "orientation": "h",
                 "name": kind.name,
-                "y": [round(row[rank] + kind.offset, 2) for rank, _ in items],
-                "base": [round(bar[0], 3) for _, bar in items],
-                "x": [round(bar[1] - bar[0], 3) for _, bar in items],
-                "width": kind.width,
+                "y": [round(row[rank] + (bar.offset or kind.offset), 3) for rank, bar in items],
+                "base": [round(bar.start, 3) for _, bar in items],
+                "x": [round(bar.end - bar.start, 3) for _, bar in items],
+                "width": [round(bar.width or kind.width, 3) for _, bar in items],
                 "marker": {
                     "color": kind.colour,
                     "line": {"width": 0},
-                    "pattern": {"shape": kind.pattern, "fgcolor": "#000000", "fgopacity": 0.45},
+                    "pattern": {
+                        "shape": kind.pattern,
+                        "fillmode": "overlay",
+                        "fgcolor": "#000000",
+                        "fgopacity": 0.4,
+                        "size": 6,
+                    },
                 },
-                "hovertext": [hover(describe(bar[2], rank)) for rank, bar in items],
+                "hovertext": [hover(describe(bar.what, rank)) for rank, bar in items],
                 "hoverinfo": "text",
             }
         )
@@ -122,7 +136,7 @@ def gantt(
         "fixedrange": True,
         "zeroline": False,
     }
-    return figure(data, height=110 + min(1200, 44 * len(ranks)), yaxis=axis, barmode="overlay")
+    return figure(data, height=140 + min(1200, 44 * len(ranks)), yaxis=axis, barmode="overlay")
 
 
 def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> Figure:
@@ -133,7 +147,7 @@ def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> 
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": _GREY, "size": 12},
-        "margin": {"l": 70, "r": 20, "t": 40, "b": 45},
+        "margin": {"l": 70, "r": 20, "t": 70, "b": 45},
         "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
         "hoverlabel": {"align": "left"},
         "dragmode": "pan",

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..model import Snapshot
-from ..model.parity import Disagreement, ParityItem, RankParity, ValueDifference, disagreements
+from ..model.parity import Disagreement, ParityItem, ParityRole, ValueDifference, disagreements
 from . import flags, html, observed, table, text, words
 from .bundle import Displayable
 from .html import Markup
 from .parity_flags import disagreement_text, first_difference, owner
 from .parity_flags import flags as find_flags
-from .places import group
 
 #: Rows of the summary, and of the list of what differs.
 ROWS = 24
 DIFFERING = 60
 
-_HEAD = ("", "", "number", "equal on all ranks", "differ on")
+_HEAD = ("of", "what", "number", "equal", "differ on")
 _DIFFERING_HEAD = ("what", "role", "ranks", "first difference", "largest difference")
 _NOUNS = {"state": "optimizer state", "random": "random generator"}
 
@@ -101,25 +101,29 @@ class ParityView(Displayable):
 
     def _rows(self) -> list[tuple[str, ...]]:
         """One row for each object and role."""
-        known: dict[tuple[str, str], dict[str, ParityItem]] = {}
+        holders = Counter(
+            (item.name, item.part) for parity in self._parities for item in parity.items
+        )
+        known: dict[tuple[str, ParityRole], dict[tuple[str, str], ParityItem]] = {}
         for parity in self._parities:
             for item in parity.items:
-                known.setdefault((owner(item.name, item.role), item.role), {})[item.name] = item
-        differing = group(self._differing, lambda f: (owner(f.name, f.role), f.role))
-        by_owner = dict(differing)
-        rows = []
+                of = known.setdefault((owner(item.name, item.role), item.role), {})
+                of[item.name, item.part] = item
+        differing = {(owner(f.name, f.role), f.role): set[str]() for f in self._differing}
+        ranks = {key: set[int]() for key in differing}
+        for found in self._differing:
+            differing[owner(found.name, found.role), found.role].add(found.name)
+            ranks[owner(found.name, found.role), found.role].update(found.deviating)
+        rows: list[tuple[str, ...]] = []
         for (name, role), items in known.items():
-            different = by_owner.get((name, role), [])
-            ranks = {rank for found in different for rank in found.deviating}
-            rows.append(
-                (
-                    name,
-                    _NOUNS.get(role, role),
-                    f"{len(items):,}",
-                    f"{len(items) - len({f.name for f in different}):,}",
-                    words.ranks(ranks) if ranks else "",
-                )
-            )
+            different = differing.get((name, role), set())
+            several = {item_name for item_name, part in items if holders[item_name, part] > 1}
+            alone = len({item_name for item_name, _ in items} - several - different)
+            note = words.ranks(ranks[name, role]) if different else ""
+            if alone and not note:
+                note = "no part is on two ranks" if not several else f"{alone:,} not compared"
+            cells = (f"{len({n for n, _ in items}):,}", f"{len(several - different):,}", note)
+            rows.append((name, _NOUNS.get(role, role), *cells))
         if len(rows) > ROWS:
             rows = [*rows[:ROWS], (f"and {len(rows) - ROWS} more", "", "", "", "")]
         return rows
@@ -138,7 +142,7 @@ class ParityView(Displayable):
         rows = []
         for found in self._differing[:DIFFERING]:
             difference = self._difference(found)
-            groups = "; ".join(words.ranks(ranks) for ranks in found.groups.values())
+            groups = " | ".join(words.rank_list(ranks) for ranks in found.groups.values())
             rows.append(
                 (
                     html.name(found.name),
@@ -161,6 +165,3 @@ def _largest(difference: ValueDifference | None) -> str:
     if difference.largest is None:
         return "not a number"
     return f"{difference.largest:.3g}"
-
-
-__all__ = ["ParityView", "RankParity"]

@@ -50,7 +50,8 @@ def flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> 
             what = f"{len(members):,} {_PLURALS[role]} of {words.middle(name, 60)}"
             text = f"{what} differ on {words.ranks(ranks)}, first "
             text += disagreement_text(first, measured.get(first.name))
-        found.append(_judged(role, text, name in wrapped, name in copied, bool(trained)))
+        kept_equal = name in wrapped or (role == "state" and bool(wrapped))
+        found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
     return ordered(found)
 
 
@@ -63,7 +64,7 @@ def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) ->
     if role == "parameter" and not wrapped:
         advice = "the model is not wrapped in DDP or FSDP" if trained else "load or seed them alike"
         return Flag("warning", f"{text}; {advice}")
-    return Flag("error", text)
+    return Flag("error" if wrapped else "warning", text)
 
 
 def disagreement_text(found: Disagreement, difference: ValueDifference | None) -> str:
@@ -92,11 +93,12 @@ def first_difference(found: Disagreement, difference: ValueDifference | None) ->
         at = f"[{', '.join(map(str, difference.first))}]"
         here, there = words.middle(difference.here, 24), words.middle(difference.there, 24)
         return f"element {at} is {there} on rank {difference.reference}, but {here}"
-    if found.role in ("setting",) or kinds[0].endswith("scalar"):
+    if found.role == "setting" or kinds[0].endswith("scalar"):
         return ", ".join(
             f"{words.middle(value, 40)} on {words.ranks(ranks)}" for value, ranks in groups[:4]
         ) + (f" and {len(groups) - 4} more values" if len(groups) > 4 else "")
-    return f"{words.ranks(found.deviating)} differ from {words.ranks(found.agreeing)}"
+    verb = "differs" if len(found.deviating) == 1 else "differ"
+    return f"{words.ranks(found.deviating)} {verb} from {words.ranks(found.agreeing)}"
 
 
 def _how_far(difference: ValueDifference | None) -> str:

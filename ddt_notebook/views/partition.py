@@ -20,6 +20,9 @@ OBJECTS = 12
 FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
+#: What it is about, the titles of its columns, its rows.
+_Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+
 _SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
 
 
@@ -45,7 +48,7 @@ class PartitionView(Displayable):
                 self._loaders.setdefault(loader.name, {})[partition.rank] = loader
             for shard in observed.chosen(partition.shards, names):
                 self._shards.setdefault(shard.name, {})[partition.rank] = shard
-        self.flags = find_flags(self._loaders, snapshot.world_size)
+        self.flags = find_flags(self._loaders)
 
     def to_text(self) -> str:
         """What is odd, then each loader and sharded model by rank, 80 columns wide."""
@@ -121,11 +124,12 @@ class PartitionView(Displayable):
             parts.append(words.count(len(self._shards), "sharded model"))
         return ", ".join(parts)
 
-    def _tables(self) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-        found = [
+    def _tables(self) -> list[_Table]:
+        found: list[_Table] = [
             (_about(name, by_rank), _LOADER_HEAD, _loader_rows(by_rank))
             for name, by_rank in self._loaders.items()
-        ] + [
+        ]
+        found += [
             (_about_shards(name, by_rank), _SHARD_HEAD, _shard_rows(by_rank))
             for name, by_rank in self._shards.items()
         ]
@@ -142,6 +146,9 @@ def _about(name: str, by_rank: dict[int, LoaderPartition]) -> str:
     seen = division(by_rank)
     if not seen.ranks:
         return " · ".join([*parts, "not iterated yet"])
+    early = [r for r, x in by_rank.items() if x.last is not None and not x.last.complete]
+    if early:
+        parts.append(f"left early by {words.ranks(early)}")
     if first.indexed:
         parts.append(f"{seen.covered:,} different samples")
         if seen.overlap:
@@ -169,13 +176,7 @@ def _loader_rows(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, ...]]:
 def _counts(loader: LoaderPartition) -> tuple[str, ...]:
     last = loader.epochs[-1]
     share = f"{last.samples / loader.dataset_size:.1%}" if loader.dataset_size else ""
-    left = "" if last.complete else "+"
-    return (
-        f"{last.number}",
-        f"{last.batches:,}{left}",
-        f"{last.samples:,}{left}",
-        share,
-    )
+    return (f"{last.number}", f"{last.batches:,}", f"{last.samples:,}", share)
 
 
 def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:

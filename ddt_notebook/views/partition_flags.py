@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from ..model.partition import Division, LoaderPartition, division
 from . import words
 from .flags import Flag, ordered
+from .places import group
 
 _SAMPLER = "give the loader a DistributedSampler"
 
 
-def flags(loaders: Mapping[str, Mapping[int, LoaderPartition]], world_size: int) -> list[Flag]:
+def flags(loaders: Mapping[str, Mapping[int, LoaderPartition]]) -> list[Flag]:
     """All that is odd about the loaders, the gravest first."""
     found: list[Flag] = []
     for name, by_rank in loaders.items():
@@ -19,12 +21,14 @@ def flags(loaders: Mapping[str, Mapping[int, LoaderPartition]], world_size: int)
         short = words.middle(name, 60)
         if seen.ranks:
             found += _of_loader(short, by_rank, seen)
-        found += _of_sampler(short, by_rank, world_size)
+        found += _of_sampler(short, by_rank)
     return ordered(found)
 
 
 def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
     found = [*_overlap(name, by_rank, seen)]
+    if problem := next((x.problem for x in by_rank.values() if x.problem), ""):
+        found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
     if seen.gaps:
         dropped = any(loader.drop_last for loader in by_rank.values())
         missing = sum(loader.replicas is not None for loader in by_rank.values())
@@ -85,6 +89,10 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
         f"{words.count(seen.overlap, 'sample')} of {name} went to more than one rank "
         f"(index {_indices(seen.first_overlap)})"
     )
+    if _divides(by_rank) and _shared_evenly(by_rank):
+        replicas = next(iter(by_rank.values())).replicas
+        parts = f"the sampler makes {replicas} parts for {words.count(len(by_rank), 'rank')}"
+        return [Flag("hint", f"{text}: {parts}, as with tensor parallelism")]
     return [Flag("warning", f"{text}: {_SAMPLER}" if not _divides(by_rank) else text)]
 
 
@@ -92,22 +100,27 @@ def _divides(by_rank: Mapping[int, LoaderPartition]) -> bool:
     return all(loader.replicas is not None for loader in by_rank.values())
 
 
-def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition], world_size: int) -> list[Flag]:
-    """A sampler that was told another rank or another number of ranks."""
-    wrong = {
-        rank: (loader.replica, loader.replicas)
-        for rank, loader in by_rank.items()
-        if loader.replicas is not None and (loader.replica, loader.replicas) != (rank, world_size)
-    }
-    twice = len({pair for pair in wrong.values()}) < len(wrong)
-    if not wrong or not twice:  # a sampler for the ranks of a group has numbers of its own
+def _shared_evenly(by_rank: Mapping[int, LoaderPartition]) -> bool:
+    """Whether several ranks get the same part on purpose, as in tensor parallel groups."""
+    parts = Counter(loader.replica for loader in by_rank.values())
+    replicas = {loader.replicas for loader in by_rank.values()}
+    return replicas == {len(parts)} and len(set(parts.values())) == 1
+
+
+def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition]) -> list[Flag]:
+    """Ranks whose samplers all take them for the same one."""
+    if not _divides(by_rank) or _shared_evenly(by_rank):
         return []
-    rank, (replica, replicas) = next(iter(wrong.items()))
-    text = (
-        f"the sampler of {name} on {words.ranks(wrong)} divides the data for {replicas} ranks "
-        f"and takes rank {rank} for rank {replica}: leave num_replicas and rank out"
-    )
-    return [Flag("warning", text)]
+    alike = group(by_rank, lambda rank: (by_rank[rank].replica, by_rank[rank].replicas))
+    return [
+        Flag(
+            "warning",
+            f"the samplers of {name} on {words.ranks(ranks)} all take their rank for {replica} of "
+            f"{replicas}: leave num_replicas and rank out, or pass dist.get_rank()",
+        )
+        for (replica, replicas), ranks in alike
+        if len(ranks) > 1
+    ]
 
 
 def _indices(first: tuple[int, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +22,8 @@ ROWS = 12
 OBJECTS = 20
 TENSORS = 200
 
-_WRAPPERS = {"DDP": "DDP", "FSDP": "FSDP", "FSDP2": "FSDP2", "DTensor": "DTensor shards"}
-_HEAD = ("", "device", "type", "tensors", "bytes")
+_WRAPPERS = {"DTensor": "DTensor shards"}
+_HEAD = ("part", "device", "type", "tensors", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,21 @@ class PlacementView(Displayable):
         Variables to show; default: all.
     """
 
-    __slots__ = ("_names", "flags", "snapshot")
+    __slots__ = ("_objects", "_placements", "flags", "snapshot")
 
     def __init__(self, snapshot: Snapshot, names: Sequence[str] = ()) -> None:
         self.snapshot = snapshot
-        self._names = tuple(names)
-        self.flags = find_flags(self._placements())
+        self._placements = [
+            replace(placement, objects=tuple(observed.chosen(placement.objects, names)))
+            for placement in snapshot.placement
+        ]
+        self._objects = _merge(self._placements)
+        self.flags = find_flags(self._placements)
 
     def to_text(self) -> str:
         """What is odd, then each object by module, 80 columns wide."""
         lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
-        shown = self._objects()
+        shown = self._objects
         for item in shown[:OBJECTS]:
             lines += text.wrap("", words.middle(item.item.name, 60) + _about(item))
             rows = _rows(item)
@@ -69,7 +74,7 @@ class PlacementView(Displayable):
         """The same, with every tensor on a click."""
         parts: list[str] = [observed.heading(self._title())]
         parts += flags.to_html(self.flags, self._healthy())
-        shown = self._objects()
+        shown = self._objects
         for item in shown[:OBJECTS]:
             parts.append(html.line(html.tag("b", words.middle(item.item.name, 60)), _about(item)))
             rows = [(html.name(first), *rest) for first, *rest in _rows(item)]
@@ -87,30 +92,23 @@ class PlacementView(Displayable):
         rows = [
             {"rank": p.rank, "object": o.name, "kind": o.kind, "wrapper": o.wrapper}
             | {field: getattr(t, field) for field in TensorPlacement.__dataclass_fields__}
-            for p in self._placements()
+            for p in self._placements
             for o in p.objects
             for t in o.tensors
         ]
         return observed.frame(rows, columns)
 
-    def _placements(self) -> list[RankPlacement]:
-        return [
-            replace(placement, objects=tuple(observed.chosen(placement.objects, self._names)))
-            for placement in self.snapshot.placement
-        ]
-
     def _title(self) -> str:
-        return observed.title("placement", self.snapshot, len(self.snapshot.placement))
+        title = observed.title("placement", self.snapshot, len(self.snapshot.placement))
+        gpus = max((sum(a.simulated for a in p.accelerators) for p in self._placements), default=0)
+        return f"{title} · {words.count(gpus, 'simulated GPU')}" if gpus else title
 
     def _healthy(self) -> str:
-        objects = self._objects()
+        objects = self._objects
         if not objects:
             return "no rank holds a module, an optimizer or a tensor in its variables"
         devices = observed.listing(sorted({d for item in objects for d in item.devices}))
         return f"{words.count(len(objects), 'object')} on {devices}, nothing odd"
-
-    def _objects(self) -> list[_Shown]:
-        return _merge(self._placements())
 
 
 def _merge(placements: Iterable[RankPlacement]) -> list[_Shown]:
@@ -152,7 +150,7 @@ def _about(shown: _Shown) -> str:
     item = shown.item
     what = [words.middle(item.type, 60)] if item.type else []
     if item.wrapper:
-        what = [f"{words.middle(item.type, 60)} in {_WRAPPERS[item.wrapper]}"]
+        what = [f"{words.middle(item.type, 60)} in {_WRAPPERS.get(item.wrapper, item.wrapper)}"]
     if item.also:
         what.append(f"also {observed.listing(item.also)}")
     if item.kind != "module" and len(item.tensors) == 1:
@@ -180,15 +178,16 @@ def _parts(item: PlacedObject) -> list[tuple[str, list[TensorPlacement]]]:
         return group(item.tensors, lambda t: t.name)
     if item.kind == "optimizer":
         return group(item.tensors, lambda t: t.name.rpartition(".")[2])
+    parts: list[tuple[str, list[TensorPlacement]]] = []
     deepest = max((t.module.count(".") + 1 for t in item.tensors), default=1)
     for depth in range(deepest, 0, -1):
-        parts = group(item.tensors, lambda t, depth=depth: _upper(t, depth))
+        parts = group(item.tensors, functools.partial(_upper, depth))
         if len(parts) <= ROWS:
             break
     return parts
 
 
-def _upper(tensor: TensorPlacement, depth: int) -> str:
+def _upper(depth: int, tensor: TensorPlacement) -> str:
     module = tensor.module
     if tensor.role == "attribute" and not module:
         return tensor.name
@@ -227,11 +226,11 @@ def _shape(tensor: TensorPlacement) -> str:
 
 
 def _tensor(tensor: TensorPlacement) -> str:
-    return f"{_shape(tensor)} {tensor.dtype}"
+    return f"{_shape(tensor)} {words.middle(tensor.dtype, 40)}"
 
 
 def _every_tensor(shown: Sequence[_Shown]) -> Markup:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             html.name(
                 f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}"

@@ -36,6 +36,12 @@ def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]
             if world_size > 1 and item.trained and not item.wrapper:
                 found.append(_not_wrapped(item))
     found += _apart(placement.objects)
+    if placement.unreadable:
+        text = f"{listing(placement.unreadable)} could not be looked at: it raised an exception"
+        found.append(("hint", text))
+    if placement.objects_left_out:
+        more = words.count(placement.objects_left_out, "more object")
+        found.append(("hint", f"{more} not shown: name those that you want to see"))
     return found
 
 

@@ -47,6 +47,8 @@ class SessionStatusLike(Protocol):
     def has_group(self) -> bool: ...
     @property
     def frozen(self) -> bool: ...
+    @property
+    def simulated_gpus(self) -> int: ...
 
 
 class StatusView(Displayable):
@@ -75,6 +77,9 @@ class StatusView(Displayable):
         status = self._status
         group = status.backend if status.has_group else "no process group"
         parts = [words.count(status.world_size, "rank"), group]
+        if status.simulated_gpus:
+            gpus = words.count(status.simulated_gpus, "simulated GPU")
+            parts.append(f"{gpus} (computed on the CPU)")
         parts.append(f"up {words.duration(status.uptime_s)}")
         if status.frozen:
             parts.append("a hang is held: %ddt_release ends it")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
+from typing import TypeVar
 
 from ..model.shares import Activity, Interval, TimeWindow
 from . import html
@@ -19,6 +20,8 @@ SIGNS = {
 }
 _LEVELS = "▁▂▃▄▅▆▇█"
 
+Name = TypeVar("Name")
+
 
 def strip(activity: Activity, window: TimeWindow) -> list[str]:
     """The sign's name for each of `SLOTS` slots of a window."""
@@ -27,24 +30,25 @@ def strip(activity: Activity, window: TimeWindow) -> list[str]:
         "communication": activity.communication,
         "data": activity.data,
     }
-    shares = slots(parts, window.start_s, window.end_s, SLOTS)
-    return [max(share, key=lambda kind: share[kind]) if share else "work" for share in shares]
+    kinds = []
+    for share in slots(parts, window.start_s, window.end_s, SLOTS):
+        share["work"] = 1 - sum(share.values())
+        kinds.append(max(share, key=lambda kind: share[kind]))
+    return kinds
 
 
 def slots(
-    parts: Mapping[str, Iterable[Interval]], start_s: float, end_s: float, count: int
-) -> list[dict[str, float]]:
-    """For each slot of time the share of it that each part took; the rest is ``"work"``."""
+    parts: Mapping[Name, Iterable[Interval]], start_s: float, end_s: float, count: int
+) -> list[dict[Name, float]]:
+    """For each slot of time the share of it that each part took."""
     slot_s = (end_s - start_s) / count
     if slot_s <= 0:
         return [{} for _ in range(count)]
     spread = {name: _spread(part, start_s, slot_s, count) for name, part in parts.items()}
-    result = []
-    for at in range(count):
-        share = {name: amounts[at] / slot_s for name, amounts in spread.items() if amounts[at]}
-        share["work"] = max(0.0, 1 - sum(share.values()))
-        result.append(share)
-    return result
+    return [
+        {name: amounts[at] / slot_s for name, amounts in spread.items() if amounts[at]}
+        for at in range(count)
+    ]
 
 
 def _spread(
@@ -84,14 +88,18 @@ def legend() -> str:
     return "   ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
 
 
-def curve(values: Sequence[float], count: int = SLOTS) -> str:
-    """A curve from its lowest to its highest value; empty if there are no values."""
+def curve(values: Sequence[float], count: int = SLOTS, *, least_rise: float = 0.0) -> str:
+    """A curve from its lowest to its highest value; empty if there are no values.
+
+    A rise of less than ``least_rise`` does not fill the height: noise stays low.
+    """
     if not values:
         return ""
     count = min(count, len(values))
     ends = [round(at * len(values) / count) for at in range(count + 1)]
-    peaks = [max(values[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
-    low, high = min(peaks), max(peaks)
+    peaks = [max(values[low:high]) for low, high in pairwise(ends)]
+    low = min(peaks)
+    high = max(*peaks, low + least_rise)
     if high == low:
         return _LEVELS[0] * count
     return "".join(_LEVELS[round((len(_LEVELS) - 1) * (v - low) / (high - low))] for v in peaks)

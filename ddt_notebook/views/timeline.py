@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from itertools import groupby
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..model import Snapshot
 from ..model.meetings import Meeting, lateness, meetings
-from ..model.shares import RankShare, activities, subtract, time_window, union
+from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
 from ..model.timeline import Span, SpanKind
 from . import export, figures, flags, html, observed, strips, table, text, words
-from .figures import Figure, Figured, Kind, Lanes
+from .figures import Bar, Figure, Figured, Kind, Lanes
 from .strips import slots
 from .times import rate, short, straggler_flags
 
 #: With more ranks than this, the ones that waited least and most are shown in a terminal.
 ROWS = 16
+#: Height of a lane that is drawn in slots, and the smallest part of it that is drawn.
+_LANE, _VISIBLE = 0.8, 0.03
 
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
 _TEXT_HEAD = ("rank", "own work", "waiting", "comm.", "data", "came last", "cost others")
@@ -46,20 +48,32 @@ class TimelineView(Figured):
         Of a run with ``trace=True``; of any other, the user's own synchronous collectives.
     """
 
-    __slots__ = ("_activities", "_late", "_met", "_shares", "flags", "snapshot", "window")
+    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "flags", "snapshot", "window")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._met = meetings(snapshot)
         self._late = lateness(self._met)
         self._activities = activities(snapshot, self._met)
+        self._costs = self._held_up(self._met)
         self.window = time_window(snapshot, self._met)
-        inside = self._met
-        if self.window is not None and self.window.first_step is not None:
-            inside = [m for m in inside if m.begun_s is None or m.begun_s >= self.window.start_s]
         self._shares = [a.share(self.window) for a in self._activities] if self.window else []
-        length = self.window.end_s - self.window.start_s if self.window else 0.0
-        self.flags = straggler_flags(inside, length)
+        self.flags = self._stragglers()
+
+    def _stragglers(self) -> list[flags.Flag]:
+        if self.window is None:
+            return []
+        inside, costs = self._met, self._costs
+        if self.window.first_step is not None:
+            start = self.window.start_s
+            inside = [m for m in self._met if m.begun_s is not None and m.begun_s >= start]
+            costs = self._held_up(inside)
+        return straggler_flags(
+            self.snapshot, inside, costs, self.window.end_s - self.window.start_s
+        )
+
+    def _held_up(self, met: list[Meeting]) -> dict[int, float]:
+        return held_up(met, self._activities if self.snapshot.timeline else None)
 
     # -- faces ---------------------------------------------------------------------------------
 
@@ -107,7 +121,7 @@ class TimelineView(Figured):
                 "communication_ms": 1e3 * s.communication_s,
                 "data_ms": 1e3 * s.data_s,
                 "came_last": len(self._late.get(s.rank, ())),
-                "cost_ms": 1e3 * sum(self._late.get(s.rank, ())),
+                "cost_ms": 1e3 * self._costs.get(s.rank, 0.0),
             }
             for s in self._shares
         ]
@@ -130,10 +144,10 @@ class TimelineView(Figured):
         high = finish if end_ms is None else begin + end_ms / 1e3
         ranks = [report.rank for report in self.snapshot.ranks]
         lanes = self._bars(begin, low, high)
-        if sum(map(len, lanes.values())) <= figures.MAX_BARS:
+        if lanes is not None:
             return figures.gantt(lanes, ranks, self._describe)
         plain = figures.gantt(self._slots(begin, low, high), ranks, self._describe_slot)
-        title = "ms since the cell began · each bar shows what took most of its time"
+        title = "ms since the cell began · height of a colour: its share of the time"
         plain["layout"]["xaxis"]["title"]["text"] = title
         return plain
 
@@ -187,7 +201,8 @@ class TimelineView(Figured):
         for timeline in self.snapshot.timeline:
             until = timeline.traced_until_s
             if until is not None and until < timeline.ended_s - 0.5:
-                notes.append(f"rank {timeline.rank}: recorded for the first {short(until - timeline.started_s)}")
+                length = short(until - timeline.started_s)
+                notes.append(f"rank {timeline.rank}: recorded for the first {length}")
             if timeline.spans_left_out:
                 left_out = words.count(timeline.spans_left_out, "later span")
                 notes.append(f"rank {timeline.rank}: {left_out} left out")
@@ -209,38 +224,44 @@ class TimelineView(Figured):
             _percent(share.communication_s, share.window_s),
             _percent(share.data_s, share.window_s),
             f"{len(late)}×",
-            short(sum(late)) if late else "",
+            short(self._costs.get(share.rank)),
         )
 
     # -- the picture ---------------------------------------------------------------------------
 
-    def _bars(self, start: float, low: float, high: float) -> Lanes:
-        """Every span that lies at least partly in a window."""
-        lanes: Lanes = defaultdict(list)
-
-        def add(kind: Kind, rank: int, begin: float, end: float, what: Any) -> None:
-            if end > low and begin < high:
-                lanes[kind, rank].append((1e3 * (begin - start), 1e3 * (end - start), what))
-
+    def _stretches(self) -> Iterator[tuple[Kind, int, float, float, Any]]:
+        """Whatever can be drawn: kind, rank, beginning and end, and what it is."""
         for timeline in self.snapshot.timeline:
             for span in timeline.spans():
                 if span.kind in _SPANS:
-                    add(_SPANS[span.kind], timeline.rank, span.start_s, span.end_s, span)
+                    yield _SPANS[span.kind], timeline.rank, span.start_s, span.end_s, span
         for activity in self._activities:
-            for kind, intervals in (
+            for kind, stretches in (
                 (_WAITING, activity.waiting),
                 (_MOVING, activity.communication),
             ):
-                for begin, end in intervals:
-                    add(kind, activity.rank, begin, end, (kind, end - begin))
+                for begin, end in stretches:
+                    yield kind, activity.rank, begin, end, (kind, end - begin)
         for meeting in self._met:
             begun = meeting.begun_s
             for rank, arrived in meeting.arrivals_s.items():
-                end = meeting.ends_s.get(rank)
-                if begun is not None and end is not None:
-                    middle = min(max(arrived, begun), end)
-                    add(_COLLECTIVE_WAITS, rank, arrived, middle, meeting)
-                    add(_COLLECTIVE_MOVES, rank, middle, end, meeting)
+                ended = meeting.ends_s.get(rank)
+                if begun is not None and ended is not None:
+                    middle = min(max(arrived, begun), ended)
+                    yield _COLLECTIVE_WAITS, rank, arrived, middle, meeting
+                    yield _COLLECTIVE_MOVES, rank, middle, ended, meeting
+
+    def _bars(self, start: float, low: float, high: float) -> Lanes | None:
+        """What lies at least partly in a window; None if it is too much to draw."""
+        lanes: Lanes = defaultdict(list)
+        count = 0
+        for kind, rank, begin, end, what in self._stretches():
+            if end > low and begin < high:
+                count += 1
+                if count > figures.MAX_BARS:
+                    return None
+                bar = Bar(1e3 * (begin - start), 1e3 * (end - start), what)
+                lanes[kind, rank].append(bar)
         return lanes
 
     def _slots(self, start: float, low: float, high: float) -> Lanes:
@@ -258,9 +279,12 @@ class TimelineView(Figured):
             for at, share in enumerate(slots(parts, low, high, count)):
                 begin, below = 1e3 * (low - start) + at * slot_ms, 0.0
                 for kind, part in share.items():
-                    if part >= _VISIBLE:
-                        lanes[kind.part(below, part), rank].append((begin, begin + slot_ms, part))
-                        below += part
+                    if part < _VISIBLE:
+                        continue
+                    offset = _LANE * (below + part / 2 - 0.5)
+                    bar = Bar(begin, begin + slot_ms, (kind, part), offset, _LANE * part)
+                    lanes[kind, rank].append(bar)
+                    below += part
         return lanes
 
     def _describe(self, what: Any, rank: int) -> str:
@@ -270,7 +294,6 @@ class TimelineView(Figured):
             return _describe_meeting(what, rank)
         kind, amount = what
         return f"{kind.name} · {short(amount)}"
-
 
     @staticmethod
     def _describe_slot(what: tuple[Kind, float], rank: int) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 
+from ..model import Snapshot
 from ..model.meetings import Meeting, lateness
 from . import words
 from .flags import Flag
 
-#: A rank is called a straggler if it cost the others this much of the time, and this many seconds.
+#: A rank is a straggler if it costs the others this share of the time, and this many seconds.
 _SHARE, _AT_LEAST_S = 0.05, 0.01
-#: Its own lateness: arrivals closer than this say nothing.
+#: Arrivals closer to each other than this say nothing.
 _NOTABLE_S = 1e-3
 
 
@@ -29,20 +30,21 @@ def rate(bytes_per_s: float | None) -> str:
     return f"{words.size(round(bytes_per_s))}/s" if bytes_per_s is not None else ""
 
 
-def straggler_flags(met: list[Meeting], window_s: float) -> list[Flag]:
-    """Ranks for which the others waited a notable part of the time, the worst first."""
+def straggler_flags(
+    snapshot: Snapshot, met: list[Meeting], costs: dict[int, float], window_s: float
+) -> list[Flag]:
+    """Ranks that held the others up for a notable part of the time, the worst first."""
+    late = lateness(met)
     found = []
-    for rank, late in sorted(lateness(met).items(), key=lambda item: -sum(item[1])):
-        notable = [seconds for seconds in late if seconds >= _NOTABLE_S]
-        cost = sum(notable)
-        if cost < max(_AT_LEAST_S, _SHARE * window_s):
+    for rank, cost in sorted(costs.items(), key=lambda item: -item[1]):
+        notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
+        if not notable or cost < max(_AT_LEAST_S, _SHARE * window_s):
             continue
-        found.append(
-            Flag(
-                "warning",
-                f"rank {rank} came last to {words.count(len(notable), 'collective')} of {len(met)}, "
-                f"{short(statistics.median(notable))} after the others (median): they waited "
-                f"{short(cost)} for it, of {short(window_s)}; look at what only it does before them",
-            )
+        stood = "they stood still for it" if snapshot.timeline else "it was late by"
+        text = (
+            f"rank {rank} came last to {len(notable):,} of {words.count(len(met), 'collective')}, "
+            f"{short(statistics.median(notable))} after the others (median): {stood} "
+            f"{short(cost)} of {short(window_s)}; look at what it alone does before them"
         )
+        found.append(Flag("warning", text))
     return found

@@ -41,7 +41,7 @@ def test_ddp_keeps_ranks_equal_but_for_its_buffers(ranks: Ranks) -> None:
 
 
 def test_without_ddp_parameters_gradients_and_state_differ(ranks: Ranks) -> None:
-    shown = view(ranks, f"model = raw\n{TRAIN}")
+    shown = view(ranks, f"model, raw = raw, None\n{TRAIN}")
     texts = [flag.text for flag in shown.flags]
     assert any("parameters of model differ" in t and "not wrapped in DDP" in t for t in texts)
     assert any("gradients of model differ" in t for t in texts)

@@ -171,3 +171,36 @@ def test_workers_that_are_kept_and_broken_loops_are_counted_rightly(ranks: Ranks
     assert (second.batches, second.samples, second.complete) == (11, 101, True)
     assert second.first[:3] == (0, 1, 2)
     assert loaders(shown)[0].repeated == 0
+
+
+def test_batches_and_indices_of_any_kind_pass_untouched(ranks: Ranks) -> None:
+    source = """
+    class Named(torch.utils.data.Dataset):
+        def __len__(self):
+            return 6
+        def __getitem__(self, name):
+            return {"name": str(name), "x": torch.zeros(2)}
+    class Odd(dict):
+        def values(self):
+            raise KeyError("no")
+    names = ["a", "b", "c"]
+    named = DataLoader(Named(), sampler=names, batch_size=2)
+    single = DataLoader(Named(), batch_size=None)
+    arrays = DataLoader(Named(), batch_sampler=[torch.tensor([0, 3]), (1, 2, 4)])
+    odd = DataLoader(Named(), batch_size=2, collate_fn=lambda items: Odd(n=len(items)))
+    assert [batch["name"] for batch in named] == [["a", "b"], ["c"]]
+    assert len([item for item in single]) == 6
+    assert [len(batch["name"]) for batch in arrays] == [2, 3]
+    assert [batch["n"] for batch in odd] == [2, 2, 2]
+    """
+    shown = view(ranks, source)
+    counts = {name: loaders(shown, name)[0].epochs[0] for name in ("named", "single", "arrays")}
+    assert {name: (e.batches, e.samples) for name, e in counts.items()} == {
+        "named": (2, 3),
+        "single": (6, 6),
+        "arrays": (2, 5),
+    }
+    assert not loaders(shown, "named")[0].indexed
+    assert counts["arrays"].first == (0, 3, 1, 2, 4)
+    assert "KeyError" in loaders(shown, "odd")[0].problem
+    assert any("some batches of odd could not be counted" in flag.text for flag in shown.flags)

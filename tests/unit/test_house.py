@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,9 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
         if path.is_relative_to(package) and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert not mute
+
+
+def test_public_names_survive_the_import_of_subpackages() -> None:
+    """``ddt.diagnose`` is a function and, to the import system, a subpackage."""
+    code = "import ddt_notebook as ddt, ddt_notebook.magics.magics; assert callable(ddt.diagnose)"
+    subprocess.run([sys.executable, "-c", code], check=True)

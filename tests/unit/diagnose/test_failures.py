@@ -129,7 +129,7 @@ def test_out_of_step_is_one_finding():
         outcome="hung",
     )
     finding = only(diagnose(scene))
-    assert (finding.symptom, finding.cause) == ("D.1.1", "collective-under-rank-condition")
+    assert (finding.symptom, finding.cause) == ("D.2.1", "collective-under-rank-condition")
 
 
 def _error(type_: str, message: str, **fields) -> RankError:

@@ -106,7 +106,7 @@ def test_uneven_loop_that_ends_in_another_collective():
         rank(0, *[all_reduce(2)] * 3, blocked=True),
         rank(1, *[all_reduce(2)] * 2, call("barrier", 3), blocked=True),
     )
-    assert (finding.symptom, finding.cause) == ("D.1.1", "uneven-iterations")
+    assert (finding.symptom, finding.cause) == ("D.2.1", "uneven-iterations")
 
 
 def test_ddp_with_fewer_batches_on_one_rank():

@@ -21,6 +21,7 @@ class Status:
     uptime_s: float = 12.0
     has_group: bool = True
     frozen: bool = False
+    simulated_gpus: int = 0
     world_size: int = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,158 @@
+"""What a rank would need if training were spread over the ranks in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .memory import RankMemory
+
+Sharding = Literal["DDP", "ZeRO-1", "ZeRO-2", "FSDP"]
+
+#: Bytes of state that an optimizer keeps for each trained element, where this does not depend on
+#: the element's type: two moments, one, or none.
+STATES = {
+    "adam": 2,
+    "adamw": 2,
+    "nadam": 2,
+    "radam": 2,
+    "adamax": 2,
+    "rmsprop": 1,
+    "adagrad": 1,
+    "sgd": 0,
+    "sgd with momentum": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Bytes of one rank by what they are for.
+
+    Attributes
+    ----------
+    parameters, gradients, optimizer_state, buffers, buckets
+        Of the model.
+    activations
+        Kept for backward; they grow with the batch.
+    base
+        The process without a model: interpreter, libraries.
+    """
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer_state: int = 0
+    buffers: int = 0
+    buckets: int = 0
+    activations: int = 0
+    base: int = 0
+
+    @property
+    def total(self) -> int:
+        """Of one rank."""
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer_state
+            + self.buffers
+            + self.buckets
+            + self.activations
+            + self.base
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One way to spread the training, and what it needs.
+
+    Attributes
+    ----------
+    sharding
+        What the ranks share among them: nothing, optimizer state, gradients too, or all.
+    batch
+        Size of the batch of one rank, as a multiple of today's.
+    needs
+        Of each rank.
+    """
+
+    sharding: Sharding
+    batch: float
+    needs: Needs
+
+
+def measured_needs(memory: RankMemory) -> Needs:
+    """What a rank was seen to need; ``base`` is what is in none of the parts.
+
+    Raises
+    ------
+    ValueError
+        If no model was seen, or only a shard of one: its whole size is not known then.
+    """
+    parts = memory.parts
+    if not parts.get("parameters"):
+        raise ValueError("no model was seen on the ranks: build it in a cell, or give its size")
+    if memory.wrapper in ("FSDP", "FSDP2", "DTensor"):
+        raise ValueError(
+            f"this model is sharded already ({memory.wrapper}): give its number of parameters"
+        )
+    trained = memory.trained_count / max(1, memory.parameter_count)
+    gradients = parts.get("gradients") or round(parts["parameters"] * trained)
+    known = sum(parts.get(kind, 0) for kind in parts if kind != "activations")
+    return Needs(
+        parameters=parts["parameters"],
+        gradients=gradients,
+        optimizer_state=parts.get("optimizer state", 0),
+        buffers=parts.get("buffers", 0),
+        buckets=parts.get("DDP buckets", 0) or gradients,
+        activations=parts.get("activations", 0),
+        base=max(0, _whole(memory) - known) + parts.get("tensors", 0),
+    )
+
+
+def _whole(memory: RankMemory) -> int:
+    """All of a rank's memory, counted as its limit counts it."""
+    if memory.device.startswith("cuda"):
+        return memory.gpu_allocated or 0
+    if "rank" in memory.limits:
+        return memory.data_bytes or 0
+    return memory.pss_bytes or memory.rss_bytes
+
+
+def needs_of(parameters: int, *, item_bytes: int, optimizer: str, activations: int) -> Needs:
+    """What a model of so many elements needs with DDP, by arithmetic.
+
+    Raises
+    ------
+    ValueError
+        If the optimizer's states are not known.
+    """
+    states = STATES.get(optimizer.lower())
+    if states is None:
+        raise ValueError(f"{optimizer!r} is not known here; there is: {', '.join(STATES)}")
+    size = parameters * item_bytes
+    return Needs(
+        parameters=size,
+        gradients=size,
+        optimizer_state=states * size,
+        buckets=size,
+        activations=activations,
+    )
+
+
+def plans(needs: Needs, ranks: int) -> Iterator[Plan]:
+    """Ways to spread the training: with today's batch, and with half of it where that matters."""
+    for batch in (1.0, 0.5) if needs.activations else (1.0,):
+        activations = round(needs.activations * batch)
+        for sharding in ("DDP", "ZeRO-1", "ZeRO-2", "FSDP"):
+            spread = replace(needs, activations=activations)
+            if sharding != "DDP":
+                spread = replace(spread, optimizer_state=_part(needs.optimizer_state, ranks))
+            if sharding in ("ZeRO-2", "FSDP"):
+                spread = replace(spread, gradients=_part(needs.gradients, ranks), buckets=0)
+            if sharding == "FSDP":
+                spread = replace(spread, parameters=_part(needs.parameters, ranks))
+            yield Plan(sharding, batch, spread)
+
+
+def _part(size: int, ranks: int) -> int:
+    return -(-size // ranks)

@@ -1,0 +1,250 @@
+"""GPUs that this machine does not have: tensors say that they are on one, the CPU computes.
+
+Every tensor is an ordinary one in the memory of the CPU, so values, autograd, DDP and gloo are
+real. Its storage carries the name of a simulated device, which all views of it share, and which
+each operation hands on to its results. Where devices meet, PyTorch's own FakeTensorMode decides
+whether a GPU would do it, and raises what a GPU would raise.
+
+The whole cell does not run on fake tensors instead: they have no values, so ``loss.item()`` fails,
+and a build of PyTorch for the CPU aborts as soon as autograd meets a fake tensor on ``cuda``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+#: The type of the simulated devices.
+GPU = "cuda"
+CPU = torch.device("cpu")
+_MARK = "ddt_simulated_device"
+#: The lists of these may hold tensors of several devices; each result is where its twin is.
+_LISTS = "_foreach_"
+#: Transport between ranks is not computed on a device.
+_TRANSPORT = ("c10d", "_c10d_functional", "profiler")
+_INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
+_active: SimulatedGPUs | None = None
+
+
+def simulated_gpus() -> int:
+    """How many GPUs this process simulates."""
+    return 0 if _active is None else _active.count
+
+
+def device_of(tensor: torch.Tensor) -> torch.device | None:
+    """The simulated device that a tensor is on; None if it is on none."""
+    with torch._C.DisableTorchFunction():
+        try:
+            return mark_of(tensor.untyped_storage())
+        except (NotImplementedError, RuntimeError):  # sparse and other tensors without storage
+            return None
+
+
+def mark(storage: Any, device: torch.device | None) -> None:
+    """Let a storage be on a simulated device; None: on the CPU."""
+    setattr(storage, _MARK, device)
+
+
+def mark_of(storage: Any) -> torch.device | None:
+    """The simulated device that `mark` set."""
+    device: torch.device | None = getattr(storage, _MARK, None)
+    return device
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+class SimulatedGPUs(TorchDispatchMode):
+    """Hands on devices from operation to operation, on the thread that enters it.
+
+    Parameters
+    ----------
+    count
+        How many GPUs there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        super().__init__()
+        self.count = count
+        #: Index of the current device, as ``torch.cuda.set_device`` sets it.
+        self.current = 0
+        #: Where a library creates its own tensors at the moment.
+        self.ambient: torch.device | None = None
+        self._unchecked = False
+        self._rules = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def resolve(self, device: Any) -> torch.device | None:
+        """The simulated device that is meant; None for any other.
+
+        Raises
+        ------
+        AcceleratorError
+            As CUDA does, if there are fewer GPUs.
+        """
+        meant = torch.device(GPU, device) if isinstance(device, int) else torch.device(device)
+        if meant.type != GPU:
+            return None
+        index = self.current if meant.index is None else meant.index
+        if index >= self.count:
+            raise torch.AcceleratorError(
+                f"CUDA error: invalid device ordinal (cuda:{index}, but this session simulates "
+                f"{self.count} GPU{'s' if self.count > 1 else ''}: cuda:0"
+                + (f" to cuda:{self.count - 1})" if self.count > 1 else ")")
+            )
+        return torch.device(GPU, index)
+
+    def start(self) -> None:
+        """Simulate on the calling thread from now on."""
+        global _active  # noqa: PLW0603  (one for each process)
+        _active = self
+        self.__enter__()
+        InsideCalls(self).__enter__()
+
+    @contextlib.contextmanager
+    def within(self, device: torch.device | None) -> Iterator[None]:
+        """A library works on tensors of this device, and may bring some together."""
+        before = self.ambient, self._unchecked
+        self.ambient, self._unchecked = device, True
+        try:
+            yield
+        finally:
+            self.ambient, self._unchecked = before
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Compute on the CPU, on the devices that the results would have."""
+        kwargs = dict(kwargs or {})
+        inputs = _tensors((args, kwargs))
+        if kwargs.get("device") is None:
+            device = self._meeting(func, inputs, args, kwargs)
+        else:
+            device = self.resolve(kwargs["device"])
+            if device is not None:
+                kwargs["device"] = CPU
+            elif torch.device(kwargs["device"]) == CPU:
+                device = self.ambient
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        result = func(*args, **kwargs)
+        if device is not None:
+            known = {_storage_id(tensor) for tensor in inputs}
+            outputs = _tensors(result)
+            own = self._one_by_one(func, args, outputs)
+            for at, tensor in enumerate(outputs):
+                if _storage_id(tensor) not in known | {None}:
+                    mark(tensor.untyped_storage(), own[at] if own else device)
+        return result
+
+    def _meeting(
+        self, func: Any, inputs: list[torch.Tensor], args: Any, kwargs: Any
+    ) -> torch.device | None:
+        """Where an operation computes; raises if it cannot on these inputs."""
+        devices = dict.fromkeys(map(device_of, inputs))
+        first = next((device for device in devices if device is not None), None)
+        if len(devices) < 2:
+            return first
+        name = func.name()
+        if (
+            self._unchecked
+            or name.startswith(_TRANSPORT)
+            or _LISTS in name
+            # what could not meet has met in the forward pass; DDP averages in buckets of its own
+            or torch._C._current_graph_task_id() != -1
+        ):
+            return first
+        if name.startswith(_INDEXING) and isinstance(args[1], (list, tuple)):
+            _check_indices(args[0], args[1])
+        return self._as_on_gpu(func, args, kwargs, first)
+
+    def _as_on_gpu(
+        self, func: Any, args: Any, kwargs: Any, otherwise: torch.device | None
+    ) -> torch.device | None:
+        """Ask PyTorch's rules, on tensors without values."""
+        from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
+
+        fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        try:
+            with self._rules:
+                outputs = _tensors(func(*fake_args, **fake_kwargs))
+        except FakeTensorDeviceMismatchError as error:
+            # CUDA raises it by this name
+            raise RuntimeError(f"{error} (in {func.name().removeprefix('aten::')})") from None
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            # it needs values, or is wrong in another way, which the computation itself will say
+            return otherwise
+        if not outputs:
+            return otherwise
+        device = outputs[0].device
+        return device if device.type == GPU else None
+
+    def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        shape = torch.empty_strided(
+            tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
+        )
+        return FakeTensor(self._rules, shape, device_of(tensor) or CPU)
+
+    @staticmethod
+    def _one_by_one(
+        func: Any, args: tuple[Any, ...], outputs: list[torch.Tensor]
+    ) -> list[torch.device | None] | None:
+        if _LISTS not in func.name() or not args or not isinstance(args[0], (list, tuple)):
+            return None
+        twins = [device_of(tensor) for tensor in _tensors(args[0])]
+        return twins if len(twins) == len(outputs) else None
+
+
+class InsideCalls(TorchFunctionMode):
+    """What a function of torch creates inside is where its arguments are.
+
+    Parameters
+    ----------
+    gpus
+        The devices.
+    """
+
+    def __init__(self, gpus: SimulatedGPUs) -> None:
+        super().__init__()
+        self._gpus = gpus
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call it, and tell the dispatch mode where it works."""
+        kwargs = kwargs or {}
+        gpus, before = self._gpus, self._gpus.ambient
+        if "device" not in kwargs:
+            found = map(device_of, _tensors((args, kwargs)))
+            gpus.ambient = next((device for device in found if device is not None), before)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            gpus.ambient = before
+
+
+def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
+    """What CUDA checks, and PyTorch's rules leave out."""
+    own = device_of(tensor)
+    if any(device_of(index) not in (None, own) for index in _tensors(indices)):
+        raise RuntimeError(
+            "indices should be either on cpu or on the same device as the indexed tensor "
+            f"({own or CPU})"
+        )
+
+
+def _storage_id(tensor: torch.Tensor) -> int | None:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # sparse: no storage of its own
+        return None

@@ -1,0 +1,230 @@
+"""How the ranks are while a cell runs: a table that is drawn anew several times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..model import RankReport
+from ..model.progress import Wait, cannot_complete, waits
+from ..model.snapshot import Outcome
+from . import html, places, strips, text, words
+from .bundle import Displayable
+from .status import ROWS, SessionStatusLike
+
+#: Columns of the memory curve, and the rise in bytes below which it stays low.
+_CURVE, _NOISE = 20, 16_000_000
+_HEAD = ("rank", "state", "at", "memory (RSS)")
+#: Sign and colour of each state's word.
+_STATES = {
+    "ready": ("○", "line"),
+    "running": ("▸", "hint"),
+    "waits": ("‖", "warning"),
+    "stuck": ("‖", "error"),
+    "finished": ("✓", "ok"),
+    "raised": ("✖", "error"),
+    "died": ("✖", "error"),
+    "suspended": ("■", "warning"),
+    "no answer": ("?", "warning"),
+    "not asked": ("○", "line"),
+    "was running": ("▸", "line"),
+    "waited": ("‖", "line"),
+    "was stuck": ("‖", "error"),
+}
+_WORDS = {"stopped": "suspended", "silent": "no answer", "idle": "not asked", "blocked": "waits"}
+_PAST = {"running": "was running", "waits": "waited", "stuck": "was stuck"}
+_ENDINGS: dict[Outcome, str] = {
+    "ok": "ended after",
+    "failed": "failed after",
+    "hung": "hung after",
+    "interrupted": "was interrupted after",
+}
+
+#: What ranks must have in common to share a line: state, wait, place; their number if few.
+_Key = tuple[str, str, str, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLine:
+    """One rank, or ranks that are alike.
+
+    Attributes
+    ----------
+    ranks
+        Their numbers.
+    state
+        A key of the states' signs.
+    wait
+        ``4.2 s for rank 1 in all_reduce #17``, empty if it does not wait.
+    where
+        The line of code.
+    memory_bytes, curve
+        Resident memory now, and its course as signs.
+    """
+
+    ranks: tuple[int, ...]
+    state: str
+    wait: str = ""
+    where: str = ""
+    memory_bytes: int | None = None
+    curve: str = ""
+
+    @property
+    def said(self) -> str:
+        """The state in words."""
+        return f"{self.state} {self.wait}".rstrip()
+
+    @property
+    def memory(self) -> str:
+        """``≤ 251 MB ▁▂▆█``."""
+        if self.memory_bytes is None:
+            return ""
+        bound = "≤ " if len(self.ranks) > 1 else ""
+        return f"{bound}{words.size(self.memory_bytes)} {self.curve}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LiveView(Displayable):
+    """A headline, the ranks, and what else is to be said."""
+
+    headline: str
+    lines: tuple[RankLine, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_text(self) -> str:
+        """The table in columns."""
+        rows = [_HEAD, *(_row(line) for line in self.lines)] if self.lines else []
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        shown = [self.headline]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            shown.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), 2 * text.WIDTH))
+        return "\n".join([*shown, *self.notes])
+
+    def to_html(self) -> str:
+        """The table as HTML; columns keep their width, so that the eye need not jump."""
+        rows = [
+            (
+                words.rank_list(line.ranks),
+                html.Markup(_chip(line) + html.escape(f" {line.wait}".rstrip())),
+                html.name(line.where, 72) if line.where else "",
+                html.tag("span", line.memory, style="white-space:nowrap"),
+            )
+            for line in self.lines
+        ]
+        parts = [html.line(html.tag("b", self.headline))]
+        parts += [html.table(rows, _HEAD)] if rows else []
+        return html.view(*parts, *(html.line(note) for note in self.notes))
+
+
+def of_reports(
+    headline: str,
+    reports: Sequence[RankReport],
+    memory: Mapping[int, Iterable[int]],
+    *,
+    ended: bool = False,
+    notes: tuple[str, ...] = (),
+) -> LiveView:
+    """The ranks during a run or at its end.
+
+    Parameters
+    ----------
+    headline, notes
+        What to say above and below.
+    reports
+        The ranks.
+    memory
+        Each rank's resident memory in bytes, oldest first.
+    ended
+        Whether the cell runs no more: the states are then those just before.
+    """
+    waiting, stuck = waits(reports), cannot_complete(reports)
+    longest: dict[_Key, float] = {}
+    keys: dict[int, _Key] = {}
+    for report in reports:
+        state = "stuck" if report.rank in stuck else _WORDS.get(report.state, report.state)
+        state = _PAST.get(state, state) if ended else state
+        wait = _wait(waiting.get(report.rank))
+        key = (state, wait, _where(report), report.rank if len(reports) <= ROWS else None)
+        keys[report.rank] = key
+        longest[key] = max(longest.get(key, 0.0), report.blocked_s or 0.0)
+    lines = []
+    for key, alike in places.group(reports, lambda report: keys[report.rank]):
+        state, wait, where, _ = key
+        seconds = f"{words.duration(longest[key])} " if wait else ""
+        line = RankLine(ranks=_ranks(alike), state=state, wait=seconds + wait, where=where)
+        lines.append(_with_memory(line, alike, memory))
+    return LiveView(headline, tuple(lines), notes)
+
+
+def of_status(status: SessionStatusLike, notes: tuple[str, ...] = ()) -> LiveView:
+    """A session whose ranks are at their prompts."""
+    headline = f"{words.count(status.world_size, 'rank')}, no cell runs"
+    alike = places.group(
+        status.ranks, lambda r: (r.state, r.rank if len(status.ranks) <= ROWS else None)
+    )
+    lines = [
+        RankLine(
+            ranks=tuple(r.rank for r in ranks),
+            state=_WORDS.get(state, state),
+        )
+        for (state, _), ranks in alike
+    ]
+    return LiveView(headline, tuple(lines), notes)
+
+
+def headline(
+    cell: int, elapsed_s: float, outcome: Outcome | None = None, *, frozen: bool = False
+) -> str:
+    """``cell[3] runs · 4.2 s``."""
+    duration = words.duration(elapsed_s)
+    if frozen:
+        return f"cell[{cell}] is held, {duration} after its start"
+    if outcome is None:
+        return f"cell[{cell}] runs · {duration}"
+    return f"cell[{cell}] {_ENDINGS[outcome]} {duration}"
+
+
+def _row(line: RankLine) -> tuple[str, ...]:
+    sign, _ = _STATES[line.state]
+    where = line.where if len(line.where) <= 48 else f"{line.where[:47]}…"
+    return (words.rank_list(line.ranks), f"{sign} {line.said}", where, line.memory)
+
+
+def _chip(line: RankLine) -> html.Markup:
+    sign, kind = _STATES[line.state]
+    return html.chip(sign, line.state, kind)
+
+
+def _wait(wait: Wait | None) -> str:
+    if wait is None:
+        return ""
+    missing = words.ranks(wait.missing) if wait.missing else ""
+    whom = f"for {'any of ' if wait.anyone and len(wait.missing) > 1 else ''}{missing} "
+    return f"{whom if missing else ''}in {words.one_line(wait.call.label, 80)}"
+
+
+def _where(report: RankReport) -> str:
+    if report.state == "raised" and report.error is not None:
+        return words.one_line(str(report.error), 120)
+    if report.state == "died":
+        return words.ending(report)
+    if report.state in ("finished", "idle") or report.position is None:
+        return ""
+    return words.one_line(report.position.label, 120)
+
+
+def _ranks(reports: Sequence[RankReport]) -> tuple[int, ...]:
+    return tuple(report.rank for report in reports)
+
+
+def _with_memory(
+    line: RankLine, reports: Sequence[RankReport], memory: Mapping[int, Iterable[int]]
+) -> RankLine:
+    """The memory of the largest of the ranks."""
+    known = [r for r in reports if r.memory_bytes is not None and r.state != "died"]
+    if not known:
+        return line
+    largest = max(known, key=lambda report: report.memory_bytes or 0)
+    curve = strips.curve(tuple(memory.get(largest.rank, ())), _CURVE, least_rise=_NOISE)
+    return replace(line, memory_bytes=largest.memory_bytes, curve=curve)

@@ -1,0 +1,305 @@
+"""What each rank's memory holds, how it changed during the cell, and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..model import Snapshot
+from ..model.memory import KINDS, RankMemory
+from . import figures, flags, html, observed, strips, table, text, words
+from .figures import Figure, Figured
+from .flags import Flag
+from .places import group
+
+#: Columns of ranks that hold the same, and rows of single ranks in a terminal.
+GROUPS, ROWS = 5, 8
+#: From this share of a limit on, memory is called nearly full.
+_NEARLY_FULL = 0.9
+#: Ranks differ if one holds this much more than another, both as a share and in bytes.
+_DIFFERS, _DIFFERS_BYTES = 1.2, 10_000_000
+#: A limit further away than this is told in words only: the curves would be flat under it.
+_DRAWN_UP_TO = 4
+
+_HEAD = ("rank", "resident", "peak", "own share", "during the cell")
+_LIMITS = {
+    "rank": "the cap of the rank (--memory)",
+    "cgroup": "the limit of the container, for all processes",
+    "machine": "the memory of the machine, for all processes",
+    "GPU": "the memory of the GPU",
+}
+#: Okabe-Ito without yellow.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+class MemoryView(Figured):
+    """Memory of each rank: what it is made of, its course, its limit.
+
+    Parameters
+    ----------
+    snapshot
+        With its ``memory``; the course and the activations are known of a run with ``trace=True``.
+    """
+
+    __slots__ = ("flags", "snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.flags = _flags(snapshot.memory)
+
+    def to_text(self) -> str:
+        """What it is made of, and the course of each rank."""
+        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+        if self.snapshot.memory:
+            head, rows = self._parts()
+            lines += table.columns(rows, head, range(1, len(head)))
+            ranks = self._rank_rows(24)
+            lines += table.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
+            if len(ranks) > ROWS:
+                lines.append(f"  and {words.count(len(ranks) - ROWS, 'more rank')}")
+        lines += [line for note in self._notes() for line in text.wrap("", note)]
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The same, with every rank."""
+        parts: list[str] = [observed.heading(self._title())]
+        parts += flags.to_html(self.flags, self._healthy())
+        if self.snapshot.memory:
+            head, rows = self._parts()
+            parts.append(html.table(rows, head))
+            parts.append(html.details("each rank", html.table(self._rank_rows(40), _HEAD)))
+        parts += map(html.line, self._notes())
+        return html.view(*parts)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each rank, in bytes."""
+        columns = ("rank", "device", *KINDS, "rest", "rss", "peak", "pss", "gpu_peak")
+        rows = [
+            {
+                "rank": m.rank,
+                "device": m.device,
+                **{str(kind): m.parts.get(kind, 0) for kind in KINDS},
+                "rest": _rest(m),
+                "rss": m.rss_bytes,
+                "peak": m.peak_bytes,
+                "pss": m.pss_bytes,
+                "gpu_peak": m.gpu_peak,
+            }
+            for m in self.snapshot.memory
+        ]
+        return observed.frame(rows, columns)
+
+    def samples_frame(self) -> Any:
+        """A pandas DataFrame with one row for each sample, in bytes."""
+        columns = ("rank", "at_ms", "rss", "data", "gpu")
+        rows = [
+            {
+                "rank": m.rank,
+                "at_ms": at,
+                "rss": m.rss_kb[i] * 1024,
+                "data": m.data_kb[i] * 1024 if m.data_kb else None,
+                "gpu": m.gpu_kb[i] * 1024 if m.gpu_kb else None,
+            }
+            for m in self.snapshot.memory
+            for i, at in enumerate(m.at_ms)
+        ]
+        return observed.frame(rows, columns)
+
+    def to_plotly(self) -> Figure:
+        """Memory over time, one line for each rank, and the limits that are near."""
+        start = min((m.started_s for m in self.snapshot.memory if m.at_ms), default=0.0)
+        data, highest = [], 0.0
+        for at, memory in enumerate(m for m in self.snapshot.memory if m.at_ms):
+            megabytes = [round(kb * 1024 / 1e6, 2) for kb in _course(memory)]
+            highest = max(highest, *megabytes)
+            shift = 1e3 * (memory.started_s - start)
+            line = {
+                "color": _COLOURS[at % len(_COLOURS)],
+                "dash": _DASHES[at // len(_COLOURS) % len(_DASHES)],
+            }
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "name": f"rank {memory.rank}",
+                    "x": [round(ms + shift, 1) for ms in memory.at_ms],
+                    "y": megabytes,
+                    "line": line,
+                }
+            )
+        shapes, notes = [], []
+        for name, limit in self._limits().items():
+            height = limit / 1e6
+            if height <= _DRAWN_UP_TO * highest:
+                shapes.append(
+                    {
+                        "type": "line",
+                        "xref": "paper",
+                        "x0": 0,
+                        "x1": 1,
+                        "y0": height,
+                        "y1": height,
+                        "line": {"color": "#D55E00", "width": 2, "dash": "dash"},
+                    }
+                )
+                notes.append(
+                    {
+                        "text": f"{_LIMITS[name]}: {words.size(limit)}",
+                        "xref": "paper",
+                        "x": 0,
+                        "y": height,
+                        "yanchor": "bottom",
+                        "showarrow": False,
+                    }
+                )
+        axis = {"title": {"text": "MB", "standoff": 4}, "rangemode": "tozero"}
+        return figures.figure(data, height=320, yaxis=axis, shapes=shapes, annotations=notes)
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _title(self) -> str:
+        return observed.title("memory", self.snapshot, len(self.snapshot.memory))
+
+    def _healthy(self) -> str:
+        if not self.snapshot.memory:
+            return "no rank was looked at"
+        largest = max(self.snapshot.memory, key=_highest)
+        what = "on the GPU" if _on_gpu(largest) else "resident"
+        room = [f"{words.size(limit)} is {_LIMITS[name]}" for name, limit in self._limits().items()]
+        needed = f"rank {largest.rank} needed most: {words.size(_highest(largest))} {what}"
+        return f"{needed}; {', '.join(room) or 'no limit is known'}"
+
+    def _limits(self) -> dict[str, int]:
+        """The lowest of each kind; the machine only where nothing else limits."""
+        found: dict[str, int] = {}
+        for memory in self.snapshot.memory:
+            for name, limit in memory.limits.items():
+                if name in _LIMITS:
+                    found[name] = min(limit, found.get(name, limit))
+        if len(found) > 1:
+            found.pop("machine", None)
+        return found
+
+    def _parts(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Kinds in rows; ranks that hold the same in one column."""
+        groups = group(self.snapshot.memory, lambda m: (m.device, tuple(sorted(m.parts.items()))))
+        shown = [members for _, members in groups[:GROUPS]]
+        kinds = [kind for kind in KINDS if any(kind in members[0].parts for members in shown)]
+        rows = [
+            (kind, *(words.size(members[0].parts.get(kind, 0)) for members in shown))
+            for kind in kinds
+        ]
+        rows.append(("the rest", *(_spread([_rest(m) for m in members]) for members in shown)))
+        head = ("", *(words.ranks(m.rank for m in members) for members in shown))
+        if len(groups) > GROUPS:
+            head = (*head, f"and {len(groups) - GROUPS} more")
+            rows = [(*row, "…") for row in rows]
+        return head, rows
+
+    def _rank_rows(self, width: int) -> list[tuple[str, ...]]:
+        return [
+            (
+                str(memory.rank),
+                words.size(memory.rss_bytes),
+                words.size(memory.peak_bytes) if memory.peak_bytes else "",
+                words.size(memory.pss_bytes) if memory.pss_bytes else "",
+                _drawn(memory, width),
+            )
+            for memory in self.snapshot.memory
+        ]
+
+    def _notes(self) -> list[str]:
+        if not self.snapshot.memory:
+            return []
+        when = {m.measured for m in self.snapshot.memory}
+        first = next(iter(sorted(when)))
+        seen = "at the end of the cell" if first == "end" else f"after {first}"
+        rest = "Python, torch's libraries, temporary tensors and pages that ranks share"
+        notes = [f"parts were counted {seen}; the rest is {rest}"]
+        if not any(m.at_ms for m in self.snapshot.memory):
+            notes.append("%%ddt_debug also shows activations and the course of memory")
+        return notes
+
+
+def _flags(memories: Sequence[RankMemory]) -> list[Flag]:
+    found = []
+    for memory in memories:
+        for name, used in (("rank", _data_peak(memory)), ("GPU", memory.gpu_peak)):
+            limit = memory.limits.get(name)
+            if limit and used and used >= _NEARLY_FULL * limit:
+                share = f"{words.size(used)} of {words.size(limit)}"
+                found.append(
+                    Flag(
+                        "warning",
+                        f"rank {memory.rank} came near to {_LIMITS[name]}: {share}; a smaller "
+                        "batch or sharding (FSDP) makes room: ddt.estimate(run) compares them",
+                    )
+                )
+    shared = next((m.limits["cgroup"] for m in memories if "cgroup" in m.limits), None)
+    needed = sum(m.pss_bytes or m.rss_bytes for m in memories)
+    if shared and needed >= _NEARLY_FULL * shared:
+        share = f"{words.size(needed)} of {words.size(shared)}"
+        found.append(Flag("warning", f"the ranks together fill the container: {share}"))
+    return found + _uneven(memories)
+
+
+def _uneven(memories: Sequence[RankMemory]) -> list[Flag]:
+    """A rank that holds clearly more than another."""
+    if len(memories) < 2:
+        return []
+    most = max(memories, key=lambda m: m.known_bytes)
+    least = min(memories, key=lambda m: m.known_bytes)
+    more = most.known_bytes - least.known_bytes
+    if more < _DIFFERS_BYTES or most.known_bytes < _DIFFERS * least.known_bytes:
+        return []
+    kind = max(KINDS, key=lambda k: most.parts.get(k, 0) - least.parts.get(k, 0))
+    sizes = f"{words.size(most.parts.get(kind, 0))} against {words.size(least.parts.get(kind, 0))}"
+    return [
+        Flag(
+            "warning",
+            f"rank {most.rank} holds {words.size(more)} more than rank {least.rank}, "
+            f"most of it {kind}: {sizes}",
+        )
+    ]
+
+
+def _on_gpu(memory: RankMemory) -> bool:
+    return memory.device.startswith("cuda")
+
+
+def _rest(memory: RankMemory) -> int:
+    """What is not in one of the parts; they live on the GPU or in the process."""
+    whole = memory.gpu_allocated if _on_gpu(memory) else memory.rss_bytes
+    return max(0, (whole or 0) - memory.known_bytes + memory.parts.get("activations", 0))
+
+
+def _highest(memory: RankMemory) -> int:
+    if _on_gpu(memory) and memory.gpu_peak:
+        return memory.gpu_peak
+    return memory.peak_bytes or memory.rss_bytes
+
+
+def _data_peak(memory: RankMemory) -> int:
+    sampled = max(memory.data_kb, default=0) * 1024
+    return max(sampled, memory.data_bytes or 0)
+
+
+def _course(memory: RankMemory) -> tuple[int, ...]:
+    """The quantity that the limit of this rank is about."""
+    if _on_gpu(memory) and memory.gpu_kb:
+        return memory.gpu_kb
+    return memory.data_kb if "rank" in memory.limits and memory.data_kb else memory.rss_kb
+
+
+def _drawn(memory: RankMemory, width: int) -> str:
+    course = _course(memory)
+    if not course:
+        return ""
+    low, high = words.size(course[0] * 1024), words.size(course[-1] * 1024)
+    return f"{low} {strips.curve(course, width)} {high}"
+
+
+def _spread(sizes: Sequence[int]) -> str:
+    low, high = words.size(min(sizes)), words.size(max(sizes))
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,266 @@
+"""GPUs that are not there: the same device errors, and values all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import dedent
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.session.result import RunResult
+from ddt_notebook.session.session import Session
+from ddt_notebook.views.status import StatusView
+
+NET = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(10, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+    def forward(self, x):
+        return self.norm(self.fc(x))
+torch.manual_seed(0)
+torch.cuda.set_device(0)
+"""
+SAME = "Expected all tensors to be on the same device, but found at least two devices"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(2, simulate="cuda:2", hang_after=0.5) as started:
+        yield started
+
+
+def run(session: Session, source: str) -> RunResult:
+    session.run("model = x = y = None")
+    return session.run(NET + dedent(source))
+
+
+def works(session: Session, source: str) -> dict[int, str]:
+    result = run(session, source)
+    assert result.ok, {rank: error.message for rank, error in result.errors.items()}
+    return result.outputs
+
+
+def fails(session: Session, source: str) -> str:
+    result = run(session, source)
+    assert not result.ok
+    assert "the GPUs are simulated: devices are checked, the CPU computes" in result.snapshot.notes
+    assert all(error.where and error.where.cell for error in result.errors.values())
+    return f"{result.errors[0].type}: {result.errors[0].message}"
+
+
+def test_each_rank_has_its_device_and_it_is_said_that_it_is_simulated(session: Session) -> None:
+    shown = works(
+        session,
+        "print(device, torch.cuda.is_available(), torch.cuda.device_count(), "
+        "torch.cuda.current_device(), torch.cuda.get_device_name())",
+    )
+    assert shown == {
+        0: "cuda:0 True 2 0 simulated GPU 0\n",
+        1: "cuda:1 True 2 0 simulated GPU 0\n",
+    }
+    assert "2 simulated GPUs (computed on the CPU)" in str(StatusView(session.status()))
+    assert session.device == "cuda:2 (simulated)"
+
+
+def test_ddp_trains_and_every_tensor_is_where_it_would_be(session: Session) -> None:
+    shown = works(
+        session,
+        """
+        model = DDP(Net().to(device), device_ids=[rank])
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(3):
+            y = torch.ones(8, 4, device=device)
+            loss = torch.nn.functional.mse_loss(model(torch.randn(8, 10).to(device)), y)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        assert loss.item() > 0
+        states = {v.device for s in optimizer.state.values() for k, v in s.items() if k != "step"}
+        print({p.grad.device for p in model.parameters()}, states, loss.device)
+        """,
+    )
+    for rank in (0, 1):
+        one = f"device(type='cuda', index={rank})"
+        assert shown[rank] == f"{{{one}}} {{{one}}} cuda:{rank}\n"
+    view = ddt.placement(session)
+    assert "2 simulated GPUs" in str(view).splitlines()[0]
+    for placement in view.snapshot.placement:
+        model = next(item for item in placement.objects if item.name == "model")
+        assert model.wrapper == "DDP"
+        assert {t.device for t in model.tensors} == {f"cuda:{placement.rank}"}
+    assert not view.flags
+    assert not ddt.parity(session).flags
+    assert "on the GPU" not in str(ddt.memory(session))
+
+
+def test_gradients_as_views_and_a_model_on_two_gpus(session: Session) -> None:
+    shown = works(
+        session,
+        """
+        class Two(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = torch.nn.Linear(3, 3).to("cuda:0")
+                self.second = torch.nn.Linear(3, 3).to("cuda:1")
+            def forward(self, x):
+                return self.second(self.first(x.to("cuda:0")).to("cuda:1"))
+        model = DDP(Two())
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+        print(model.module.first.weight.grad.device, model.module.second.weight.grad.device)
+        one = DDP(Net().to(device), device_ids=[rank], gradient_as_bucket_view=True)
+        step = torch.optim.SGD(one.parameters(), 0.1)
+        for _ in range(3):
+            one(torch.randn(8, 10)).sum().backward()
+            step.step()
+        print(one.module.fc.weight.grad.device == device)
+        """,
+    )
+    assert shown == {0: "cuda:0 cuda:1\nTrue\n", 1: "cuda:0 cuda:1\nTrue\n"}
+
+
+@pytest.mark.parametrize(
+    ("source", "devices", "operation"),
+    [
+        ("Net().to(device)(torch.randn(2, 10))", "cpu and cuda:0", "addmm"),
+        ("Net().cuda()(torch.randn(2, 10, device='cpu'))", "cpu and cuda:0", "addmm"),
+        ("DDP(Net())(torch.randn(2, 10).cuda())", "cuda:0 and cpu", "addmm"),
+        ("torch.ones(3).cuda(0) + torch.ones(3, device='cuda:1')", "cuda:0 and cuda:1", "add"),
+        ("torch.cat([torch.ones(2).cuda(0), torch.ones(2).cuda(1)])", "cuda:0 and cuda:1", "cat"),
+        (
+            "torch.nn.functional.cross_entropy(torch.ones(2, 3).cuda(), torch.tensor([0, 1]))",
+            "cuda:0 and cpu",
+            "nll_loss_forward",
+        ),
+        (
+            "torch.nn.Embedding(4, 2).cuda()(torch.tensor([1]))",
+            "cuda:0 and cpu",
+            "embedding",
+        ),
+    ],
+)
+def test_tensors_on_different_devices_cannot_meet(
+    session: Session, source: str, devices: str, operation: str
+) -> None:
+    assert fails(session, source).startswith(f"RuntimeError: {SAME}, {devices}! (in {operation}")
+
+
+def test_a_tensor_attribute_is_left_behind(session: Session) -> None:
+    source = """
+    class Masked(Net):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(4)
+        def forward(self, x):
+            return super().forward(x) * self.mask
+    model = Masked().to(device)
+    model(torch.ones(2, 10, device=device))
+    """
+    result = run(session, source)
+    (finding,) = ddt.diagnose(result).findings
+    assert finding.symptom == "D.1.3"
+    assert finding.where[0].startswith("cell[")
+    flags = [flag.text for flag in ddt.placement(session).flags]
+    assert any("model.mask is neither parameter nor buffer" in text for text in flags)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("torch.zeros(2, device='cuda:2')", "AcceleratorError: CUDA error: invalid device ordinal"),
+        ("Net().to('cuda:5')", "AcceleratorError: CUDA error: invalid device ordinal"),
+        ("torch.cuda.set_device(7)", "AcceleratorError: CUDA error: invalid device ordinal"),
+        ("torch.ones(2).cuda().numpy()", "TypeError: can't convert cuda:0 device type tensor"),
+        (
+            "torch.ones(3)[torch.tensor([0]).cuda()]",
+            "RuntimeError: indices should be either on cpu or on the same device",
+        ),
+        (
+            "DDP(Net().cuda(), device_ids=[0, 1])",
+            "ValueError: device_ids can only be None or contain a single element.",
+        ),
+        ("torch.cuda.Stream()", "RuntimeError: torch.cuda.Stream cannot be simulated"),
+        (
+            "torch.eye(2).to_sparse().cuda()",
+            "RuntimeError: a torch.sparse_coo tensor on cuda:0 cannot be simulated",
+        ),
+    ],
+)
+def test_what_a_gpu_refuses_is_refused(session: Session, source: str, message: str) -> None:
+    assert fails(session, source).startswith(message)
+
+
+def test_what_a_gpu_allows_is_allowed(session: Session) -> None:
+    works(
+        session,
+        """
+        import copy, io
+        x = torch.ones(3, device="cuda")
+        assert x.is_cuda and not x.is_cpu and x.get_device() == 0 and x.to("cuda:0") is x
+        assert (x * torch.tensor(2.0)).device == x.device
+        assert torch.ones(3)[torch.tensor([0])].device.type == "cpu"
+        assert x[torch.tensor([0])].is_cuda and x.new_tensor([1.0]).is_cuda
+        assert torch.nn.functional.one_hot(torch.arange(3).cuda()).is_cuda
+        assert torch.tensor([1.0], device="cuda:1").device == torch.device("cuda:1")
+        assert x.cpu().numpy().sum() == 3 and (x > 0).all().item()
+        assert copy.deepcopy(x).is_cuda and torch.zeros(3).copy_(x).is_cpu
+        leaf = torch.ones(3, requires_grad=True)
+        (leaf.cuda() * 2).sum().backward()
+        assert leaf.grad.is_cpu and leaf.grad.tolist() == [2, 2, 2]
+        with torch.device("cuda:1"):
+            assert torch.nn.Linear(2, 2).weight.device.index == 1
+        with torch.cuda.device(1):
+            assert torch.zeros(2, device="cuda").device.index == 1
+        attention = torch.nn.MultiheadAttention(8, 2).cuda()
+        batch = torch.ones(2, 3, 8).cuda()
+        assert attention(batch, batch, batch)[0].is_cuda
+        """,
+    )
+
+
+def test_checkpoints_remember_devices(session: Session) -> None:
+    source = """
+    import io
+    file = io.BytesIO()
+    torch.save({"x": torch.ones(2).cuda(1)}, file)
+    def load(**options):
+        return torch.load(io.BytesIO(file.getvalue()), **options)["x"].device
+    print(load(), load(map_location="cpu"), load(map_location={"cuda:1": "cuda:0"}))
+    """
+    assert works(session, source)[1] == "cuda:1 cpu cuda:0\n"
+    message = fails(session, source + "load(map_location='cuda:4')")
+    assert "Attempting to deserialize object on CUDA device 4" in message
+
+
+def test_collectives_and_hangs_are_real(session: Session) -> None:
+    shown = works(
+        session,
+        """
+        x = torch.full((2,), rank + 1.0, device=device)
+        dist.all_reduce(x)
+        y = [torch.zeros(2).to(device) for _ in range(2)]
+        dist.all_gather(y, torch.full((2,), float(rank)).to(device))
+        dist.broadcast(x, 0)
+        print(x.tolist(), [part.tolist() for part in y], x.device)
+        """,
+    )
+    assert shown[1] == "[3.0, 3.0] [[0.0, 0.0], [1.0, 1.0]] cuda:1\n"
+    hung = run(session, "if rank == 0: dist.all_reduce(torch.ones(2).cuda())")
+    assert hung.snapshot.outcome == "hung"
+    assert ddt.diagnose(hung).findings[0].ranks == [1]
+    works(session, "dist.all_reduce(torch.ones(2).cuda())")
+
+
+def test_every_rank_on_the_first_gpu_is_flagged(session: Session) -> None:
+    session.restart()
+    works(session, "model = DDP(Net().cuda())")
+    texts = [flag.text for flag in ddt.placement(session).flags]
+    assert any("ranks 0, 1 share one GPU (cuda:0)" in text for text in texts)
+    assert any("cuda:1 is there, but no rank uses it" in text for text in texts)

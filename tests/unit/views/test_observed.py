@@ -1,0 +1,257 @@
+"""Placement, partition and parity drawn from snapshots, without a process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Cell, Snapshot
+from ddt_notebook.model.parity import ParityItem, RankParity, ValueDifference
+from ddt_notebook.model.partition import (
+    Epoch,
+    LoaderPartition,
+    ModelShard,
+    RankPartition,
+    pack_indices,
+)
+from ddt_notebook.model.placement import (
+    Accelerator,
+    PlacedObject,
+    RankPlacement,
+    TensorPlacement,
+)
+from ddt_notebook.views.bundle import Displayable
+
+HOSTILE = ("<script>alert(1)</script>", "x" * 10_000, "🦄\u202egpj.exe\x1b[31m\x00", "a\nb|c`d", "")
+VIEWS: tuple[Callable[..., Displayable], ...] = (ddt.placement, ddt.partition, ddt.parity)
+
+
+def tensor(name: str, device: str = "cpu", **changes: object) -> TensorPlacement:
+    given: dict[str, object] = {"role": "parameter", "dtype": "float32", "shape": (10, 10)}
+    return TensorPlacement(name=name, device=device, bytes=400, **(given | changes))  # type: ignore[arg-type]
+
+
+def model(*tensors: TensorPlacement, **changes: object) -> PlacedObject:
+    given: dict[str, object] = {"name": "model", "type": "Net", "wrapper": "DDP", "trained": True}
+    size = sum(t.bytes for t in tensors)
+    return PlacedObject(kind="module", tensors=tensors, bytes=size, **(given | changes))  # type: ignore[arg-type]
+
+
+def indices(*numbers: int) -> str:
+    bits = sum(1 << number for number in numbers)
+    return pack_indices(bits.to_bytes(max(numbers) // 8 + 1, "little"))
+
+
+def loader(*numbers: int, batches: int = 5, **changes: object) -> LoaderPartition:
+    epoch = Epoch(number=1, batches=batches, samples=len(numbers), first=numbers[:8])
+    given: dict[str, object] = {
+        "name": "loader",
+        "dataset": "Data",
+        "dataset_size": 128,
+        "epochs": (epoch,),
+        "sampler": "DistributedSampler",
+        "handed_out": indices(*numbers),
+    }
+    return LoaderPartition(**(given | changes))  # type: ignore[arg-type]
+
+
+def snapshot(world_size: int, name: str = "model", tensors: int = 12) -> Snapshot:
+    """Ranks that differ in something of each kind."""
+    placement, partition, parity = [], [], []
+    for rank in range(world_size):
+        names = [f"{name}{at // 2}.weight{at % 2}" for at in range(tensors)]
+        module = model(*(tensor(n, f"cuda:{rank % 8}") for n in names), name=name, type=name)
+        state = tensor(f"{name}.step", role="state", dtype=name, placements=name, mesh=name)
+        placement.append(
+            RankPlacement(
+                rank=rank,
+                objects=(
+                    module,
+                    PlacedObject(name=f"{name}o", kind="optimizer", type=name, tensors=(state,)),
+                    PlacedObject(name=f"{name}t", kind="tensor", type="", tensors=(tensor(""),)),
+                ),
+                accelerators=(Accelerator(device="cuda:0", identity=str(rank % 3), name=name),),
+            )
+        )
+        mine = [n % 128 for n in range(2 * rank, 2 * rank + 3)]
+        shard = ModelShard(
+            name=name,
+            wrapper="FSDP2",
+            parameters=100,
+            local_parameters=rank,
+            local_bytes=4 * rank,
+            placements=(name,),
+            mesh=name,
+        )
+        partition.append(
+            RankPartition(
+                rank=rank,
+                loaders=(loader(*mine, name=name, batches=rank, dataset=name, sampler=name),),
+                shards=(shard,),
+            )
+        )
+        difference = ValueDifference(
+            name=names[0],
+            reference=0,
+            first=(3, 4),
+            here="1",
+            there=name,
+            largest=0.5,
+            count=7,
+            elements=100,
+        )
+        items = [
+            ParityItem(name=n, role="parameter", value=f"{rank // 60:016x}", kind="float32 10×10")
+            for n in names
+        ]
+        items.append(ParityItem(name=f"{name}.lr[0]", role="setting", value=f"{name}{rank % 3}"))
+        parity.append(
+            RankParity(rank=rank, items=tuple(items), differences=(difference,) if rank else ())
+        )
+    return Snapshot(
+        cell=Cell(number=3, source="pass"),
+        world_size=world_size,
+        created="2026-11-20T20:01:08+00:00",
+        placement=tuple(placement),
+        partition=tuple(partition),
+        parity=tuple(parity),
+    )
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("world_size", [1, 2, 64])
+@pytest.mark.parametrize("name", ["model", *HOSTILE])
+def test_any_names_and_numbers_of_ranks(
+    view: Callable[..., Displayable], world_size: int, name: str
+) -> None:
+    seen = snapshot(world_size, name)
+    shown = view(seen)
+    text, html = shown.to_text(), shown.to_html()
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.splitlines()) < 120
+    assert len(html) < 400_000
+    assert "<script" not in html
+    assert not set("\x00\x1b\u202e").intersection(text + html)
+    assert html == view(Snapshot.from_json(seen.to_json())).to_html()
+    assert "after cell[3]" in text
+    assert "2026-11-20 20:01:08" in text
+    assert len(shown.to_frame())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_ranks_that_hold_nothing(view: Callable[..., Displayable]) -> None:
+    cell = Cell(number=1, source="")
+    nothing = Snapshot(cell=cell, world_size=2)
+    empty = replace(
+        nothing,
+        placement=tuple(RankPlacement(rank=rank) for rank in range(2)),
+        partition=tuple(RankPartition(rank=rank) for rank in range(2)),
+        parity=tuple(RankParity(rank=rank) for rank in range(2)),
+    )
+    for seen in (nothing, empty):
+        shown = view(seen)
+        assert len(shown.to_text().splitlines()) == 2
+        assert " ok · " in shown.to_text()
+        assert len(shown.to_frame()) == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_large_models_on_many_ranks_are_drawn_quickly(view: Callable[..., Displayable]) -> None:
+    seen = snapshot(64, tensors=1000)
+    began = time.perf_counter()
+    shown = view(seen)
+    html, text = shown.to_html(), shown.to_text()
+    assert time.perf_counter() - began < 3
+    assert len(html) < 400_000
+    assert len(text) < 10_000
+
+
+def test_ranks_alike_but_for_their_gpu_are_one() -> None:
+    ranks = tuple(
+        RankPlacement(
+            rank=rank,
+            objects=(model(tensor("fc.weight", f"cuda:{rank}")),),
+            accelerators=(Accelerator(device=f"cuda:{rank}", identity=str(rank)),),
+        )
+        for rank in range(4)
+    )
+    shown = ddt.placement(Snapshot(cell=Cell(number=1, source=""), placement=ranks))
+    assert not shown.flags
+    assert (
+        "model · Net in DDP · ranks 0-3 · cuda:0, cuda:1, cuda:2, cuda:3 · 400 B each"
+        in " ".join(str(shown).split())
+    )
+
+
+def placed(*objects: PlacedObject, ranks: int = 2, accelerators: int = 0) -> list[str]:
+    gpus = tuple(Accelerator(device=f"cuda:{at}", identity=str(at)) for at in range(accelerators))
+    seen = tuple(
+        RankPlacement(rank=rank, objects=objects, accelerators=gpus) for rank in range(ranks)
+    )
+    view = ddt.placement(Snapshot(cell=Cell(number=1, source=""), placement=seen))
+    return [f"{flag.kind}: {flag.text}" for flag in view.flags]
+
+
+def test_flags_of_placement() -> None:
+    split = model(tensor("fc.weight", "cuda:0"), tensor("fc.bias", "cpu"))
+    assert placed(split) == [
+        "error: model.fc has its tensors on different devices: weight on cuda:0, bias on cpu"
+    ]
+    left = model(tensor("a.weight", "cuda:0"), tensor("b.weight", "cpu"))
+    assert placed(left) == ["error: model is on cuda:0, but b.weight stayed on cpu"]
+    whole = model(tensor("a.weight", "cuda:0"))
+    shared, idle = placed(whole, ranks=2, accelerators=2)
+    assert shared.startswith("warning: ranks 0, 1 share one GPU (cuda:0): give each rank its own")
+    assert idle == "hint: cuda:1 is there, but no rank uses it"
+    alone = model(tensor("a.weight"), wrapper="")
+    (text,) = placed(alone)
+    assert text.startswith("warning: model is trained but not wrapped in DDP or FSDP: each rank")
+    assert not placed(alone, ranks=1)
+    assert not placed(replace(alone, trained=False))
+    assert not placed(replace(alone, wrapper="FSDP2"))
+
+
+def divided(*loaders: LoaderPartition) -> list[str]:
+    seen = tuple(RankPartition(rank=rank, loaders=(x,)) for rank, x in enumerate(loaders))
+    cell = Cell(number=1, source="")
+    view = ddt.partition(Snapshot(cell=cell, partition=seen, world_size=len(loaders)))
+    return [f"{flag.kind}: {flag.text}" for flag in view.flags]
+
+
+def test_flags_of_partition() -> None:
+    assert not divided(loader(*range(64)), loader(*range(64, 128)))
+    (text,) = divided(loader(*range(64)), loader(*range(60, 128)))
+    assert text.startswith("warning: 4 samples of loader went to more than one rank (index 60, 61")
+    assert text.endswith("give the loader a DistributedSampler")
+    short = loader(*range(64, 120), drop_last=True)
+    (text,) = divided(loader(*range(64)), short)
+    assert text.startswith("hint: 8 samples of loader went to no rank (index 120, 121, 122")
+    assert text.endswith("127, …): drop_last leaves them out")
+    uneven = divided(loader(*range(64)), loader(*range(64, 128), batches=1))
+    assert [text.partition(":")[2].partition(":")[0] for text in uneven] == [
+        " loader gave rank 1 1 batch and rank 0 5"
+    ]
+    told = {"replicas": 4, "dataset_size": 128}
+    both = loader(*range(64), replica=0, **told), loader(*range(64), replica=0, **told)
+    assert divided(*both)[-1].startswith(
+        "warning: the samplers of loader on ranks 0, 1 all take their rank for 0 of 4"
+    )
+    told = {"replicas": 2, "dataset_size": 128}
+    halves = [loader(*range(64 * part, 64 * part + 64), replica=part, **told) for part in (0, 1)]
+    (text,) = divided(*halves, *halves)
+    assert text.startswith("hint: 128 samples of loader went to more than one rank")
+
+
+def test_padding_is_no_overlap() -> None:
+    told = {"dataset_size": 5, "replicas": 2}
+    assert not divided(loader(0, 2, 4, replica=0, **told), loader(1, 3, 0, replica=1, **told))
+
+
+def test_old_snapshots_load_without_what_was_not_observed_then() -> None:
+    plain = Snapshot(cell=Cell(number=1, source="")).to_json()
+    assert not {"placement", "partition", "parity"} & set(plain)
+    assert Snapshot.from_json(plain).parity == ()
