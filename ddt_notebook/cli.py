@@ -6,6 +6,7 @@ Exit status: 0 if nothing was found, 1 if something was, 2 if the command could 
 from __future__ import annotations
 
 import argparse
+import os
 import dataclasses
 import json
 import sys
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except (taxonomy.UnknownSymptom, FormatError, DemoError) as error:
         message = str(error)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except KeyboardInterrupt:

@@ -71,6 +71,9 @@ def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None 
 
     source = notebook or find_notebook()
     book = nbformat.read(source, as_version=4)
+    for cell in book.cells:  # what is not reached must not look as if it had run
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     teller = _Teller(stream or sys.stdout)
     with tempfile.TemporaryDirectory(prefix="ddt-demo-") as folder:
         client = NotebookClient(

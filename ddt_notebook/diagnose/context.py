@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ddt_notebook.model import Call, Position, RankReport, Snapshot
+from ddt_notebook.model import Call, Position, RankError, RankReport, Snapshot
 from ddt_notebook.model.progress import Wait, cannot_complete, waits
 
-from .errors import is_peer_error
+from .errors import first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
 from .source import Sources
@@ -84,8 +84,11 @@ class Context:
             wanted = report.error.call
             return next((call for call in report.calls if call.index == wanted), None)
         last = report.calls[-1] if report.calls else None
-        unfinished = last is not None and last.status in ("failed", "pending")
-        return last if unfinished and is_peer_error(report.error) else None
+        if last is None or not is_peer_error(report.error):
+            return None
+        # The Flight Recorder retires a library's collective also when it failed.
+        retired = last.source == "flight recorder" and last.where == report.error.where
+        return last if retired or last.status in ("failed", "pending") else None
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
@@ -125,6 +128,23 @@ class Context:
             reached |= new
             grown = bool(new)
         return sorted(reached - culprits)
+
+    def strayed(self, rank: int, call: Call) -> bool:
+        """Whether a rank made the same call on a group of which it is not a member."""
+        return call.kind == "collective" and any(
+            single.rank == rank and single.call.op == call.op for single in self.matching.outsiders
+        )
+
+    @cached_property
+    def handled(self) -> dict[int, RankError]:
+        """Exceptions that ranks had raised before they came to the call in which they stand."""
+        earlier = {}
+        for rank in self.halted:
+            error = self.reports[rank].error
+            first = first_of_chain(error) if error is not None else None
+            if first is not None and not is_peer_error(first):
+                earlier[rank] = first
+        return earlier
 
     def last_call(self, rank: int) -> Call | None:
         """The call in which a rank ended or stands, else None."""
@@ -185,6 +205,8 @@ class Context:
         """The line at which a rank stood: its blocked call, its error, else its last line."""
         report = self.reports[rank]
         call = self.halted.get(rank)
+        if report.state == "blocked" and call is not None and call.asynchronous:
+            return report.position or call.where  # it waits for the handle at another line
         if call is not None and call.where is not None:
             return call.where
         if report.error is not None and report.error.where is not None and report.state == "raised":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ddt_notebook.model import Call, RankError
+from ddt_notebook.model import Call, Position, RankError
 
 _BROKEN_CONNECTION = re.compile(
     r"Connection (was likely )?closed by (remote )?peer|Connection reset by peer|Broken pipe"
@@ -19,6 +19,13 @@ _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 _COMMUNICATION_TYPES = frozenset(
     {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
 )
+#: What a traceback prints between one exception and the next.
+_CHAIN = re.compile(
+    r"\n+During handling of the above exception, another exception occurred:\n+"
+    r"|\n+The above exception was the direct cause of the following exception:\n+"
+)
+_HEADLINE = re.compile(r"^(\w+) +Traceback \(most recent call last\)", re.MULTILINE)
+_CELL_LINE = re.compile(r"^Cell (cell\[\d+\]), line (\d+)", re.MULTILINE)
 #: Unmistakable in the text of a chain of exceptions.
 _TRANSPORT = "gloo/transport/tcp"
 
@@ -31,6 +38,19 @@ def is_peer_error(error: RankError) -> bool:
         return True
     # Raised while a peer error was handled, or from one.
     return _TRANSPORT in error.traceback and bool(_BROKEN_CONNECTION.search(error.traceback))
+
+
+def first_of_chain(error: RankError) -> RankError | None:
+    """The exception during whose handling this one was raised, the first if there are several."""
+    first, *later = _CHAIN.split(error.traceback)
+    headline = _HEADLINE.search(first)
+    if not later or headline is None:
+        return None
+    kind = headline.group(1)
+    _, _, message = first.rpartition(f"\n{kind}: ")
+    lines = _CELL_LINE.findall(first)
+    where = Position(file=lines[-1][0], line=int(lines[-1][1])) if lines else None
+    return RankError(type=kind, message=message.strip(), traceback=first, where=where)
 
 
 def is_timeout(error: RankError) -> bool:

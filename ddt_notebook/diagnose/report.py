@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     exception.exceptions,
     mismatch.mismatches,
     mismatch.message_mismatches,
+    silent.blocking_outsiders,
     hang.missing_ranks,
     cycle.wait_cycles,
     silent.unnoticed_absences,

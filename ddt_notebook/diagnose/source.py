@@ -113,6 +113,12 @@ class Sources:
         """The statements at the top level of the cell in which a line stands."""
         return self._trees[place.cell].body if place.cell in self._trees else []
 
+    def statement(self, place: Position) -> ast.stmt | None:
+        """The innermost statement at a line."""
+        blocks = self.chain(place)
+        block = syntax.statements(blocks[-1], place.line) if blocks else self.body(place)
+        return next((node for node in block if syntax.covers(node, place.line)), None)
+
     def comes_again(self, place: Position, op: str) -> bool | None:
         """Whether a rank would call ``op`` again after a line: in its loop, or in its block.
 
@@ -200,19 +206,40 @@ class _Walk:
             for name in ast.walk(loop.target)
             if isinstance(name, ast.Name)
         }
+        yield from self._expression(self.sources.statement(self.place), counters)
         for node, field in reversed(blocks):
             if isinstance(node, ast.If) and field != "test":
                 yield from self._condition(node, field, counters)
             elif isinstance(node, ast.Match) and self.sources.names.reads_rank(node.subject):
                 says = f"keeps {ranks_text([self.absent.rank])} from line {self.place.line}"
                 yield self._say(0, "collective-under-rank-condition", node.lineno, says)
-            elif isinstance(node, ast.Try) and field == "body":
+            elif isinstance(node, ast.Try) and field in ("body", "orelse"):
                 yield from self._handlers(node)
             elif isinstance(node, Loop) and field == "body":
                 yield from self._loop(node, counters)
             yield from self._early_exit(syntax.statements((node, field), self.place.line), counters)
         if not blocks or not isinstance(blocks[0][0], (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from self._early_exit(self.sources.body(self.place), counters)
+
+    def _expression(self, statement: ast.stmt | None, counters: set[str]) -> Iterator[Reason]:
+        """Ways past the call within its own statement: a condition, a comprehension."""
+        value = getattr(statement, "value", None)
+        test = None
+        if isinstance(value, ast.IfExp):
+            test = value.test
+        elif isinstance(value, ast.BoolOp):
+            test = value.values[0]
+        if test is not None and self.sources.names.reads_rank(test):
+            says = f"keeps {ranks_text([self.absent.rank])} from the call"
+            yield self._say(0, "collective-under-rank-condition", test.lineno, says)
+        elif test is not None and self._is_local(test, counters):
+            says = "is decided on each rank by itself"
+            yield self._say(3, "collective-under-local-condition", test.lineno, says)
+        for node in ast.walk(value) if isinstance(value, ast.expr) else ():
+            if isinstance(node, ast.comprehension) and not (
+                self.sources.names.is_fixed_range(node.iter)
+            ):
+                yield from self._uneven(node.iter.lineno)
 
     def _say(
         self, priority: int, cause: str, line: int, says: str, other_branch: bool = False
@@ -275,9 +302,9 @@ class _Walk:
                 says = "leaves the loop by what each rank finds by itself"
                 yield self._say(4, "collective-under-local-condition", test.lineno, says)
         if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
-            yield from self._uneven(node)
+            yield from self._uneven(node.lineno)
 
-    def _uneven(self, node: Loop) -> Iterator[Reason]:
+    def _uneven(self, line: int) -> Iterator[Reason]:
         mine, theirs = (_rounds(self.call, report) for report in (self.caller, self.absent))
         one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
         says = f"brought {one} to {self.call.op} "
@@ -291,7 +318,7 @@ class _Walk:
             says += f"{count(mine, 'time')}, {other} {count(theirs, 'time') if theirs else 'never'}"
         if mine > theirs:
             # A rank that never came to the line may also have missed it for another reason.
-            yield self._say(3 if theirs else 6, "uneven-iterations", node.lineno, says)
+            yield self._say(3 if theirs else 6, "uneven-iterations", line, says)
 
     def _early_exit(self, block: list[ast.stmt], counters: set[str]) -> Iterator[Reason]:
         """Conditions before the line, in the same block, that leave it on some ranks."""

@@ -6,6 +6,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..session import active, launcher
 from .config import DDT
+from .live import LiveMagics
 from .magics import DDTMagics
 
 
@@ -13,7 +14,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics, and start the fork server in the background."""
     defaults = DDT(parent=shell)
     shell.configurables.append(defaults)  # type: ignore[arg-type]  # IPython's own hint is wrong
-    shell.register_magics(DDTMagics(shell, defaults))
+    shell.register_magics(DDTMagics(shell, defaults), LiveMagics(shell))
     launcher.warm()
 
 
@@ -22,7 +23,13 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     session = active.get()
     if session is not None:
         session.stop()
-    for kind, names in DDTMagics.magics.items():
-        for name in names:
-            shell.magics_manager.magics[kind].pop(name, None)
+        print(f"ddt_notebook: the session of {session.world_size} ranks was stopped")
+    registry = shell.magics_manager.registry
+    live = registry.pop(LiveMagics.__name__, None)
+    if isinstance(live, LiveMagics):
+        live.close()
+    for magics in (DDTMagics, LiveMagics):
+        for kind, names in magics.magics.items():
+            for name in names:
+                shell.magics_manager.magics[kind].pop(name, None)
     shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, DDT)]

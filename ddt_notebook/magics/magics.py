@@ -77,6 +77,7 @@ class DDTMagics(Magics):
         opt.HANG_AFTER,
         opt.MEMORY,
         opt.NO_GROUP,
+        opt.SIMULATE,
     )
     def ddt_start(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Start a session: N processes that run cells together."""
@@ -225,11 +226,12 @@ class DDTMagics(Magics):
             return Session(
                 given.get("world_size", defaults.ranks),
                 backend=given.get("backend", defaults.backend),
-                device=given.get("device", defaults.device),
+                device=given.get("device", None if "simulate" in given else defaults.device),
                 timeout=given.get("timeout", defaults.timeout),
                 hang_after=given.get("hang_after", defaults.hang_after),
                 memory=given.get("memory", defaults.memory),
                 group=not given.get("no_group", False),
+                simulate=given.get("simulate"),
             )
 
     def _while_warming(self) -> AbstractContextManager[None]:
@@ -282,11 +284,14 @@ def _limit_changed(change: Any) -> None:
 
 
 def _report(run: RunResult) -> DisplayedReport:
+    killed = {report.rank for report in run.snapshot.ranks if report.killed}
     lost = [
-        f"rank {rank} was replaced by a fresh one and lost {', '.join(names) or 'no variables'}"
+        f"rank {rank} {'would not end and ' if rank in killed else ''}was replaced by a fresh one; "
+        f"it lost {', '.join(names) if names else 'what this cell made'}"
         for rank, names in run.lost.items()
     ]
-    held = ["the hang is held: %ddt_show stacks looks at it, %ddt_release ends it"]
+    what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
+    held = [f"the {what} is held: %ddt_show stacks looks at it, %ddt_release ends it"]
     return show(diagnose(run.snapshot), run.snapshot, lost + (held if run.frozen else []))
 
 

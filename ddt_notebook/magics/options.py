@@ -106,6 +106,11 @@ NO_GROUP = Option(
     action="store_true",
     help="form no process group: the cells call init_process_group themselves",
 )
+SIMULATE = Option(
+    "--simulate",
+    metavar="cuda:N",
+    help="pretend that there are N GPUs, to check where a cell puts its tensors",
+)
 RANKS = Option(
     "-r",
     "--ranks",

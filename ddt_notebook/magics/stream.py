@@ -18,8 +18,8 @@ from ..views import html, words
 from .lines import Entry, LineBuffer, Merger
 
 #: Shown of one rank and cell; the rest stays in the rank's output file.
-LINES_SHOWN = 2_000
-CHARACTERS_SHOWN = 200_000
+LINES_SHOWN = 500
+CHARACTERS_SHOWN = 50_000
 DISPLAYS_SHOWN = 100
 #: Least time between two updates of the live region.
 _LIVE_EVERY_S = 0.2

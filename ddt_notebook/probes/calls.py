@@ -32,6 +32,9 @@ _OURS = str(Path(__file__).parent.parent)
 _LIBRARIES = (_TORCH, _OURS, "<frozen", contextlib.__file__, functools.__file__)
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
+#: Before a group is destroyed: torch 2.13 joins gloo's threads while it holds Python's lock, and
+#: waits for ever if one of them has just finished an operation and needs that lock.
+SETTLE_S = 0.01
 
 
 class CallLog:
@@ -152,6 +155,8 @@ class CallLog:
 
         def set_up(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             __tracebackhide__ = True
+            if op == "destroy_process_group":
+                time.sleep(SETTLE_S)
             if op == "new_group" and kwargs.get("timeout") is None and len(args) < 2:
                 kwargs["timeout"] = self.default_timeout  # else gloo waits 30 minutes
             if not self._recording():

@@ -97,7 +97,10 @@ class RankGroup:
         self._default = c10d._get_default_group()
         for model in followers:
             model._update_process_group(self._default)
-        return [f"{len(followers)} DDP model(s) follow the new group"] if followers else []
+        if not followers:
+            return []
+        models = "the DDP model works" if len(followers) == 1 else "the DDP models work"
+        return [f"the process group was formed anew; {models} on with it"]
 
     def leave(self) -> None:
         """Destroy every group; peers that are blocked in one are freed by this."""
@@ -136,9 +139,8 @@ class RankGroup:
             return
         if self.formed_by_session and dist.is_initialized():
             raise RuntimeError(
-                f"this session has formed the process group already ({self.world_size} ranks, "
-                f"{self.backend}): remove this init_process_group() call, or start the session "
-                "with %ddt_start --no-group to form it yourself"
+                "the session has formed the process group already: remove init_process_group(), "
+                "or form it yourself under %ddt_start --no-group"
             )
         if options.get("timeout") is None:
             options["timeout"] = self.timeout
@@ -188,6 +190,8 @@ def pick_device(name: str | None, rank: int) -> torch.device:
     if name in (None, "cpu"):
         return torch.device("cpu")
     device = torch.device(str(name))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("there is no CUDA device here: leave out --device, or --simulate cuda:2")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)

@@ -64,7 +64,7 @@ def check_ranks(count: int, start_method: str) -> None:
     each, free = RANK_BYTES[start_method], free_memory()
     if count * each > free:
         most = free // each
-        what = f"start at most {most} (%ddt_start -n {min(most, 8)})" if most else "free some first"
+        what = f"try %ddt_start -n {min(most, 8)}" if most else "free some first"
         who = "1 rank needs" if count == 1 else f"{count} ranks need"
         raise SessionError(
             f"{who} about {count * each / 2**30:.1f} GB and {free / 2**30:.1f} GB are free: {what}"

@@ -130,6 +130,7 @@ class RankPool:
                 if not handle.alive:
                     said = handle.tails["stderr"].read_all().strip().splitlines()
                     why = said[-1] if said else f"exit status {handle.exit_status}"
+                    why = why.removeprefix("RuntimeError: ")
                     raise SessionError(f"rank {handle.rank} ended while starting: {why}")
                 if handle.commands.poll():
                     with suppress(Closed):

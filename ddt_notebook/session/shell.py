@@ -123,7 +123,7 @@ class RankShell(InteractiveShell):
         gc.collect()
 
     def _showtraceback(self, etype: Any, evalue: Any, stb: Any) -> None:
-        self.last_traceback_text = "\n".join(stb)
+        self.last_traceback_text = "" if etype is SystemExit else "\n".join(stb)
 
     def transform_cell(self, raw_cell: str) -> str:
         """As IPython does, but keep line numbers: it drops leading blank lines."""

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -314,15 +315,20 @@ def _no_debugger(*_: object, **__: object) -> NoReturn:
 def run_rank(commands: int, questions: int) -> None:
     """Be a rank on two inherited socket descriptors; does not return."""
     channels = Channel(commands), Channel(questions)
+    status = 1
     try:
         rank = Rank(*channels)
         channels[0].send({"reply": 0, "torch": torch_version(), "flight": rank._flight.available})
         rank.serve()
         multiprocessing.util._exit_function()  # ends DataLoader workers
+        status = 0
     except Closed:
         pass
+    except Exception:  # noqa: BLE001  (the session reads the last line and tells it)
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
-        os._exit(0)
+        os._exit(status)
 
 
 if __name__ == "__main__":

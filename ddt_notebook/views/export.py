@@ -59,8 +59,8 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
             step = (begin - start, end - start)
             events.append(_span(f"ProfilerStep#{number}", "user", rank, _STEPS, step, {}))
     for meeting in met:
-        arrived, end = meeting.arrivals_s.get(rank), meeting.ends_s.get(rank)
-        if arrived is None or end is None:
+        arrived, ended = meeting.arrivals_s.get(rank), meeting.ends_s.get(rank)
+        if arrived is None or ended is None:
             continue
         call = meeting.calls[rank]
         about = {
@@ -73,7 +73,7 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
             "last_rank": meeting.straggler,
             "waited_us": round(1e6 * (meeting.wait_s(rank) or 0)),
         }
-        times = (arrived - start, end - start)
+        times = (arrived - start, ended - start)
         name = f"gloo:{call.op}" if snapshot.backend == "gloo" else call.op
         events.append(_span(name, "collective", rank, _COLLECTIVES, times, about))
     return events

@@ -88,7 +88,7 @@ def _without_machinery(traceback: str) -> str:
             dropped += 1
             continue
         if dropped:
-            kept.append(f"    [... {words.count(dropped, 'frame')} inside torch]")
+            kept.append(f"    [... {words.count(dropped, 'frame')} hidden]")
             dropped = 0
         kept.append(part)
     return "\n\n".join(kept)

@@ -8,6 +8,7 @@ each kind of bar has a pattern of its own.
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +24,10 @@ MAX_BARS = 9_000
 
 _GREY = "#808080"
 _HOVER = 160
+#: Of the words above a figure: characters and pixels of a line.
+_TITLE_WIDTH, _LINE = 110, 18
+#: Of the table below it: pixels of a row and above the table, most rows.
+_ROW, _AXIS, _ROWS = 23.4, 55, 10
 
 Figure = dict[str, Any]
 
@@ -153,7 +158,11 @@ def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> 
         "dragmode": "pan",
     }
     axes = {
-        "xaxis": {**line, "zeroline": False, "title": {"text": "ms since the cell began"}},
+        "xaxis": {
+            **line,
+            "zeroline": False,
+            "title": {"text": "ms since the cell began", "standoff": 4},
+        },
         "yaxis": {**line, **layout.pop("yaxis", {})},
     }
     return {
@@ -161,6 +170,56 @@ def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> 
         "layout": settings | axes | layout,
         "config": dict(CONFIG),
     }
+
+
+def framed(
+    plain: Figure, words_above: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Figure:
+    """A figure with what it says in words above it, and its table below.
+
+    Where a notebook shows the figure, it shows nothing else of the view.
+    """
+    layout = plain["layout"]
+    lines = [part for line in words_above for part in textwrap.wrap(line, _TITLE_WIDTH)]
+    shown = [list(row) for row in rows[:_ROWS]]
+    if len(rows) > _ROWS:
+        shown.append([f"and {len(rows) - _ROWS} more", *[""] * (len(head) - 1)])
+    picture = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
+    above, below = 60 + _LINE * len(lines), round(_ROW * (len(shown) + 1)) + 18
+    area = picture + _AXIS + below
+    layout["margin"] = {**layout["margin"], "t": above, "b": 10}
+    layout["height"] = above + area + 10
+    layout["yaxis"]["domain"] = [(below + _AXIS) / area, 1]
+    layout["xaxis"]["anchor"] = "y"
+    layout["title"] = {
+        "text": "<br>".join(html.escape(line) for line in lines),
+        "font": {"size": 13},
+        "x": 0,
+        "xref": "paper",
+        "xanchor": "left",
+        "y": 1,
+        "yref": "container",
+        "yanchor": "top",
+        "pad": {"t": 10},
+    }
+    cell = {
+        "align": "left",
+        "fill": {"color": "rgba(0,0,0,0)"},
+        "line": {"color": "rgba(128,128,128,0.4)"},
+        "font": {"color": _GREY, "size": 12},
+        "height": _ROW,
+    }
+    columns = [[hover(row[at]) for row in shown] for at in range(len(head))]
+    titles = [f"<b>{hover(name)}</b>" for name in head]
+    plain["data"].append(
+        {
+            "type": "table",
+            "domain": {"x": [0, 1], "y": [0, below / area]},
+            "header": {"values": titles, **cell},
+            "cells": {"values": columns, **cell},
+        }
+    )
+    return plain
 
 
 def hover(text: str) -> str:

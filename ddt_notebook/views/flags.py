@@ -47,6 +47,14 @@ def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
     return lines + ([f"  and {_more(flags)}"] if len(flags) > SHOWN else [])
 
 
+def as_lines(flags: Sequence[Flag], healthy: str, limit: int = 3) -> list[str]:
+    """One line for each of the gravest, such as above a figure."""
+    if not flags:
+        return [f"ok · {words.one_line(healthy, 300)}"]
+    lines = [f"{_SYMBOLS[f.kind]} {words.one_line(f.text, 300)}" for f in flags[:limit]]
+    return lines + ([f"and {len(flags) - limit} more"] if len(flags) > limit else [])
+
+
 def to_html(flags: Sequence[Flag], healthy: str) -> list[Markup]:
     """Lines for a notebook."""
     if not flags:

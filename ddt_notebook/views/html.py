@@ -74,6 +74,14 @@ def card(kind: str, *content: str) -> Markup:
     return tag("div", *content, style=style, role="card")
 
 
+def prose(text: str) -> Markup:
+    """A sentence in which `` `code` `` stands between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # a backtick without its partner
+        return escape(text)
+    return Markup("".join(code(p) if at % 2 else escape(p) for at, p in enumerate(parts)))
+
+
 def code(text: str) -> Markup:
     """A piece of code within a line."""
     return tag("span", words.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")

@@ -13,7 +13,8 @@ from .bundle import Displayable
 from .status import ROWS, SessionStatusLike
 
 #: Columns of the memory curve, and the rise in bytes below which it stays low.
-_CURVE, _NOISE = 20, 16_000_000
+_CURVE, _NOISE = 16, 16_000_000
+_NOWRAP = "white-space:nowrap"
 _HEAD = ("rank", "state", "at", "memory (RSS)")
 #: Sign and colour of each state's word.
 _STATES = {
@@ -102,13 +103,13 @@ class LiveView(Displayable):
         return "\n".join([*shown, *self.notes])
 
     def to_html(self) -> str:
-        """The table as HTML; columns keep their width, so that the eye need not jump."""
+        """The table as HTML; a row keeps its height while numbers change in it."""
         rows = [
             (
                 words.rank_list(line.ranks),
-                html.Markup(_chip(line) + html.escape(f" {line.wait}".rstrip())),
+                html.tag("span", _chip(line), f" {line.wait}".rstrip(), style=_NOWRAP),
                 html.name(line.where, 72) if line.where else "",
-                html.tag("span", line.memory, style="white-space:nowrap"),
+                html.tag("span", line.memory, style=_NOWRAP),
             )
             for line in self.lines
         ]
@@ -199,9 +200,13 @@ def _chip(line: RankLine) -> html.Markup:
 def _wait(wait: Wait | None) -> str:
     if wait is None:
         return ""
-    missing = words.ranks(wait.missing) if wait.missing else ""
-    whom = f"for {'any of ' if wait.anyone and len(wait.missing) > 1 else ''}{missing} "
-    return f"{whom if missing else ''}in {words.one_line(wait.call.label, 80)}"
+    call, _, _ = wait.call.label.partition(" (")
+    where = f"in {words.one_line(call, 60)}"
+    missing = wait.missing
+    if not missing:
+        return where
+    whom = words.ranks(missing) if len(missing) <= ROWS else words.count(len(missing), "rank")
+    return f"for {'any of ' if wait.anyone and len(missing) > 1 else ''}{whom} {where}"
 
 
 def _where(report: RankReport) -> str:

@@ -154,7 +154,9 @@ class MemoryView(Figured):
                     }
                 )
         axis = {"title": {"text": "MB", "standoff": 4}, "rangemode": "tozero"}
-        return figures.figure(data, height=320, yaxis=axis, shapes=shapes, annotations=notes)
+        plain = figures.figure(data, height=360, yaxis=axis, shapes=shapes, annotations=notes)
+        above = [self._title(), *flags.as_lines(self.flags, self._healthy())]
+        return figures.framed(plain, above, *self._parts())
 
     # -- words ---------------------------------------------------------------------------------
 

@@ -88,8 +88,11 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
     ]
     parts += _places(places.of_finding(finding, snapshot), snapshot)
     parts += [_fix(finding, number) for number in range(len(finding.fixes))]
-    if finding.evidence:
-        items = [html.tag("li", words.one_line(fact, 1000)) for fact in finding.evidence]
+    reasons = [fact for fact in finding.evidence if fact.startswith("likely why")]
+    parts += [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
+    facts = [fact for fact in finding.evidence if fact not in reasons]
+    if facts:
+        items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
         parts.append(
             html.details(
                 f"what was seen ({words.count(len(items), 'fact')})",
@@ -119,7 +122,7 @@ def _fix(finding: Finding, number: int) -> Markup:
     source = words.fix_source(finding.symptom, fix)
     return html.line(
         html.tag("b", "fix "),
-        words.one_line(fix.advice, 1000),
+        html.prose(words.one_line(fix.advice, 1000)),
         f" — {fix.pattern}{f', {source}' if source else ''}",
     )
 

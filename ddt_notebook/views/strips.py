@@ -85,7 +85,7 @@ def as_html(kinds: Sequence[str]) -> Markup:
 
 def legend() -> str:
     """What the signs mean."""
-    return "   ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
+    return " · ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
 
 
 def curve(values: Sequence[float], count: int = SLOTS, *, least_rise: float = 0.0) -> str:

@@ -145,11 +145,13 @@ class TimelineView(Figured):
         ranks = [report.rank for report in self.snapshot.ranks]
         lanes = self._bars(begin, low, high)
         if lanes is not None:
-            return figures.gantt(lanes, ranks, self._describe)
-        plain = figures.gantt(self._slots(begin, low, high), ranks, self._describe_slot)
-        title = "ms since the cell began · height of a colour: its share of the time"
-        plain["layout"]["xaxis"]["title"]["text"] = title
-        return plain
+            plain = figures.gantt(lanes, ranks, self._describe)
+        else:
+            plain = figures.gantt(self._slots(begin, low, high), ranks, self._describe_slot)
+            title = "ms since the cell began · height of a colour: its share of the time"
+            plain["layout"]["xaxis"]["title"]["text"] = title
+        above = [self._title(), *flags.as_lines(self.flags, self._healthy())]
+        return figures.framed(plain, above, _HEAD, [self._row(share) for share in self._shares])
 
     def _extent(self) -> tuple[float, float]:
         times = [s for m in self._met for s in (*m.arrivals_s.values(), *m.ends_s.values())]

@@ -87,6 +87,7 @@ class FakeSession:
             world_size=self.world_size,
             backend="gloo",
             has_group=True,
+            simulated_gpus=0,
             frozen=False,
             uptime_s=1.0,
         )
@@ -182,7 +183,14 @@ def test_options_reach_the_session(fake: Notebook) -> None:
         "hang_after": 1.5,
         "memory": "512M",
         "group": False,
+        "simulate": None,
     }
+
+
+def test_simulated_gpus_take_no_default_device(fake: Notebook) -> None:
+    fake.run("%config DDT.device = 'cpu'")
+    fake.run("%ddt_start --simulate cuda:2")
+    assert (session().settings["simulate"], session().settings["device"]) == ("cuda:2", None)
 
 
 def test_config_sets_the_defaults_and_the_running_session(fake: Notebook) -> None:
@@ -222,7 +230,7 @@ def test_a_failed_cell_shows_its_diagnosis_and_raises_once(
     fake.run("%ddt_start -n 2")
     session().fails = True
     shown = fake.shown("%%ddt -o run\ncheck()")
-    assert "note rank 1 was replaced by a fresh one and lost model" in shown
+    assert "note rank 1 was replaced by a fresh one; it lost model" in shown
     assert shown.count("----> 2 check()") == 1
     assert "rank 1 raised ValueError at cell[2] line 2: bad batch" in shown
     assert "ddt_notebook/magics" not in shown

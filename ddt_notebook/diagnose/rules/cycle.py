@@ -15,8 +15,17 @@ from .wording import by_call, message, name, victims_evidence
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
     """Sets of blocked ranks of which each waits for another; both sides are named."""
-    edges = {rank: wait.missing & context.halted.keys() for rank, wait in context.waits.items()}
+    edges = {
+        rank: frozenset(
+            other
+            for other in wait.missing & context.halted.keys()
+            if not context.strayed(other, wait.call)
+        )
+        for rank, wait in context.waits.items()
+    }
     for members in _circles(edges):
+        if members & context.handled.keys():
+            continue
         entangled = any(context.waits[rank].mismatched & members for rank in members)
         if not entangled:
             yield _finding(context, members, edges)

@@ -12,7 +12,7 @@ from ddt_notebook.diagnose.errors import classify, is_peer_error
 from ddt_notebook.diagnose.words import ranks_text
 from ddt_notebook.model import Finding, RankError
 
-from .wording import victims_evidence, wait_clause
+from .wording import name, victims_evidence, wait_clause
 
 _LONGEST = 160
 
@@ -33,6 +33,28 @@ def exceptions(context: Context) -> Iterator[Finding]:
         together[(error.type, context.label(error.where))][rank] = error
     for errors in sorted(together.values(), key=_first_time):
         yield _exception(context, errors)
+    for rank, error in context.handled.items():
+        yield _handled(context, rank, error)
+
+
+def _handled(context: Context, rank: int, error: RankError) -> Finding:
+    """A rank that raised, and in a ``finally`` or ``except`` came to a call of its own."""
+    waiting = context.victims([rank])
+    call = context.halted[rank]
+    meaning = classify(error)
+    place = context.label(error.where)
+    return conclude(
+        meaning.symptom,
+        f"rank {rank} raised {headline(error)} and came to {name(context, call)} while handling it"
+        + wait_clause(context, waiting),
+        cause=meaning.cause,
+        ranks=[rank],
+        waiting=waiting,
+        where=context.places(waiting) | {rank: place},
+        evidence=[f"raised at {place}", *victims_evidence(context, [rank, *waiting])],
+        confidence="likely",
+        op=call.op,
+    )
 
 
 def _first_time(errors: dict[int, RankError]) -> float:

@@ -29,12 +29,13 @@ _FIELDS = {
 def mismatches(context: Context) -> Iterator[Finding]:
     """Collectives that their members entered with different calls."""
     for mismatch in context.matching.mismatches:
-        yield _mismatch(context, mismatch)
+        if not (mismatch.out_of_step and context.handled.keys() & set(mismatch.minority)):
+            yield _mismatch(context, mismatch)
 
 
 def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     ranks = list(mismatch.minority)
-    reason = _reason(context, mismatch)
+    reason, passed = _reason(context, mismatch)
     waiting = [rank for rank in _stuck(context, mismatch) if rank not in ranks]
     evidence = [
         f"{ranks_text(side.ranks)} entered {_full_label(side.call)} at "
@@ -52,19 +53,29 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     evidence += victims_evidence(
         context, [r for r in waiting if r not in mismatch.ranks or _later(context, mismatch, r)]
     )
-    hurt = bool(_stuck(context, mismatch)) or mismatch in context.consequences.values()
-    if not hurt:
+    symptom = _symptom(context, mismatch, reason)
+    if symptom == "D.2.4":
         evidence.append("no rank raised: the results are wrong in silence")
     return conclude(
-        "D.1.1" if hurt else "D.2.4",
+        symptom,
         _title(context, mismatch),
         cause=_cause(mismatch, reason),
         ranks=ranks,
         waiting=waiting,
         where={r: context.label(call.where) for r, call in sorted(mismatch.calls.items())},
         evidence=evidence,
-        op=to_change(mismatch.sides[0].call),
+        op=to_change(passed),
     )
+
+
+def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str:
+    if mismatch in context.consequences.values():
+        return "D.1.1"
+    if _stuck(context, mismatch):
+        # A rank that left the common order: the calls are right, one of them does not belong here.
+        left = reason is not None and not reason.other_branch
+        return "D.2.1" if left else "D.1.1"
+    return "D.2.4"
 
 
 def _title(context: Context, mismatch: Mismatch) -> str:
@@ -95,7 +106,10 @@ def _value(side: Side, mismatch: Mismatch) -> str:
         "dtype": ", ".join(dict.fromkeys(call.dtypes)),
         "shape": ", ".join("×".join(map(str, shape)) or "scalar" for shape in call.shapes),
     }
-    return " ".join(values[field] for field in _FIELDS if field in mismatch.fields)
+    chosen = [field for field in _FIELDS if field in mismatch.fields]
+    if len(chosen) == 1:
+        return values[chosen[0]]
+    return ", ".join(f"{field.replace('_', ' ')} {values[field]}" for field in chosen)
 
 
 def _full_label(call: Call) -> str:
@@ -112,13 +126,11 @@ def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
     return next(cause for field, (_, cause) in _FIELDS.items() if field in mismatch.fields)
 
 
-def _reason(context: Context, mismatch: Mismatch) -> Reason | None:
-    """Why the sides stood at different lines, told for either side by the source."""
-    if not mismatch.out_of_step:
-        return None
-    reasons = []
+def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call]:
+    """Why the sides stood at different lines, as the source tells, and the call passed by."""
     one, *others = mismatch.sides
-    for other in others:
+    found: list[tuple[Reason | None, Call]] = [(None, one.call)]
+    for other in others if mismatch.out_of_step else ():
         for here, there in ((one, other), (other, one)):
             reason = context.sources.why_absent(
                 here.call,
@@ -126,8 +138,15 @@ def _reason(context: Context, mismatch: Mismatch) -> Reason | None:
                 context.reports[there.ranks[0]],
                 there.call.where,
             )
-            reasons += [reason] if reason else []
-    return min(reasons, key=lambda r: (not r.other_branch, r.priority), default=None)
+            found.append((reason, here.call))
+    return min(found, key=_rank)
+
+
+def _rank(found: tuple[Reason | None, Call]) -> tuple[bool, bool, int]:
+    reason, _ = found
+    if reason is None:
+        return True, True, 0
+    return False, not reason.other_branch, reason.priority
 
 
 def _stuck(context: Context, mismatch: Mismatch) -> list[int]:

@@ -11,11 +11,20 @@ from ddt_notebook.diagnose.match import Absence
 from ddt_notebook.diagnose.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Call, Finding
 
-from .wording import last_line, name
+from .wording import last_line, name, victims_evidence, wait_clause
+
+
+def blocking_outsiders(context: Context) -> Iterator[Finding]:
+    """Calls on a group of which the caller is not a member, for which members of others wait."""
+    return (finding for finding in _outsiders(context) if finding.waiting)
 
 
 def outsiders(context: Context) -> Iterator[Finding]:
     """Calls on a group of which the caller is not a member: they do nothing."""
+    return (finding for finding in _outsiders(context) if not finding.waiting)
+
+
+def _outsiders(context: Context) -> Iterator[Finding]:
     together: dict[tuple[str, str], dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
     for single in context.matching.outsiders:
         key = (single.call.op, context.label(single.call.where))
@@ -26,15 +35,24 @@ def outsiders(context: Context) -> Iterator[Finding]:
         members = first.members or context.snapshot.groups.get(first.group, ())
         known = f" (its members are {rank_list(members)})" if members else ""
         times = max(map(len, calls.values()))
+        missed = [
+            rank
+            for rank in calls
+            if any(rank in w.missing and w.call.op == op for w in context.waits.values())
+        ]
+        waiting = [rank for rank in context.victims(missed) if rank not in calls]
         yield conclude(
-            "D.2.4",
-            f"{ranks_text(calls)} called {op} on {group} without being in it: the call did nothing",
+            "D.2.1" if waiting else "D.2.4",
+            f"{ranks_text(calls)} called {op} on {group} without being in it: the call did nothing"
+            + wait_clause(context, waiting),
             cause="caller-not-in-group",
             ranks=calls,
-            where=dict.fromkeys(sorted(calls), place),
+            waiting=waiting,
+            where=context.places(waiting) | dict.fromkeys(sorted(calls), place),
             evidence=[
                 f"{ranks_text(calls)} called {op} on {group}{known} at {place}",
                 *([f"it happened {count(times, 'time')} on a rank"] if times > 1 else []),
+                *victims_evidence(context, waiting),
             ],
             op=op,
         )

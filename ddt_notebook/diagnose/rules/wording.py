@@ -38,10 +38,13 @@ def victims_evidence(context: Context, waiting: Iterable[int]) -> list[str]:
     lines = []
     for ranks, call in by_call(context, waiting):
         issuer = f", issued by {call.caller}" if call.caller else ""
-        lines.append(
-            f"{ranks_text(ranks)} {agree(ranks, 'stands', 'stand')} in {name(context, call)}"
-            f"{issuer}, at {context.label(call.where)}"
-        )
+        what, place = name(context, call), context.label(call.where)
+        if call.asynchronous:
+            verb = agree(ranks, "waits", "wait")
+            lines.append(f"{ranks_text(ranks)} {verb} for {what}, issued at {place}")
+        else:
+            verb = agree(ranks, "stands", "stand")
+            lines.append(f"{ranks_text(ranks)} {verb} in {what}{issuer}, at {place}")
     return lines
 
 
@@ -54,6 +57,8 @@ def to_change(call: Call) -> str:
     """What the user has to change: the call, or the library's work that issues it."""
     if call.caller == "DistributedDataParallel":
         return "forward and backward of the DDP model (to evaluate on one rank: its `.module`)"
+    if call.caller == "FSDP":
+        return "forward, backward and `full_tensor` of the sharded model"
     return call.op
 
 

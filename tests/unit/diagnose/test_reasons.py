@@ -55,6 +55,20 @@ def test_a_comprehension_with_uneven_items() -> None:
     assert cause("[total(x) for x in shards]\n", 1, waiter, absent) == UNEVEN
 
 
+def test_an_exception_swallowed_before_an_else() -> None:
+    source = "try:\n    load(x)\nexcept OSError:\n    pass\nelse:\n    dist.all_reduce(x)\n"
+    assert cause(source, 6) == "exception-swallowed"
+
+
+def test_fields_that_differ_together_are_told_apart() -> None:
+    one = call("broadcast", 2, root=0)
+    other = call("broadcast", 2, root=1, shapes=((5,),))
+    scene = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
+    assert "root rank 0, shape 4 on rank 0; root rank 1, shape 5 on rank 1" in (
+        only(diagnose(scene)).title
+    )
+
+
 def out_of_step() -> Finding:
     """A shorter inner loop: rank 1 meets rank 0's third call with one from the line below."""
     source = "for e in epochs:\n    for b in batches:\n        f(b)\n    f(metric)\n"

@@ -43,7 +43,7 @@ def test_frames_below_the_users_call_are_counted() -> None:
         "Cell cell[8], line 7",
         "----> 7 dist.all_reduce(loss)",
         "",
-        "    [... 3 frames inside torch]",
+        "    [... 3 frames hidden]",
         "",
         "RuntimeError: closed",
     ]

@@ -1,0 +1,53 @@
+"""``%ddt_live``: the panel that shows the ranks while a cell runs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_magic, magics_class
+
+from ..views.bundle import Message
+from . import options as opt
+
+if TYPE_CHECKING:
+    from ..widgets.live import LivePanel
+
+_CLOSE = opt.Option("--close", action="store_true", help="look on no more")
+_IN_TERMINAL = (
+    "the panel needs a notebook; in a terminal the last line says who waits for whom while a cell\n"
+    "runs, and Ctrl-C ends it on every rank"
+)
+
+
+@magics_class
+class LiveMagics(Magics):
+    """One panel for the notebook, whichever session is active."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._panel: LivePanel | None = None
+
+    @line_magic
+    @opt.options(_CLOSE)
+    def ddt_live(self, args: argparse.Namespace, cell: str | None = None) -> object:
+        """Open the live panel: what each rank does while a cell runs, and buttons to stop it."""
+        if args.close:
+            self.close()
+            return Message("the live panel looks on no more")
+        if getattr(self._shell, "kernel", None) is None:
+            return Message(_IN_TERMINAL)
+        if self._panel is None:
+            from ..widgets.live import LivePanel
+
+            self._panel = LivePanel(self._shell)
+            self._panel.open()
+        return self._panel
+
+    def close(self) -> None:
+        """Close the panel, if one is open."""
+        if self._panel is not None:
+            self._panel.close()
+            self._panel = None

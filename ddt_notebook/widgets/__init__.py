@@ -1,0 +1,1 @@
+"""Panels with buttons, for notebooks."""

@@ -1,0 +1,185 @@
+"""The live panel: the ranks while a cell runs, and buttons that work meanwhile.
+
+The table is an ordinary display that is updated in place, so that it needs no widgets: it is there
+in any front end, in a saved notebook and in its export. Only the buttons are widgets. While a cell
+runs, the kernel's main thread is busy with it; a click then arrives on a subshell, a thread of its
+own (JupyterLab 4.4 and ipykernel 7 or later), and all it does is to set a flag that the run sees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from ..session import active
+from ..session.listener import Moment
+from ..views import live
+from ..views.live import LiveView
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ..session.session import Session
+
+#: Samples of each rank's memory that the curve is drawn from.
+_SAMPLES = 240
+#: A front end that sends clicks to a subshell has asked for one by then.
+_SUBSHELL_WITHIN_S = 2.0
+
+_NO_SESSION = LiveView("no session: %ddt_start begins one")
+_HELD = "held as it is: %ddt_show stacks looks at it, %ddt_release ends it"
+_LATE = (
+    "this front end delivers clicks only when the cell has ended: to end it now, use the front "
+    "end's own interrupt (■, or the keys i i)"
+)
+
+
+class LivePanel:
+    """Shows the active session's ranks while cells run; shows itself where a cell returns it.
+
+    Parameters
+    ----------
+    shell
+        The notebook's shell.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        import ipywidgets
+
+        self._shell = shell
+        self._id = uuid4().hex
+        self._memory: dict[int, deque[int]] = {}
+        self._cell: int | None = None
+        self._asked = ""
+        self._late = False
+        self._session: tuple[Session | None, int, bool] | None = None
+        self._shown = _NO_SESSION
+        self.interrupt = ipywidgets.Button(
+            description="Interrupt",
+            tooltip="end the cell on every rank; variables stay",
+            disabled=True,
+        )
+        self.freeze = ipywidgets.Button(
+            description="Freeze",
+            tooltip="hold the cell as it is now, to look at it; %ddt_release ends it",
+            disabled=True,
+        )
+        self.interrupt.on_click(self._clicked("interrupting", lambda s: s.interrupt()))
+        self.freeze.on_click(self._clicked("freezing", lambda s: s.freeze()))
+        for button in (self.interrupt, self.freeze):
+            _answer_where_clicked(button)
+        self._buttons = ipywidgets.HBox([self.interrupt, self.freeze])
+
+    def open(self) -> None:
+        """Begin to look on."""
+        active.observers.append(self)
+        self._shell.events.register("post_run_cell", self.refresh)
+        self.refresh()
+
+    def close(self) -> None:
+        """Look on no more; what was shown last stays."""
+        active.observers.remove(self)
+        self._shell.events.unregister("post_run_cell", self.refresh)
+        self._enable(False)
+
+    def on_moment(self, moment: Moment) -> None:
+        """Show how a cell stands."""
+        if moment.cell != self._cell:
+            self._cell, self._asked = moment.cell, ""
+        for report in moment.reports:
+            if report.memory_bytes is not None:
+                samples = self._memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
+                samples.append(report.memory_bytes)
+        running = moment.outcome is None
+        head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
+        if running and self._asked:
+            head += f" · {self._asked} …"
+        late = running and (self._late or self._no_subshell(moment.elapsed_s))
+        self._show(
+            live.of_reports(
+                head,
+                moment.reports,
+                self._memory,
+                ended=not running and not moment.frozen,
+                notes=(_HELD,) * moment.frozen + (_LATE,) * late,
+            )
+        )
+        self._enable(running)
+        if not running:
+            self._cell, self._asked = None, ""
+            self._session = _identity()
+
+    def refresh(self, *_: object) -> None:
+        """After a cell of the notebook: show a session that was started, restarted or stopped."""
+        if self._session == (seen := _identity()):
+            return
+        session = active.get()
+        if session is not None and session.busy:
+            return
+        self._session = seen
+        self._memory.clear()
+        self._enable(False)
+        if session is None:
+            self._show(_NO_SESSION)
+        else:
+            notes = (_HELD,) if session.frozen else ()
+            self._show(live.of_status(session.status(), notes))
+
+    def _clicked(self, word: str, do: Callable[[Session], None]) -> Callable[[object], None]:
+        def clicked(_: object) -> None:
+            self._late = threading.current_thread() is threading.main_thread()
+            session = active.get()
+            if session is not None and session.busy:  # else the click came after the cell's end
+                self._asked = word
+                do(session)
+
+        return clicked
+
+    def _no_subshell(self, elapsed_s: float) -> bool:
+        if elapsed_s < _SUBSHELL_WITHIN_S:
+            return False
+        kernel = getattr(self._shell, "kernel", None)
+        channel = getattr(kernel, "shell_channel_thread", None)
+        return channel is None or not channel.manager.list_subshell()
+
+    def _enable(self, clickable: bool) -> None:
+        for button in (self.interrupt, self.freeze):
+            if button.disabled is clickable:
+                button.disabled = not clickable
+
+    def _show(self, view: LiveView) -> None:
+        if view != self._shown:
+            self._shown = view
+            self._publish(update=True)
+
+    def _publish(self, *, update: bool) -> None:
+        self._shell.display_pub.publish(
+            self._shown._repr_mimebundle_(), transient={"display_id": self._id}, update=update
+        )
+
+    def _ipython_display_(self) -> None:
+        bundle = self._buttons._repr_mimebundle_()
+        bundle["text/plain"] = "Interrupt, Freeze: buttons that work while the notebook is open"
+        self._shell.display_pub.publish(bundle)
+        self._publish(update=False)
+
+
+def _identity() -> tuple[Session | None, int, bool]:
+    """What tells one state of the notebook's session from the next."""
+    session = active.get()
+    if session is None:
+        return (None, 0, False)
+    return (session, session.generation, session.frozen)
+
+
+def _answer_where_clicked(button: Any) -> None:
+    """Let clicks come where the front end sends them.
+
+    ipykernel 7.4 brings what a front end says to the shell from which its comm was last used. Here
+    that is the main one: the click would wait for the end of the cell that it is to end.
+    """
+    if hasattr(button.comm, "_reply_subshell_for"):
+        button.comm._reply_subshell_for = lambda data, sent_to: sent_to

@@ -1,0 +1,83 @@
+"""The live table, from reports alone."""
+
+from dataclasses import replace
+
+from ddt_notebook.model import Call, Position, RankError, RankReport
+from ddt_notebook.views import live
+
+HOSTILE = "<script>alert(1)</script>" + "x" * 10_000
+
+
+def waits_for_1(rank: int, ranks: int) -> RankReport:
+    call = Call(
+        index=0, op="all_reduce", members=tuple(range(ranks)), sequence=17, status="pending"
+    )
+    return RankReport(
+        rank=rank,
+        state="blocked",
+        blocked_in=0,
+        blocked_s=2.0 + rank / 100,
+        position=Position(file="cell[3]", line=6, code="dist.all_reduce(loss)"),
+        calls=(call,),
+        memory_bytes=300_000_000,
+    )
+
+
+def moment(ranks: int, state: str = "running") -> tuple[RankReport, ...]:
+    reports = [waits_for_1(rank, ranks) for rank in range(ranks)]
+    position = Position(file="cell[3]", line=4, code="time.sleep(8)")
+    reports[1] = RankReport(rank=1, state=state, position=position)  # type: ignore[arg-type]
+    return tuple(reports)
+
+
+def test_says_who_waits_for_whom_and_where() -> None:
+    view = live.of_reports(live.headline(3, 4.2), moment(3), {0: [1, 2]})
+    shown = view.to_text().splitlines()
+    assert shown[0] == "cell[3] runs · 4.2 s"
+    assert "‖ waits 2.0 s for rank 1 in all_reduce #17" in shown[2]
+    assert "cell[3] line 6: dist.all_reduce(loss)" in shown[2]
+    assert "300 MB" in shown[2]
+    assert "▸ running" in shown[3]
+    assert "cell[3] line 4: time.sleep(8)" in shown[3]
+
+
+def test_tells_a_wait_that_cannot_end_and_the_past() -> None:
+    stuck = live.of_reports("", moment(3, "finished"), {})
+    assert [line.state for line in stuck.lines] == ["stuck", "finished", "stuck"]
+    ended = live.of_reports("", moment(3), {}, ended=True)
+    assert [line.state for line in ended.lines] == ["waited", "was running", "waited"]
+
+
+def test_many_ranks_that_are_alike_share_a_line() -> None:
+    view = live.of_reports("", moment(64), {})
+    assert [line.ranks for line in view.lines] == [(0, *range(2, 64)), (1,)]
+    assert view.lines[0].wait == "2.6 s for rank 1 in all_reduce #17"
+    assert view.lines[0].memory == "≤ 300 MB"
+    assert len(view.to_html()) < 10_000
+
+
+def test_the_memory_curve_rises_but_not_with_noise() -> None:
+    noise = live.of_reports("", moment(3), {0: [300_000_000, 300_004_096]})
+    assert noise.lines[0].curve == "▁▁"
+    rise = live.of_reports("", moment(3), {0: [200_000_000, 300_000_000]})
+    assert rise.lines[0].curve == "▁█"
+
+
+def test_hostile_text_is_escaped_and_bounded() -> None:
+    blocked, running, _ = moment(3)
+    reports = (
+        replace(blocked, calls=(replace(blocked.calls[0], op=HOSTILE),)),
+        replace(running, position=Position(file=HOSTILE, line=1, code=HOSTILE)),
+        RankReport(rank=2, state="raised", error=RankError(type=HOSTILE, message="\x1b[31m")),
+    )
+    view = live.of_reports("", reports, {})
+    page = view.to_html()
+    assert "<script" not in page
+    assert "\x1b" not in page + view.to_text()
+    assert len(page) < 10_000
+    assert len(view.to_text()) < 2_000
+
+
+def test_an_empty_moment() -> None:
+    assert live.of_reports("cell[1] runs", (), {}).to_text() == "cell[1] runs"
+    assert "cell[1] runs" in live.of_reports("cell[1] runs", (), {}).to_html()
