@@ -236,7 +236,7 @@ class DDTMagics(Magics):
 
     def _while_warming(self) -> AbstractContextManager[None]:
         """The first session of a notebook waits until torch is imported: say so."""
-        if launcher.is_warm():
+        if launcher.is_warm() or self.shell is None:
             return nullcontext()
         return live_line(self.shell, "starting: importing torch for the ranks, once per notebook …")
 

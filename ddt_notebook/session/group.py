@@ -191,7 +191,10 @@ def pick_device(name: str | None, rank: int) -> torch.device:
         return torch.device("cpu")
     device = torch.device(str(name))
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("there is no CUDA device here: leave out --device, or --simulate cuda:2")
+        raise RuntimeError(
+            "there is no CUDA device here: use gloo on the CPU (no --device, no --backend nccl), "
+            "or --simulate cuda:2"
+        )
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)

@@ -13,7 +13,7 @@ from .bundle import Displayable
 from .status import ROWS, SessionStatusLike
 
 #: Columns of the memory curve, and the rise in bytes below which it stays low.
-_CURVE, _NOISE = 16, 16_000_000
+_CURVE, _NOISE = 10, 16_000_000
 _NOWRAP = "white-space:nowrap"
 _HEAD = ("rank", "state", "at", "memory (RSS)")
 #: Sign and colour of each state's word.
