@@ -6,9 +6,9 @@ Exit status: 0 if nothing was found, 1 if something was, 2 if the command could 
 from __future__ import annotations
 
 import argparse
-import os
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
