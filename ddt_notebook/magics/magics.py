@@ -22,6 +22,7 @@ from ..session.session import Session
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.explanation import ExplanationView
+from ..views.overview import Flagged, Overview
 from ..views.report import DisplayedReport, show
 from ..views.stacks import StacksView
 from ..views.status import StatusView
@@ -41,6 +42,15 @@ RANK_VIEWS: dict[str, Callable[..., Displayable]] = {
     "partition": api.partition,
     "parity": api.parity,
     "memory": api.memory,
+}
+#: The views that `Overview` shows.
+_FLAGGED: dict[str, Callable[..., Flagged]] = {
+    "placement": api.placement,
+    "memory": api.memory,
+    "partition": api.partition,
+    "collectives": api.collectives,
+    "timeline": api.timeline,
+    "parity": api.parity,
 }
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
@@ -145,7 +155,7 @@ class DDTMagics(Magics):
                 f"ddt_debug: the session has {words.count(session.world_size, 'rank')}; "
                 f"%ddt_stop ends it, then -n {args.world_size} starts another"
             )
-        return self._run(session, cell, args, trace=True)
+        return self._run(session, cell, args, overview=True, trace=True)
 
     @line_magic
     @opt.options()
@@ -241,7 +251,13 @@ class DDTMagics(Magics):
         return live_line(self.shell, "starting: importing torch for the ranks, once per notebook …")
 
     def _run(
-        self, session: Session, cell: str, args: argparse.Namespace, **settings: Any
+        self,
+        session: Session,
+        cell: str,
+        args: argparse.Namespace,
+        *,
+        overview: bool = False,
+        **settings: Any,
     ) -> Displayable:
         running = range(session.world_size) if args.ranks is None else args.ranks
         with _one_line("ddt"):
@@ -257,14 +273,17 @@ class DDTMagics(Magics):
         if args.out:
             self._shell.user_ns[args.out] = run
         report = _report(run)
+        shown: Displayable = report
+        if overview and not run.frozen:
+            shown = Overview(report, {name: view(run) for name, view in _FLAGGED.items()})
         if run.ok:
-            return report
+            return shown
         in_terminal = getattr(self._shell, "kernel", None) is None
         colour = self._defaults.colour and self._shell.colors.lower() != "nocolor"
         if in_terminal:
-            print(report.to_terminal(colour=colour))
+            print(report.to_terminal(colour=colour) if shown is report else shown.to_text())
         else:
-            self._shell.display_pub.publish(report._repr_mimebundle_())
+            self._shell.display_pub.publish(shown._repr_mimebundle_())
         raise CellFailed(report, colour=colour)
 
     def _variable(self, name: str) -> object:
