@@ -87,9 +87,9 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
         html.line(html.tag("b", words.one_line(finding.title, 1000))),
     ]
     parts += _places(places.of_finding(finding, snapshot), snapshot)
-    parts += [_fix(finding, number) for number in range(len(finding.fixes))]
     reasons = [fact for fact in finding.evidence if fact.startswith("likely why")]
     parts += [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
+    parts += [_fix(finding, number) for number in range(len(finding.fixes))]
     facts = [fact for fact in finding.evidence if fact not in reasons]
     if facts:
         items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
