@@ -1,5 +1,6 @@
 from dataclasses import dataclass, field
 
+from ddt_notebook.views import html
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.flags import Flag
 from ddt_notebook.views.overview import Overview
@@ -10,7 +11,7 @@ class View:
     flags: list[Flag] = field(default_factory=list)
 
     def to_html(self) -> str:
-        return "<p>the whole view</p>"
+        return html.Markup("<p>the whole view</p>")
 
 
 def overview() -> Overview:
