@@ -33,6 +33,11 @@ class LiveFeed:
         self._began_s = time.monotonic()
         self._told_s = self._began_s + _SHORT_CELL_S - _EVERY_S_WHILE_WAITING
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._observers)
+
     def tick(self, runs: list[RankRun], view: View | None) -> None:
         """Tell how the ranks are, if it is time; ``view``: what is known of ranks that wait."""
         now = time.monotonic()

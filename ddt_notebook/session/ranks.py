@@ -62,6 +62,7 @@ class RankHandle:
         self._requests = 0
         self._asked_s: float | None = None
         self.flight_owed = 0
+        self._processor = (0.0, 0.0)
         self.status: MonitorReply | None = None
         self.earlier_status: MonitorReply | None = None
         self.commands, rank_commands = channel_pair()
@@ -72,6 +73,7 @@ class RankHandle:
             descriptors = rank_commands.fileno(), rank_questions.fileno()
             what = {"do": "rank", "directory": spec["directory"], "fork": fork}
             self.pid: int = server.request(what, descriptors)["pid"]
+        self._process = psutil.Process(self.pid)
         self.commands.send(spec)
         self.tails: dict[Stream, Tail] = {
             "stdout": Tail(directory / f"rank{self.rank}.out"),
@@ -136,6 +138,17 @@ class RankHandle:
         """What was said during an earlier cell says nothing about the next."""
         self.status = self.earlier_status = None
         self.recorded = {}
+        self.processor_share()
+
+    def processor_share(self) -> float:
+        """How much of a processor it has used since this was last asked, as the system counts."""
+        now_s, used_s = time.monotonic(), 0.0
+        with suppress(psutil.NoSuchProcess):
+            times = self._process.cpu_times()
+            used_s = times.user + times.system
+        before_s, used_before_s = self._processor
+        self._processor = (now_s, used_s)
+        return (used_s - used_before_s) / max(now_s - before_s, 1e-6)
 
     @property
     def silent_s(self) -> float:

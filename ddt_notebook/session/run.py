@@ -272,9 +272,9 @@ class CellRun:
         now = time.monotonic()
         if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
             self._asked_s = now
+            all_of_them = self._feed.wanted or any(run.may_be_blocked for run in self._runs)
             for run in self._runs:
-                if run.unfinished and run.handle.recorder is not None:
-                    run.handle.ask("status")
+                run.ask_how_it_stands(busy_too=all_of_them)
         if not any(run.may_be_blocked for run in self._runs):
             self._view = None
             self._watch.reset()

@@ -13,6 +13,7 @@ from .recorder import CallList
 
 #: A rank in a library's collective computes no more than this share of the time.
 _IDLE_CPU_SHARE = 0.2
+_ASK_THE_BUSY_EVERY_S = 2.0
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.2, 5.0
 #: A wait is looked at more closely from here on.
 _LOOK_AFTER_S = 0.1
@@ -35,6 +36,8 @@ class RankRun:
         Set if the process ended.
     raised
         True from when an exception left its cell; the answer follows.
+    asked_s
+        When its monitor was asked last how it stands.
     library_wait
         The Flight Recorder's entry in which it is blocked inside a library, and since when.
     """
@@ -47,6 +50,7 @@ class RankRun:
     exit_status: int | None = None
     library_wait: tuple[tuple[str, int], float] | None = None
     raised: bool = False
+    asked_s: float = 0.0
     killed: bool = False
 
     @property
@@ -104,6 +108,21 @@ class RankRun:
                 self.library_wait = (pending, handle.earlier_status.at_s)
             elif not handle.flight_owed and not entries:
                 handle.ask("flight")
+
+    def ask_how_it_stands(self, *, busy_too: bool) -> None:
+        """Ask its monitor, unless it is plainly at work: the answer takes time from its cell.
+
+        Parameters
+        ----------
+        busy_too
+            Ask in any case: somebody waits, or watches.
+        """
+        if not self.unfinished or self.handle.recorder is None:
+            return
+        idle = self.handle.processor_share() < _IDLE_CPU_SHARE
+        if idle or busy_too or time.monotonic() - self.asked_s > _ASK_THE_BUSY_EVERY_S:
+            self.asked_s = time.monotonic()
+            self.handle.ask("status")
 
     @property
     def may_be_blocked(self) -> bool:
