@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -275,7 +275,7 @@ class DDTMagics(Magics):
         report = _report(run)
         shown: Displayable = report
         if overview and not run.frozen:
-            shown = Overview(report, {name: view(run) for name, view in _FLAGGED.items()})
+            shown = Overview(report, _flagged(run))
         if run.ok:
             return shown
         in_terminal = getattr(self._shell, "kernel", None) is None
@@ -312,6 +312,15 @@ def _report(run: RunResult) -> DisplayedReport:
     what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
     held = [f"the {what} is held: %ddt_show stacks looks at it, %ddt_release ends it"]
     return show(diagnose(run.snapshot), run.snapshot, lost + (held if run.frozen else []))
+
+
+def _flagged(run: RunResult) -> dict[str, Flagged]:
+    """The views of a run, less those of which nothing was recorded."""
+    views = {}
+    for name, view in _FLAGGED.items():
+        with suppress(ValueError):
+            views[name] = view(run)
+    return views
 
 
 @contextmanager

@@ -34,8 +34,12 @@ class Handle(RankHandle):
         self.rank, self.pid = 0, 4711
         self.recorder = recorder
         self.flight_owed = 0
+        self.share = 1.0
         self.forget_status()
         self.asked: list[str] = []
+
+    def processor_share(self) -> float:
+        return self.share
 
     def ask(self, what: str) -> None:
         self.asked.append(what)
@@ -208,3 +212,17 @@ def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
     for one in logs:
         one.recorder.drain()
     assert watch.groups_seen(runs) == {"0": (0, 1), "2": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("share", "busy_too", "asked"),
+    [(1.0, False, []), (0.01, False, ["status"]), (1.0, True, ["status"])],
+)
+def test_a_busy_rank_is_left_alone_unless_somebody_waits(
+    tmp_path: Path, share: float, busy_too: bool, asked: list[str]
+) -> None:
+    handle = Handle(RankLog(tmp_path).recorder)
+    handle.share = share
+    run = RankRun(handle, asked=True, asked_s=time.monotonic())
+    run.ask_how_it_stands(busy_too=busy_too)
+    assert handle.asked == asked
