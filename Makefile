@@ -28,7 +28,8 @@ demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
 test: lint
-	$(BIN)/python -m pytest
+	rm -f .report.xml
+	$(BIN)/python -m pytest --junitxml=.report.xml || $(BIN)/python tests/verdict.py .report.xml
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
