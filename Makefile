@@ -28,8 +28,7 @@ demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
 test: lint
-	rm -f .report.xml
-	$(BIN)/python -m pytest --junitxml=.report.xml || $(BIN)/python tests/verdict.py .report.xml
+	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
