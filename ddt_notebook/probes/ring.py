@@ -4,6 +4,9 @@ The rank writes each record *before* it makes the call. The pages belong to the 
 process, so the notebook reads them whatever happens to the rank: SIGKILL, SIGABRT, a segmentation
 fault, or C code that never gives the interpreter back. One writer, any number of readers, no lock:
 a record's number is written last, and a reader that finds it changed under its hands reads again.
+
+Whatever is written goes in as whole bytes, by one copy. `struct.pack_into` would clear its target
+first, and a reader would see a number vanish for a moment.
 """
 
 from __future__ import annotations
@@ -25,9 +28,13 @@ _HEADER_BYTES = 64
 _HEADER = struct.Struct("<QQd")
 # record number plus 1; status; length of the JSON; entered, left; operations after the call
 _SLOT = struct.Struct("<QBxHxxxxddq")
+_NUMBER = struct.Struct("<Q")
 #: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library.
 _LONG = frozenset({"f", "n", "s", "d", "o", "lib"})
 _ROOM = SLOT_BYTES - _SLOT.size
+
+#: How often a reader looks again at what changes under its hands.
+_ATTEMPTS = 5
 
 PENDING, ISSUED, DONE, FAILED = range(4)
 STATUS_NAMES = ("pending", "issued", "done", "failed")
@@ -82,9 +89,9 @@ class RingWriter:
         if len(text) > _ROOM:  # a path or a list of shapes was too long: keep what identifies it
             text = _shortened(fields)
         at = self._offset(index)
-        _SLOT.pack_into(self._map, at, 0, PENDING, len(text), now_s, 0.0, -1)
-        self._map[at + _SLOT.size : at + _SLOT.size + len(text)] = text
-        struct.pack_into("<Q", self._map, at, index + 1)
+        self._put(at, _SLOT.pack(0, PENDING, len(text), now_s, 0.0, -1))
+        self._put(at + _SLOT.size, text)
+        self._put(at, _NUMBER.pack(index + 1))
         self._count = index + 1
         self.block(index if blocking else None, now_s)
         return index
@@ -100,14 +107,17 @@ class RingWriter:
 
     def block(self, index: int | None, now_s: float) -> None:
         """Say in which record the rank is blocked from now on; None for none."""
-        _HEADER.pack_into(self._map, 0, self._count, 0 if index is None else index + 1, now_s)
+        self._put(0, _HEADER.pack(self._count, 0 if index is None else index + 1, now_s))
 
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
         at = self._offset(index)
         number, _, length, entered, _, known = _SLOT.unpack_from(self._map, at)
         if number == index + 1:  # else the ring has come round: the record is gone
             after = known if operations is None else operations
-            _SLOT.pack_into(self._map, at, number, status, length, entered, now_s, after)
+            self._put(at, _SLOT.pack(number, status, length, entered, now_s, after))
+
+    def _put(self, at: int, data: bytes) -> None:
+        self._map[at : at + len(data)] = data
 
     @staticmethod
     def _offset(index: int) -> int:
@@ -132,7 +142,12 @@ class RingReader:
     @property
     def blocked_in(self) -> tuple[int, float] | None:
         """Index of the record in which the rank is blocked, and since when; None if in none."""
-        _, number, since_s = _HEADER.unpack_from(self._map, 0)
+        header = self._map[: _HEADER.size]
+        for _ in range(_ATTEMPTS):
+            before, header = header, self._map[: _HEADER.size]
+            if before == header:
+                break
+        _, number, since_s = _HEADER.unpack(header)
         return (number - 1, since_s) if number else None
 
     def status(self, index: int) -> int | None:
@@ -143,15 +158,16 @@ class RingReader:
     def read(self, index: int) -> Record | None:
         """One record, None if the ring has come round over it."""
         at = RingWriter._offset(index)
-        for _ in range(3):
-            number, status, length, entered, left, after = _SLOT.unpack_from(self._map, at)
-            text = self._map[at + _SLOT.size : at + _SLOT.size + length]
+        for _ in range(_ATTEMPTS):
+            slot = self._map[at : at + SLOT_BYTES]
+            number, status, length, entered, left, after = _SLOT.unpack_from(slot)
             if number != index + 1:
                 return None
-            if _SLOT.unpack_from(self._map, at)[0] != number:
-                continue
+            if self._map[at : at + _SLOT.size] != slot[: _SLOT.size]:
+                continue  # written to in the meantime
+            text = slot[_SLOT.size : _SLOT.size + length]
             try:
                 return Record(index, status, entered, left, after, json.loads(text))
-            except ValueError:  # half written: read again
+            except ValueError:  # cut short, or half written: read again
                 continue
         return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,19 @@ import pytest
 from ddt_notebook.probes import ring
 from ddt_notebook.probes.ring import RingReader, RingWriter
 
+RECORDS = 60_000
+#: Writes records whose fields and times tell their number.
+WRITE_MANY = f"""
+import sys
+from pathlib import Path
+from ddt_notebook.probes.ring import DONE, RingWriter
+writer = RingWriter(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range({RECORDS}):
+    writer.begin({{"op": "barrier", "n": number}}, float(number), blocking=True)
+    writer.end(number, DONE, number + 0.5, number)
+"""
 CALL = {"op": "all_reduce", "kind": "collective", "g": "0", "m": [0, 1], "a": 7}
 
 
@@ -120,3 +136,43 @@ def test_the_reader_cannot_write(path: Path) -> None:
     RingWriter(path)
     with pytest.raises(TypeError):
         RingReader(path)._map[0:1] = b"x"
+
+
+def test_nothing_vanishes_while_it_is_written_to(path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_MANY, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        reader = RingReader(path)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 60
+        seen = reads = 0
+        while seen < RECORDS and time.monotonic() < deadline:
+            count = reader.count
+            assert count >= seen, "the count went back"
+            seen = count
+            if count == 0:
+                continue
+            record, blocked = reader.read(count - 1), reader.blocked_in
+            if record is None:  # only if the ring came round in the meantime
+                assert reader.count >= count - 1 + ring.SLOTS
+                continue
+            reads += 1
+            assert (record.fields["n"], record.entered_s) == (count - 1, count - 1.0)
+            if record.status == ring.DONE:
+                assert (record.left_s, record.operations_after) == (count - 0.5, count - 1)
+            if blocked is not None:
+                assert blocked[0] == int(blocked[1])
+        assert seen == RECORDS
+        assert reads > 100
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
