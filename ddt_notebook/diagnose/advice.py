@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
-from ddt_notebook import taxonomy
+from ddt_notebook import faults, taxonomy
 from ddt_notebook.model import Finding, Fix
 from ddt_notebook.model.finding import Confidence
 
@@ -25,16 +25,22 @@ def _advice() -> dict[str, tuple[tuple[str, str], ...]]:
 def fixes(symptom: str, cause: str | None, op: str = "the collective", rank: int = 0) -> list[Fix]:
     """What to change, the one that fits the cause first."""
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    chosen = _advice()[cause or "exception"]
+    chosen = (
+        _of_card(cause) if cause and cause in faults.card_ids() else _advice()[cause or "exception"]
+    )
     return [
         Fix(pattern=pattern, advice=advice.format(op=op, rank=rank), share=shares.get(pattern, 0.0))
         for pattern, advice in chosen
     ]
 
 
+def _of_card(cause: str) -> tuple[tuple[str, str], ...]:
+    return tuple((advice.pattern, advice.text) for advice in faults.card(cause).fixes)
+
+
 def causes() -> frozenset[str]:
     """Ids of all causes that findings can name."""
-    return frozenset(_advice())
+    return frozenset(_advice()) | frozenset(faults.card_ids())
 
 
 def conclude(

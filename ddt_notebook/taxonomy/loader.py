@@ -157,6 +157,12 @@ def fixes(code: str) -> tuple[FixPattern, ...]:
 
 
 @functools.cache
+def fix_patterns() -> frozenset[str]:
+    """The names of all fix patterns; ``"other"`` is none."""
+    return frozenset(p.pattern for s in symptoms() for p in fixes(s.code)) - {"other"}
+
+
+@functools.cache
 def howto_topics() -> tuple[HowToTopic, ...]:
     """What developers asked how to do."""
     return tuple(

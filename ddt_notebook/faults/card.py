@@ -1,0 +1,198 @@
+"""What a fault card holds, and what makes one complete."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddt_notebook import taxonomy
+from ddt_notebook.model.finding import Confidence
+
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+#: What must be told in words, and in how many characters at least: a heading is no explanation.
+_TOLD = {"sees": 60, "why": 80, "cluster": 60}
+_PARAGRAPHS = ("sees", "why", "cluster")
+_CELLS = ("broken", "fixed", "proof", "setup")
+
+
+class InvalidCard(ValueError):
+    """A card that lacks something; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change that repairs the fault.
+
+    Attributes
+    ----------
+    pattern
+        The study's name for this kind of change, such as ``"fix behavior logic"``.
+    text
+        What to change, lower case, no full stop. ``{op}`` stands for the call in question and
+        ``{rank}`` for the first culprit.
+    """
+
+    pattern: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where the fault is described: an issue, a page of documentation, a paper."""
+
+    text: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What the diagnosis of the broken cell says.
+
+    Attributes
+    ----------
+    ranks, waiting
+        Culprits and their victims, as in `Finding`.
+    lines
+        Line of the broken cell, counted from 1, at which a rank stands.
+    confidence
+        ``"possible"`` means a hint.
+    symptom
+        Where a finding names another of the card's symptoms than the first.
+    """
+
+    ranks: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    lines: Mapping[int, int] = field(default_factory=dict)
+    confidence: Confidence = "certain"
+    symptom: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCard:
+    """A fault that can be run, found and repaired.
+
+    Attributes
+    ----------
+    id
+        Named by findings as their ``cause``: ``"collective-under-rank-condition"``.
+    title
+        What is wrong, lower case, no full stop.
+    symptoms
+        Codes in the taxonomy, the usual one first.
+    sees
+        What the user sees.
+    why
+        Why it happens.
+    broken, fixed
+        Cells: the fault, and the same work without it.
+    proof
+        A cell of assertions that hold on every rank after the fixed cell: it did what was wanted.
+    expected
+        The diagnosis of the broken cell.
+    fixes
+        What to change, best first.
+    gloo, nccl
+        Messages that it produces with each backend; empty if it raises nothing.
+    cluster
+        What it looks like in a real job.
+    references
+        Where to read on.
+    apart
+        Ids of cards that look alike, and how to tell them from this one.
+    n
+        Number of ranks.
+    options
+        Further keyword arguments for `Session`, such as ``{"group": False}``.
+    setup
+        A cell that runs before the broken and before the fixed one.
+    """
+
+    id: str
+    title: str
+    symptoms: tuple[str, ...]
+    sees: str
+    why: str
+    broken: str
+    fixed: str
+    proof: str
+    expected: Expected
+    fixes: tuple[Advice, ...]
+    cluster: str
+    references: tuple[Reference, ...]
+    gloo: tuple[str, ...] = ()
+    nccl: tuple[str, ...] = ()
+    apart: Mapping[str, str] = field(default_factory=dict)
+    n: int = 2
+    options: Mapping[str, Any] = field(default_factory=dict)
+    setup: str = ""
+
+    def __post_init__(self) -> None:
+        for name in _PARAGRAPHS:
+            object.__setattr__(self, name, " ".join(getattr(self, name).split()))
+        for name in _CELLS:
+            object.__setattr__(self, name, textwrap.dedent(getattr(self, name)).strip("\n"))
+        problems = list(self._problems())
+        if problems:
+            raise InvalidCard(f"card {self.id!r}: {'; '.join(problems)}")
+
+    @property
+    def symptom(self) -> str:
+        """Code of the usual symptom."""
+        return self.symptoms[0]
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage in which it happens."""
+        return taxonomy.symptom(self.symptom).stage_title
+
+    @property
+    def fix_patterns(self) -> tuple[str, ...]:
+        """The study's names for the kinds of change that repair it, best first."""
+        return tuple(dict.fromkeys(advice.pattern for advice in self.fixes))
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it may well be intended, so that the diagnosis only hints at it."""
+        return self.expected.confidence == "possible"
+
+    def _problems(self) -> list[str]:
+        found = []
+        if not _ID.fullmatch(self.id):
+            found.append("the id is lower-case words with hyphens")
+        if not self.symptoms:
+            found.append("it has no symptom")
+        for code in self.symptoms:
+            taxonomy.symptom(code)  # raises if there is no such code
+        if not self.title or self.title.endswith("."):
+            found.append("the title is one line without full stop")
+        for name, least in _TOLD.items():
+            if len(getattr(self, name)) < least:
+                found.append(f"{name!r} explains nothing")
+        for name in ("broken", "fixed", "proof"):
+            if not getattr(self, name).strip():
+                found.append(f"the {name} cell is missing")
+        if self.broken == self.fixed:
+            found.append("broken and fixed cell are the same")
+        if not self.fixes:
+            found.append("it does not say what to change")
+        known = taxonomy.fix_patterns()
+        found += [f"no fix pattern {p!r}" for p in self.fix_patterns if p not in known]
+        if not self.references or not all(r.url.startswith("https://") for r in self.references):
+            found.append("it needs a reference with an https address")
+        if not 1 <= self.n <= 4:
+            found.append("it needs 1 to 4 ranks")
+        return found + self._misplaced()
+
+    def _misplaced(self) -> list[str]:
+        """Ranks and lines that do not exist."""
+        named = {*self.expected.ranks, *self.expected.waiting, *self.expected.lines}
+        found = [f"there is no rank {rank}" for rank in sorted(named) if rank >= self.n]
+        length = len(self.broken.splitlines())
+        lines = sorted(set(self.expected.lines.values()))
+        found += [f"there is no line {line}" for line in lines if not 1 <= line <= length]
+        if self.expected.symptom and self.expected.symptom not in self.symptoms:
+            found.append(f"{self.expected.symptom} is not one of its symptoms")
+        return found

@@ -1,0 +1,1 @@
+"""Faults while communication is set up (stage B)."""

@@ -1,0 +1,66 @@
+"""Finds the cards: each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+from pathlib import Path
+
+from .card import FaultCard, InvalidCard
+
+#: Folders of cards, in the order of the study's stages.
+FOLDERS = ("package", "communication", "preparation", "training")
+
+
+class UnknownCard(LookupError):
+    """An id that no card has; the text names those that are near."""
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """Id of each card, to the name of its module."""
+    here = Path(__file__).parent
+    found = {}
+    for folder in FOLDERS:
+        for path in sorted((here / folder).glob("[!_]*.py")):
+            found[path.stem.replace("_", "-")] = f"{__package__}.{folder}.{path.stem}"
+    return found
+
+
+def card_ids() -> tuple[str, ...]:
+    """Ids of all cards, by stage and name."""
+    return tuple(_modules())
+
+
+@functools.cache
+def card(name: str) -> FaultCard:
+    """One card.
+
+    Parameters
+    ----------
+    name
+        Its id, such as ``"collective-under-rank-condition"``.
+
+    Raises
+    ------
+    UnknownCard
+        If there is none of that id.
+    InvalidCard
+        If the card is not complete.
+    """
+    if name not in _modules():
+        near = difflib.get_close_matches(name, _modules(), n=3, cutoff=0.5)
+        there = f"did you mean {', '.join(near)}?" if near else "ddt.fault_cards() lists them"
+        raise UnknownCard(f"there is no fault card {name!r}: {there}")
+    found = getattr(importlib.import_module(_modules()[name]), "CARD", None)
+    if not isinstance(found, FaultCard):
+        raise InvalidCard(f"card {name!r}: its module defines no CARD")
+    if found.id != name:
+        raise InvalidCard(f"card {name!r}: its module holds {found.id!r}")
+    return found
+
+
+def cards() -> list[FaultCard]:
+    """All cards, by stage and name."""
+    return [card(name) for name in card_ids()]

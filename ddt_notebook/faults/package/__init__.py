@@ -1,0 +1,1 @@
+"""Faults while packages are built and imported (stage A)."""

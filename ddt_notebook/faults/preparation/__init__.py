@@ -1,0 +1,1 @@
+"""Faults while data and model are prepared (stage C)."""

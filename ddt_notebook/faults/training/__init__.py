@@ -1,0 +1,1 @@
+"""Faults while training and evaluating (stage D)."""
