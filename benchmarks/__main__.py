@@ -15,6 +15,7 @@ from . import (
     start,
     timeline_view,
     tracing,
+    views,
 )
 from .common import HEADER, machine
 
@@ -27,6 +28,7 @@ TOPICS = (
     tracing,
     memory_sampling,
     timeline_view,
+    views,
     kernel_kill,
     import_time,
 )

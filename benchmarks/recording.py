@@ -6,8 +6,9 @@ import statistics
 
 from .common import Figure, Session, run_checked, session
 
-#: Two ranks, so that they do not fight for the cores and drown the difference.
-RANKS = 2
+#: As many as there are cores, and more: then they fight for the cores, which drowns the difference
+#: in noise, and processor time tells more than the clock.
+RANKS = (2, 4)
 ROUNDS = 40
 
 MLP = """
@@ -42,14 +43,16 @@ step_s = (time.perf_counter() - wall) / steps, (time.process_time() - cpu) / ste
 
 
 def measure() -> list[Figure]:
+    networks = {"small MLP": MLP, "small transformer": TRANSFORMER}
     return [
-        _figure("cost of recording on a DDP step, small MLP", MLP),
-        _figure("cost of recording on a DDP step, small transformer", TRANSFORMER),
+        _figure(f"cost of recording on a DDP step, {name}, {ranks} ranks", network, ranks)
+        for name, network in networks.items()
+        for ranks in RANKS
     ]
 
 
-def _figure(what: str, network: str) -> Figure:
-    with session(RANKS) as on, session(RANKS, DDT_RECORDING="off") as off:
+def _figure(what: str, network: str, ranks: int) -> Figure:
+    with session(ranks) as on, session(ranks, DDT_RECORDING="off") as off:
         for active in (on, off):
             run_checked(active, network + PREPARE)
             _step_s(active)

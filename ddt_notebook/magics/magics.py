@@ -206,9 +206,11 @@ class DDTMagics(Magics):
         return ExplanationView(symptom, taxonomy.fixes(symptom.code))
 
     @line_magic
-    @opt.options(opt.VIEW, opt.VARIABLES)
-    def ddt_show(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
+    @opt.options(opt.VIEW, opt.VARIABLES, opt.ZOOM)
+    def ddt_show(self, args: argparse.Namespace, cell: str | None = None) -> object:
         """Show one view of the last run, or of what the ranks hold."""
+        if args.zoom and args.view != "timeline":
+            raise UsageError("ddt_show: --zoom is for the timeline: %ddt_show timeline --zoom")
         if args.view in RANK_VIEWS:
             with _one_line("ddt_show"):
                 return RANK_VIEWS[args.view](self._session(), *args.variables)
@@ -218,6 +220,10 @@ class DDTMagics(Magics):
         run = self._session().last_run
         if run is None:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
+        if args.zoom and getattr(self._shell, "kernel", None) is not None:
+            from ..widgets.zoom import TimelineZoom
+
+            return TimelineZoom(api.timeline(run.snapshot), self._shell)
         return RUN_VIEWS[args.view](run.snapshot)
 
     # -- shared --------------------------------------------------------------------------------

@@ -131,6 +131,11 @@ RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="ra
 AS = Option("--as", dest="as_name", type=name, metavar="NEW", help="name in the notebook")
 CODE = Option("code", metavar="CODE", help="code of a symptom, such as D.2.1")
 VIEW = Option("view", metavar="VIEW", help="name of the view, such as stacks or placement")
+ZOOM = Option(
+    "--zoom",
+    action="store_true",
+    help="timeline: with a slider that chooses the stretch of time; the shorter, the more detail",
+)
 VARIABLES = Option(
     "variables",
     nargs="*",

@@ -153,6 +153,12 @@ class TimelineView(Figured):
         above = [self._title(), *flags.as_lines(self.flags, self._healthy())]
         return figures.framed(plain, above, _HEAD, [self._row(share) for share in self._shares])
 
+    @property
+    def duration_ms(self) -> float:
+        """Length of what can be drawn, in milliseconds."""
+        begin, finish = self._extent()
+        return 1e3 * (finish - begin)
+
     def _extent(self) -> tuple[float, float]:
         times = [s for m in self._met for s in (*m.arrivals_s.values(), *m.ends_s.values())]
         times += [s for t in self.snapshot.timeline for s in (t.started_s, t.ended_s)]
