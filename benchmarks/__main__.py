@@ -8,6 +8,7 @@ from . import (
     failures,
     import_time,
     kernel_kill,
+    live_panel,
     memory,
     memory_sampling,
     recording,
@@ -29,6 +30,7 @@ TOPICS = (
     memory_sampling,
     timeline_view,
     views,
+    live_panel,
     kernel_kill,
     import_time,
 )
