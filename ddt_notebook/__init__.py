@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import collectives as collectives
+    from .api import compare as compare
     from .api import diagnose as diagnose
+    from .api import diagnose_text as diagnose_text
     from .api import estimate as estimate
     from .api import explain as explain
+    from .api import fault_cards as fault_cards
+    from .api import lint as lint
     from .api import memory as memory
     from .api import parity as parity
     from .api import partition as partition
     from .api import placement as placement
+    from .api import single_rank as single_rank
+    from .api import taxonomy as taxonomy
     from .api import timeline as timeline
+    from .doctor import doctor as doctor
     from .model import Snapshot as Snapshot
     from .session.errors import SessionError as SessionError
     from .session.result import RunResult as RunResult
@@ -31,13 +38,20 @@ _PUBLIC = {
     "RunResult": ".session.result",
     "Snapshot": ".model",
     "collectives": ".api",
+    "compare": ".api",
     "diagnose": ".api",
+    "doctor": ".doctor",
+    "diagnose_text": ".api",
     "estimate": ".api",
     "explain": ".api",
+    "fault_cards": ".api",
+    "lint": ".api",
     "memory": ".api",
     "parity": ".api",
     "partition": ".api",
     "placement": ".api",
+    "single_rank": ".api",
+    "taxonomy": ".api",
     "timeline": ".api",
 }
 
@@ -53,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Keeps ``diagnose`` the function: the import of the subpackage would take its place."""
+    """Keeps ``diagnose`` and ``taxonomy`` functions: their subpackages would take their place."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _PUBLIC or not isinstance(value, ModuleType):

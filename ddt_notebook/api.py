@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import taxonomy
 from .diagnose import diagnose as _diagnose
 from .model import Cell, Snapshot
-from .views.explanation import ExplanationView
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
+    from .faults import FaultCard
     from .session.result import RunResult
     from .session.session import Session
     from .views.collectives import CollectivesView
+    from .views.comparison import ComparisonView, SingleRankView
     from .views.estimate import EstimateView
+    from .views.explanation import ExplanationView
+    from .views.foreseen import ForeseenView
     from .views.memory import MemoryView
+    from .views.pages import Page
     from .views.parity import ParityView
     from .views.partition import PartitionView
     from .views.placement import PlacementView
+    from .views.taxonomy import TaxonomyView
     from .views.timeline import TimelineView
 
 
@@ -45,20 +49,152 @@ def diagnose(run: RunResult | Snapshot | Session) -> DisplayedReport:
     return show(_diagnose(snapshot), snapshot)
 
 
-def explain(code: str) -> ExplanationView:
-    """What the study knows of a symptom: its stage, how often it was seen, what repaired it.
+def diagnose_text(text: str) -> DisplayedReport:
+    """Say what a pasted traceback, a log or a description tells.
 
     Parameters
     ----------
-    code
-        In the taxonomy, such as ``"D.2.1"``.
+    text
+        Of any framework: PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM, Colossal-AI.
+
+    Returns
+    -------
+    Report
+        Symptoms as findings, the most likely first; without findings if nothing in it is known.
+    """
+    from .diagnose.text import diagnose_text as _diagnose_text
+
+    return show(_diagnose_text(text), None)
+
+
+def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenView:
+    """Say what the code alone lets foresee, without running it.
+
+    Parameters
+    ----------
+    source
+        Python, with IPython's magics if it is a cell.
+    name
+        What to call it: ``"cell"``, or the name of a file.
+    first_line
+        Number of the first line.
+
+    Returns
+    -------
+    sequence of Finding
+        In the order of the lines, hints (``"possible"``) at the end; empty if nothing is foreseen.
+        The first evidence of each names its line.
+    """
+    from .diagnose.lint import lint as _lint
+    from .views.foreseen import ForeseenView
+
+    found = _lint(source, name=name, first_line=first_line)
+    return ForeseenView(found, "this cell" if name == "cell" else name)
+
+
+def explain(query: str = "") -> Page:
+    """One page about a symptom or a fault; a list if words fit several.
+
+    Parameters
+    ----------
+    query
+        A code of the taxonomy such as ``"D.2.1"``, the id of a fault card such as
+        ``"collective-under-rank-condition"``, or words such as ``"address already in use"``;
+        empty: all codes.
 
     Raises
     ------
     UnknownSymptom
-        If there is no such code; the text names those that exist.
+        If there is no such code, or nothing fits the words; the text names what is near.
     """
-    return ExplanationView(taxonomy.symptom(code), taxonomy.fixes(code))
+    from .views.pages import page
+
+    return page(query)
+
+
+def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:
+    """The study's stages and symptoms with their counts, or one symptom with what repaired it.
+
+    Parameters
+    ----------
+    code
+        Such as ``"D.2.1"``; default: all.
+
+    Raises
+    ------
+    UnknownSymptom
+        If there is no such code; the text names those that are near.
+    """
+    from .views.pages import symptom_page
+    from .views.taxonomy import TaxonomyView
+
+    return TaxonomyView() if code is None else symptom_page(code)
+
+
+def fault_cards() -> list[FaultCard]:
+    """All fault cards, by stage and id: what one sees, why, a broken and a fixed cell."""
+    from .faults import cards
+
+    return cards()
+
+
+def compare(
+    before: RunResult | Snapshot | Session, after: RunResult | Snapshot | Session
+) -> ComparisonView:
+    """Say whether the symptom of a run is gone in a later one.
+
+    Parameters
+    ----------
+    before, after
+        Runs, snapshots, or a session (its last run is meant).
+
+    Raises
+    ------
+    ValueError
+        If the session has not run anything yet.
+    """
+    from .diagnose.compare import compare
+    from .views.comparison import ComparisonView
+
+    first, second = diagnose(before), diagnose(after)
+    return ComparisonView(compare(first, second), first, second)
+
+
+def single_rank(
+    run: RunResult | Snapshot | Session,
+    source: str | None = None,
+    *,
+    limit: float | None = None,
+) -> SingleRankView:
+    """Run the cell again on one rank, in a session of its own, and compare.
+
+    Faults of distribution and plain ones share most of their symptoms; this tells them apart. The
+    session's earlier cells run first.
+
+    Parameters
+    ----------
+    run
+        A run on several ranks, a snapshot of one, or a session (its last run is meant).
+    source
+        Another cell than the one that ran.
+    limit
+        Seconds that the cell may take, and the earlier cells together.
+
+    Raises
+    ------
+    ValueError
+        If the session has not run anything yet.
+    SessionError
+        If the rank cannot be started.
+    """
+    from .diagnose.compare import compare_alone
+    from .session.alone import run_alone
+    from .views.comparison import SingleRankView
+
+    snapshot = snapshot_of(run)
+    alone = run_alone(snapshot, source, limit)
+    found = compare_alone(snapshot, _diagnose(snapshot), alone.snapshot)
+    return SingleRankView(found, snapshot.world_size)
 
 
 def placement(run: RunResult | Snapshot | Session, *names: str) -> PlacementView:

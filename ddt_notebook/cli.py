@@ -6,7 +6,7 @@ Exit status: 0 if nothing was found, 1 if something was, 2 if the command could 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import functools
 import json
 import os
 import sys
@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import taxonomy
+from .api import lint
 from .demo import DemoError, run_demo, use_colour
 from .diagnose import diagnose
+from .diagnose.text import diagnose_log
+from .doctor import compare_reports, doctor
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
-from .views.explanation import ExplanationView
+from .taxonomy import UnknownSymptom
+from .views.pages import page
 from .views.report import show
 
 
@@ -28,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (taxonomy.UnknownSymptom, FormatError, DemoError) as error:
+    except (UnknownSymptom, FormatError, DemoError) as error:
         message = str(error)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,15 +60,44 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
-    saved = commands.add_parser("diagnose", help="say what a saved run shows")
-    saved.add_argument("snapshot", type=Path, metavar="SNAPSHOT.ddt.json")
+    saved = commands.add_parser("diagnose", help="say what a saved run, a log or a text shows")
+    saved.add_argument(
+        "path",
+        metavar="FILE|-",
+        help="a snapshot (.ddt.json), else a log or any text; - reads a text from the input",
+    )
     saved.add_argument("--json", action="store_true", help="print the report as JSON")
     saved.set_defaults(run=_diagnose)
 
-    explain = commands.add_parser("explain", help="explain a symptom of the taxonomy")
-    explain.add_argument("code", metavar="CODE", help="such as D.2.1")
+    explain = commands.add_parser("explain", help="explain a symptom or a fault")
+    explain.add_argument(
+        "query",
+        nargs="*",
+        metavar="CODE|CARD|WORDS",
+        help="such as D.2.1, a fault card, or words of a message; nothing: all codes",
+    )
     explain.add_argument("--json", action="store_true", help="print the explanation as JSON")
     explain.set_defaults(run=_explain)
+
+    linted = commands.add_parser("lint", help="say what the code of a file lets foresee")
+    linted.add_argument("path", metavar="FILE.py|-", help="- reads the code from the input")
+    linted.add_argument("--json", action="store_true", help="print the findings as JSON")
+    linted.set_defaults(run=_lint)
+
+    checked = commands.add_parser("doctor", help="check this machine before a job runs on it")
+    checked.add_argument(
+        "--hosts",
+        nargs="+",
+        type=Path,
+        metavar="REPORT.json",
+        help="compare the reports of several machines instead, as --json prints them",
+    )
+    checked.add_argument(
+        "-n", dest="ranks", type=_positive, metavar="N", help="ranks it is to hold (default: 4)"
+    )
+    checked.add_argument("--quick", action="store_true", help="do not form groups")
+    checked.add_argument("--json", action="store_true", help="print the report as JSON")
+    checked.set_defaults(run=_doctor)
     return parser
 
 
@@ -79,8 +111,14 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    snapshot = Snapshot.load(options.snapshot)
-    report = diagnose(snapshot)
+    snapshot = None
+    if options.path == "-":
+        report = diagnose_log(sys.stdin.buffer)
+    elif options.path.endswith(".json"):
+        snapshot = Snapshot.load(options.path)
+        report = diagnose(snapshot)
+    else:
+        report = diagnose_log(options.path)
     if options.json:
         _print_json(report.to_json())
     else:
@@ -89,13 +127,51 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    symptom, fixes = taxonomy.symptom(options.code), taxonomy.fixes(options.code)
+    found = page(" ".join(options.query))
     if options.json:
-        plain = [dataclasses.asdict(fix) for fix in fixes]
-        _print_json({**dataclasses.asdict(symptom), "fixes": plain})
+        _print_json(found.to_json())
     else:
-        print(ExplanationView(symptom, fixes).to_text())
+        print(found.to_text())
     return 0
+
+
+def _lint(options: argparse.Namespace) -> int:
+    if options.path == "-":
+        found = lint(sys.stdin.read(), name="input")
+    else:
+        path = Path(options.path)
+        try:
+            found = lint(path.read_text(encoding="utf-8"), name=path.name)
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{path} is no text: {error}") from error
+    if options.json:
+        _print_json(found.to_json())
+    else:
+        print(found.to_text())
+    return 1 if found.findings else 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    if options.hosts:
+        report = compare_reports(options.hosts)
+    else:
+        say = functools.partial(print, file=sys.stderr) if sys.stderr.isatty() else _say_nothing
+        report = doctor(options.ranks, form_groups=not options.quick, progress=say)
+    if options.json:
+        _print_json(report.to_json())
+    else:
+        print(report.to_text())
+    return 0 if report.ok else 1
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; write 1 or more")
+    return int(text)
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 def _print_json(plain: dict[str, Any]) -> None:

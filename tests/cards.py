@@ -19,9 +19,14 @@ _LINE = re.compile(rf"cell\[{CELL}\] line (\d+)")
 
 def run_broken(card: FaultCard) -> RunResult:
     """Run the fault in a session of its own."""
+    return run_cell(card, card.broken)
+
+
+def run_cell(card: FaultCard, source: str) -> RunResult:
+    """Run a cell where the card's cells run."""
     with Session(card.n, **card.options) as session:
         _set_up(session, card)
-        return session.run(card.broken, cell=CELL)
+        return session.run(source, cell=CELL)
 
 
 def run_fixed(card: FaultCard) -> tuple[RunResult, RunResult]:

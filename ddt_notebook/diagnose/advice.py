@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 
-from ddt_notebook import faults, taxonomy
+from ddt_notebook import faults
 from ddt_notebook.model import Finding, Fix
 from ddt_notebook.model.finding import Confidence
+from ddt_notebook.taxonomy import loader as taxonomy
 
 
 @cache

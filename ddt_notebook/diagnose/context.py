@@ -13,6 +13,7 @@ from ddt_notebook.model.progress import Wait, cannot_complete, waits
 from .errors import first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
+from .rendezvous import Discord, discord
 from .source import Sources
 
 #: A mismatch ends a process by these: gloo aborts, or overruns a buffer.
@@ -47,6 +48,10 @@ class Context:
     @cached_property
     def matching(self) -> Matching:
         return match(self.snapshot)
+
+    @cached_property
+    def discord(self) -> Discord | None:
+        return discord(self.snapshot)
 
     @cached_property
     def sources(self) -> Sources:
@@ -196,10 +201,17 @@ class Context:
         """``cell[3] line 6: dist.all_reduce(loss)``, with the source line looked up if need be."""
         if position is None:
             return "an unknown line"
-        if not position.code and position.cell is not None:
-            code = self.snapshot.source_line(position.cell, position.line).strip()
-            position = replace(position, code=code)
-        return position.label
+        if position not in self._labels:
+            shown = position
+            if not position.code and position.cell is not None:
+                code = self.snapshot.source_line(position.cell, position.line).strip()
+                shown = replace(position, code=code)
+            self._labels[position] = shown.label
+        return self._labels[position]
+
+    @cached_property
+    def _labels(self) -> dict[Position, str]:
+        return {}
 
     def where(self, rank: int) -> Position | None:
         """The line at which a rank stood: its blocked call, its error, else its last line."""

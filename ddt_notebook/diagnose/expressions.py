@@ -16,6 +16,9 @@ _AGREED_CALLS = frozenset({"is_initialized", "is_available", "is_torchelastic_la
 #: A tensor that went through one of these holds the same on every rank.
 _AGREEING = frozenset({"all_reduce", "broadcast", "broadcast_object_list", "all_gather_object"})
 _SIMPLE_CALLS = _RANK_CALLS | _WORLD_CALLS | _AGREED_CALLS | {"int", "bool", "min", "max"}
+#: What these return is as long as what they are given.
+_SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
+_RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
 _CLOCKS = frozenset({"monotonic", "perf_counter", "process_time", "time_ns", "monotonic_ns"})
 _CLOCK_OWNERS = frozenset({"time", "datetime", "timeit"})
 
@@ -54,8 +57,12 @@ class Names:
         self._clocks: set[str] = set()
         self._clock_functions: set[str] = set()
         self._agreed: dict[str, int] = {}  # the first line on which it went through a collective
+        self.counters: set[str] = set()  # variables that count the rounds of a loop
+        self._resized: set[str] = set()  # lists whose length the assignment alone does not tell
+        trees = list(trees)
         for tree in trees:
             self._read(tree)
+        self._read_arguments([node for tree in trees for node in ast.walk(tree)])
 
     def _read(self, tree: ast.AST) -> None:
         for node in ast.walk(tree):
@@ -69,6 +76,8 @@ class Names:
                     if isinstance(argument, ast.Name):
                         first = self._agreed.get(argument.id, node.lineno)
                         self._agreed[argument.id] = min(first, node.lineno)
+            self._resized.update(_resized(node))
+            self.counters.update(_counting(node))
             for target, value in _assignments(node):
                 self._values[target] = None if target in self._values else value
                 if self.reads_clock(value):
@@ -80,6 +89,30 @@ class Names:
         if len(returned) == 1 and returned[0] is not None:
             name = f"{node.name}()"
             self._values[name] = None if name in self._values else returned[0]
+
+    def _read_arguments(self, nodes: list[ast.AST]) -> None:
+        """Parameters of functions that are called in one place only have the value given there."""
+        calls: dict[str, list[ast.Call]] = {}
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                calls.setdefault(_called(node), []).append(node)
+        given: dict[str, list[ast.expr | None]] = {}
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef):
+                for name, value in _given(node, calls.get(node.name, [])):
+                    given.setdefault(name, []).append(value)
+        for name, values in given.items():
+            itself = values[0] is not None and _key(values[0]) == name
+            if len(values) == 1 and name not in self._values and not itself:
+                self._values[name] = values[0]
+
+    def value(self, name: str) -> ast.expr | None:
+        """What a name is bound to, None if it is bound more than once or not at all."""
+        return self._values.get(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether a cell assigns to a name."""
+        return name in self._values
 
     def reads_rank(self, expression: ast.AST) -> bool:
         """Whether the rank, or a name computed from nothing but it, occurs in ``expression``."""
@@ -126,13 +159,21 @@ class Names:
                     return False
         return True
 
-    def is_fixed_range(self, iterable: ast.expr) -> bool:
+    def is_fixed_range(self, iterable: ast.expr, depth: int = 0) -> bool:
         """Whether a loop over ``iterable`` makes the same number of rounds on every rank."""
-        return (
-            isinstance(iterable, ast.Call)
-            and _called(iterable) == "range"
-            and all(self.reads_only(argument, set()) for argument in iterable.args)
-        )
+        match iterable:
+            case ast.Call(args=arguments) if _called(iterable) == "range":
+                return all(self.reads_only(argument, set()) for argument in arguments)
+            case ast.Call(args=[_, *_] as arguments) if _called(iterable) in _SAME_LENGTH:
+                return all(self.is_fixed_range(argument, depth) for argument in arguments)
+            case ast.List(elts=[_, *_] as items) | ast.Tuple(elts=[_, *_] as items):
+                return not any(isinstance(item, ast.Starred) for item in items)
+            case ast.ListComp(generators=parts):
+                return all(not p.ifs and self.is_fixed_range(p.iter, depth) for p in parts)
+            case ast.Name(id=name) if name not in self._resized and depth < 5:
+                value = self._values.get(name)
+                return value is not None and self.is_fixed_range(value, depth + 1)
+        return False
 
     def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
         """Whether ``test`` holds on ``rank``; None if the source does not tell."""
@@ -245,6 +286,51 @@ def _is_simple(value: ast.expr) -> bool:
         elif not isinstance(node, allowed):
             return False
     return True
+
+
+def _given(
+    function: ast.FunctionDef, calls: list[ast.Call]
+) -> Iterable[tuple[str, ast.expr | None]]:
+    """Each parameter and what the one call of a function gives for it, None if that is not sure."""
+    names = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+    positional = [name for name in names if name not in ("self", "cls")]
+    one = calls[0] if len(calls) == 1 else None
+    plain = one is not None and not any(isinstance(a, ast.Starred) for a in one.args)
+    for name in names:
+        value = None
+        if one is not None and plain:
+            value = next((k.value for k in one.keywords if k.arg == name), None)
+            position = positional.index(name) if name in positional else len(one.args)
+            if value is None and position < len(one.args):
+                value = one.args[position]
+        yield name, value
+
+
+def _counting(node: ast.AST) -> Iterable[str]:
+    """The variable of a loop over ``range``, or the first of one over ``enumerate``."""
+    match node:
+        case ast.For(target=ast.Name(id=name), iter=ast.Call() as call):
+            if _called(call) == "range":
+                yield name
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call() as call):
+            if _called(call) == "enumerate":
+                yield name
+
+
+def _resized(node: ast.AST) -> Iterable[str]:
+    """Names that are bound otherwise than by an assignment, or lists that change their length."""
+    match node:
+        case ast.arg(arg=name):
+            yield name
+        case ast.For(target=target) | ast.comprehension(target=target):
+            yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)):
+            if method in _RESIZING:
+                yield name
+        case ast.Subscript(value=ast.Name(id=name), slice=index, ctx=context):
+            whole = isinstance(context, ast.Store) and not isinstance(index, ast.Slice)
+            if not whole and not isinstance(context, ast.Load):
+                yield name
 
 
 def _assignments(node: ast.AST) -> Iterable[tuple[str, ast.expr]]:

@@ -7,7 +7,33 @@ from collections.abc import Callable, Iterable
 from ddt_notebook.model import Finding, Report, Snapshot
 
 from .context import Context
-from .rules import crash, cycle, exception, hang, mismatch, silent, unexplained
+from .numbering import in_session_numbers
+from .rules import (
+    checkpoints,
+    crash,
+    cycle,
+    data,
+    diverged,
+    economy,
+    epochs,
+    exception,
+    groups,
+    hang,
+    metrics,
+    mismatch,
+    normalisation,
+    performance,
+    placing,
+    rates,
+    reading,
+    scaling,
+    setup,
+    silent,
+    steps,
+    unexplained,
+    unwrapped,
+    values,
+)
 from .words import count, ranks_text
 
 Rule = Callable[[Context], Iterable[Finding]]
@@ -16,15 +42,58 @@ Rule = Callable[[Context], Iterable[Finding]]
 RULES: tuple[Rule, ...] = (
     crash.crashes,
     exception.exceptions,
+    setup.strangers,
     mismatch.mismatches,
     mismatch.message_mismatches,
     silent.blocking_outsiders,
+    groups.skipped_new_groups,
     hang.missing_ranks,
     cycle.wait_cycles,
     silent.unnoticed_absences,
     silent.outsiders,
+    reading.read_on_wrong_rank,
+    reading.read_before_wait,
+    reading.changed_before_wait,
+    metrics.local_values,
+    values.not_finite,
+    values.other_orders,
+    values.other_copies,
+    values.old_layers,
+    diverged.diverged,
+    steps.uneven_steps,
+    unwrapped.unwrapped,
+    values.unregistered,
+    normalisation.statistics,
+    data.wrong_samplers,
+    data.same_data,
+    data.wrong_shards,
+    epochs.undivided_streams,
+    epochs.repeating_workers,
+    epochs.empty_loaders,
+    epochs.fixed_orders,
+    placing.crowded_gpus,
+    checkpoints.nothing_loaded,
+    checkpoints.written_together,
+    checkpoints.read_too_early,
+    performance.stragglers,
+    performance.starving_loaders,
 )
-HINTS: tuple[Rule, ...] = (silent.swaps, silent.unanswered_handles, silent.partial_new_groups)
+HINTS: tuple[Rule, ...] = (
+    unwrapped.perhaps_unwrapped,
+    rates.unscaled,
+    normalisation.same_masks,
+    normalisation.needless_search,
+    checkpoints.wrapped_states,
+    placing.loaded_onto_one_gpu,
+    silent.swaps,
+    silent.unanswered_handles,
+    silent.partial_new_groups,
+    scaling.sums_shown_as_means,
+    scaling.averaged_twice,
+    economy.small_buckets,
+    economy.oversubscribed_threads,
+    economy.small_collectives,
+)
 
 
 def diagnose(snapshot: Snapshot) -> Report:
@@ -40,12 +109,14 @@ def diagnose(snapshot: Snapshot) -> Report:
     Report
         Without findings and hints for a healthy run.
     """
-    context = Context(snapshot)
-    findings = [finding for rule in RULES for finding in rule(context)]
+    context = Context(in_session_numbers(snapshot))
+    told = [finding for rule in RULES for finding in rule(context)]
+    findings = [finding for finding in told if finding.confidence != "possible"]
     if not findings and snapshot.outcome in ("failed", "hung"):
         found = (list(rule(context)) for rule in unexplained.RULES)
         findings = next((result for result in found if result), [])
-    hints = [hint for rule in HINTS for hint in rule(context)]
+    hints = [finding for finding in told if finding.confidence == "possible"]
+    hints += [hint for rule in HINTS for hint in rule(context)]
     ok = snapshot.outcome == "ok" and not findings
     return Report(ok=ok, findings=findings, hints=hints, checked=_checked(context, ok))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -15,8 +16,9 @@ LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 
 
+@functools.lru_cache(maxsize=256)
 def parse(cell: Cell) -> ast.Module | None:
-    """A cell with its own line numbers, None if it is not Python."""
+    """A cell with its own line numbers, None if it is not Python. Not to be changed: it is kept."""
     source = _MAGIC.sub(r"\1pass", cell.source)
     try:
         return ast.increment_lineno(ast.parse(source), cell.first_line - 1)
@@ -64,6 +66,36 @@ def break_conditions(loop: Loop) -> Iterator[ast.expr]:
                 yield from search(statement.body)
 
     yield from search(loop.body)
+
+
+def following(
+    tree: ast.Module, statement: ast.stmt
+) -> tuple[list[list[ast.stmt]], ast.FunctionDef | None]:
+    """What comes after a statement in its scope, the nearest block first, and its function."""
+    rest: list[list[ast.stmt]] = []
+    function: ast.FunctionDef | None = None
+    for owner, block in blocks(tree, statement):
+        if isinstance(owner, ast.FunctionDef):
+            rest, function = [], owner
+        index = next(i for i, s in enumerate(block) if covers(s, statement.lineno))
+        rest.insert(0, block[index + 1 :])
+    return rest, function
+
+
+def blocks(node: ast.AST, statement: ast.stmt) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
+    """The lists of statements that lead to one, outermost first, each with its owner."""
+    for _, value in ast.iter_fields(node):
+        if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+            inner = next((s for s in value if covers(s, statement.lineno)), None)
+            if inner is not None:
+                yield node, value
+                if inner is not statement:
+                    yield from blocks(inner, statement)
+                return
+        elif isinstance(value, list):
+            for child in value:
+                if isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                    yield from blocks(child, statement)
 
 
 def calls(node: ast.AST, name: str) -> bool:

@@ -6,6 +6,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..session import active, launcher
 from .config import DDT
+from .debugging import DebugMagics
+from .doctor import DoctorMagics
 from .live import LiveMagics
 from .magics import DDTMagics
 
@@ -14,7 +16,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics, and start the fork server in the background."""
     defaults = DDT(parent=shell)
     shell.configurables.append(defaults)  # type: ignore[arg-type]  # IPython's own hint is wrong
-    shell.register_magics(DDTMagics(shell, defaults), LiveMagics(shell))
+    shell.register_magics(
+        DDTMagics(shell, defaults),
+        DebugMagics(shell, defaults),
+        DoctorMagics(shell),
+        LiveMagics(shell),
+    )
     launcher.warm()
 
 
@@ -28,7 +35,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     live = registry.pop(LiveMagics.__name__, None)
     if isinstance(live, LiveMagics):
         live.close()
-    for magics in (DDTMagics, LiveMagics):
+    for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics):
         for kind, names in magics.magics.items():
             for name in names:
                 shell.magics_manager.magics[kind].pop(name, None)

@@ -124,12 +124,40 @@ FREEZE = Option(
     action="store_true",
     help="hold a hang for inspection, until %%ddt_release",
 )
+AGAIN = Option(
+    "--again",
+    action="store_true",
+    help="run the last cell again, or this changed one, and say whether the symptom is gone",
+)
+SINGLE = Option(
+    "--single",
+    action="store_true",
+    help="run the last cell on one rank of its own, to tell distributed faults from plain ones",
+)
+FIX = Option(
+    "--fix",
+    action="store_true",
+    help="put the corrected cell into a new one, where the change can be derived",
+)
 
 NAMES = Option("names", nargs="+", type=name, metavar="NAME", help="variables of the notebook")
 NAME = Option("name", type=name, metavar="NAME", help="variable on the rank")
 RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="rank (default 0)")
 AS = Option("--as", dest="as_name", type=name, metavar="NEW", help="name in the notebook")
-CODE = Option("code", metavar="CODE", help="code of a symptom, such as D.2.1")
+QUERY = Option(
+    "query",
+    nargs="*",
+    metavar="CODE|CARD|WORDS",
+    help="such as D.2.1, a fault card, or words of an error message (default: all codes)",
+)
+ABOUT = Option(
+    "about",
+    nargs="*",
+    metavar="SYMPTOM|TEXT|ask|ANSWER",
+    help="a code such as D.2.1, the text of an error, or `ask`: questions that lead to the "
+    "symptom, answered with a number, unknown, undo, restart or leave",
+)
+PATH = Option("path", nargs="?", metavar="FILE.py", help="a file to read instead of a cell")
 VIEW = Option("view", metavar="VIEW", help="name of the view, such as stacks or placement")
 ZOOM = Option(
     "--zoom",

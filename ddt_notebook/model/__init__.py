@@ -3,6 +3,7 @@
 from .collective import Call, Fingerprint
 from .finding import Finding, Fix, Report
 from .rank import Position, RankError, RankReport
+from .rendezvous import Rendezvous
 from .snapshot import Cell, Snapshot
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Position",
     "RankError",
     "RankReport",
+    "Rendezvous",
     "Report",
     "Snapshot",
 ]

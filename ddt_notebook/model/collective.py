@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .position import Position
+from .rendezvous import Rendezvous
 
 Shape = tuple[int, ...]
 CallKind = Literal["collective", "p2p", "setup"]
@@ -81,6 +82,8 @@ class Call:
         Times on the machine's monotonic clock, in seconds (the same clock for all local ranks).
     error
         ``"RuntimeError: ..."`` (first line) if it failed.
+    rendezvous
+        Of ``init_process_group``: how the rank meant to join.
     """
 
     index: int
@@ -104,6 +107,7 @@ class Call:
     entered_s: float | None = None
     left_s: float | None = None
     error: str | None = None
+    rendezvous: Rendezvous | None = None
 
     @property
     def label(self) -> str:

@@ -27,8 +27,21 @@ class Epoch:
         Index of the first samples.
     content
         Fingerprints of the content of the first samples, where they are tensors.
+    heads
+        Of the first sample of each of the first batches.
     sampler_epoch
         What ``set_epoch`` was last given, None for a sampler without it.
+    epoch_set
+        Whether ``set_epoch`` of its sampler had ever been called.
+    made
+        Which loader at this place it was, counted from 1: one may be made anew for each epoch.
+    trained
+        How many backward passes began while it lasted.
+    place
+        The line of the loop: ``"cell[3] line 5"``.
+    waited_s, lasted_s
+        How long the loop waited for batches, and how long it took in all; both without its first
+        batch, for which workers start.
     """
 
     number: int
@@ -38,7 +51,14 @@ class Epoch:
     complete: bool = True
     first: tuple[int, ...] = ()
     content: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
     sampler_epoch: int | None = None
+    epoch_set: bool = False
+    made: int = 1
+    trained: int = 0
+    place: str = ""
+    waited_s: float = 0.0
+    lasted_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +75,19 @@ class LoaderPartition:
         Name of the sampler's class; empty for a data set that is iterated.
     indexed
         Whether its samples have an index.
+    universe
+        How many samples the data has of which this rank's part was taken: the data set, or the
+        part of it that was split off before; None if it does not say.
     shuffles
         Whether the sampler is meant to change the order from epoch to epoch.
+    with_replacement
+        Whether the sampler may draw a sample more than once.
     replicas, replica
         For how many ranks the sampler divides the data, and which of them it takes this one for.
     drop_last
         Whether samples are dropped to make things even.
+    workers
+        Processes that load batches.
     batch_size
         None if batches are made otherwise.
     expected_batches
@@ -82,10 +109,13 @@ class LoaderPartition:
     dataset_size: int | None = None
     sampler: str = ""
     indexed: bool = True
+    universe: int | None = None
     shuffles: bool = False
+    with_replacement: bool = False
     replicas: int | None = None
     replica: int | None = None
     drop_last: bool = False
+    workers: int = 0
     batch_size: int | None = None
     expected_batches: int | None = None
     epochs: tuple[Epoch, ...] = ()
@@ -143,9 +173,16 @@ class ModelShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPartition:
-    """The loaders and shards of one rank."""
+    """The loaders and shards of one rank.
+
+    Attributes
+    ----------
+    run
+        The number of the run that was last, as in `Epoch`.
+    """
 
     rank: int
+    run: int = 0
     loaders: tuple[LoaderPartition, ...] = ()
     shards: tuple[ModelShard, ...] = ()
 
@@ -222,13 +259,16 @@ def division(loaders: Mapping[int, LoaderPartition]) -> Division:
     whole = size > 0 and all(
         loader.epochs[-1].complete and not loader.uncounted for loader in used.values()
     )
-    missing = ((1 << size) - 1) & ~once if whole else 0
+    universe = max((loader.universe or 0 for loader in used.values()), default=0) or size
+    # of a part that was split off it is not known which samples it has, only how many
+    missing = ((1 << size) - 1) & ~once if whole and universe == size else 0
+    gaps = missing.bit_count() if universe == size else max(0, universe - once.bit_count())
     return Division(
         ranks=tuple(used),
         covered=once.bit_count(),
         overlap=twice.bit_count(),
         padding=_padding(used.values()),
-        gaps=missing.bit_count() if whole else None,
+        gaps=gaps if whole else None,
         first_overlap=_first(twice),
         first_gap=_first(missing),
         identical=len(used) > 1 and len(set(sets)) == 1 and sets[0] != 0,
@@ -274,8 +314,9 @@ def _same_content(loaders: Iterable[LoaderPartition]) -> bool | None:
 def _padding(loaders: Iterable[LoaderPartition]) -> int:
     """What a DistributedSampler repeats to fill the last round."""
     for loader in loaders:
-        if loader.replicas and loader.dataset_size and not loader.drop_last:
-            return -loader.dataset_size % loader.replicas
+        size = loader.universe or loader.dataset_size
+        if loader.replicas and size and not loader.drop_last:
+            return -size % loader.replicas
     return 0
 
 

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
+from .checkpoints import RankCheckpoints
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
+from .performance import RankPerformance
 from .placement import RankPlacement
 from .rank import RankReport
 from .timeline import RankTimeline
+from .training import RankTraining
 
 FORMAT = 1
 
@@ -79,9 +82,15 @@ class Snapshot:
         are then missing.
     notes
         Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
-    placement, partition, parity, memory
+    placement, memory
         What was observed on the ranks at the end of a run with ``trace=True``, or on request;
         empty if that was not asked for.
+    partition, parity, training
+        What was observed at the end of a run in which something trained or a loader was used.
+    performance
+        How each rank's main thread spent its time; of a run that was not very short.
+    checkpoints
+        Files that ranks saved and loaded.
     timeline
         What each rank did when; of a run with ``trace=True`` only.
     """
@@ -107,6 +116,9 @@ class Snapshot:
     parity: tuple[RankParity, ...] = ()
     memory: tuple[RankMemory, ...] = ()
     timeline: tuple[RankTimeline, ...] = ()
+    training: tuple[RankTraining, ...] = ()
+    performance: tuple[RankPerformance, ...] = ()
+    checkpoints: tuple[RankCheckpoints, ...] = ()
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from . import ring
+from . import rendezvous, ring
 from .operations import COLLECTIVES, MESSAGES, SETUP, Signature
 from .sockets import GroupSockets
 
@@ -148,12 +148,14 @@ class CallLog:
     def _setup(self, function: Any, op: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            # before the session has its say: as the user's code put it
+            meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
             with self.sockets.watching():
                 if op == "init_process_group" and self.init_hook is not None:
                     self.init_hook(args, kwargs)
-                return set_up(args, kwargs)
+                return set_up(args, kwargs, meeting)
 
-        def set_up(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def set_up(args: tuple[Any, ...], kwargs: dict[str, Any], meeting: dict[str, Any]) -> Any:
             __tracebackhide__ = True
             if op == "destroy_process_group":
                 time.sleep(SETTLE_S)
@@ -168,8 +170,9 @@ class CallLog:
                 ranks = args[0] if args else kwargs.get("ranks")
                 fields["s"] = [[len(ranks)]] if ranks is not None else []
             process_group = None
-            if op == "init_process_group" and (world_size := kwargs.get("world_size", -1)) > 0:
-                fields["m"] = list(range(world_size))
+            if meeting:
+                fields["z"] = meeting
+                fields["m"] = list(range(meeting.get("world_size", 0)))
             if dist.is_initialized():
                 process_group = c10d._get_default_group()
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
@@ -264,7 +267,7 @@ class CallLog:
             return {"g": "", "m": [], "none": 1}, (), None
         if group not in c10d._world.pg_map:
             raise RuntimeError(
-                "this process group is gone: the session formed its groups anew after a failure. "
+                "this process group is gone: it was destroyed, or formed anew after a failure. "
                 "Run the cell again that made it with new_group() or init_device_mesh()"
             )
         members = self._ranks_of(group)

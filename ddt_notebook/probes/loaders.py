@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 import weakref
-import zlib
 from array import array
 from collections import deque
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     Subset,
@@ -30,12 +30,16 @@ from torch.utils.data import (
 )
 from torch.utils.data import dataloader as implementation
 
+from . import training
+from .content import content, is_readable
+
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
 _MAX_INDICES = 2_000_000
 #: How many first samples of an epoch are kept, and how many of those with their content.
 _FIRST, _WITH_CONTENT = 64, 16
-_MAX_SAMPLE_BYTES = 1 << 16
+#: Of how many batches the first sample is kept with its content, where samples have no index.
+_HEADS = 16
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
@@ -46,15 +50,45 @@ class Pass:
     log: LoaderLog
     number: int
     run: int
+    place: str
     sampler_epoch: int | None
+    epoch_set: bool
+    made: int
     batches: int = 0
     samples: int = 0
     complete: bool = False
     first: list[int] = field(default_factory=list)
     content: list[int] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+    waited_s: float = 0.0
+    lasted_s: float = 0.0
+    trained: int = 0
+    _first_at: float = 0.0
+    _backwards: int = field(default_factory=lambda: training.RECORD.backwards)
+    _iterator: weakref.ref[Any] | None = None
 
-    def took(self, indices: Any, batch: Any) -> None:
+    def follow(self, iterator: Any) -> None:
+        """The loop over this iterator is the pass: when it is gone, the loop was left."""
+        self._iterator = weakref.ref(iterator, self.close)
+
+    def close(self, _: object = None) -> None:
+        """The loop has ended: what comes now is no part of it."""
+        if self._iterator is not None:
+            self.measure()
+            self._iterator = None
+
+    def measure(self) -> None:
+        """Note what has happened since it began, unless it is over."""
+        if self._iterator is not None:
+            self.trained = training.RECORD.backwards - self._backwards
+            self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
+
+    def took(self, indices: Any, batch: Any, asked_at: float, got_at: float) -> None:
         """Count a batch that went to the user's code."""
+        if self.batches:
+            self.waited_s += got_at - asked_at
+        else:
+            self._first_at = got_at
         self.batches += 1
         wanted = len(self.content) < _WITH_CONTENT
         if indices is None or not self.log.has_index:
@@ -64,8 +98,10 @@ class Pass:
             self.samples += len(chosen)
             self._keep(chosen)
         if wanted:
-            content = _contents(batch, self.log.collates, _WITH_CONTENT - len(self.content))
-            self.content += content
+            missing = _WITH_CONTENT - len(self.content)
+            self.content += _contents(batch, self.log.collates, missing)
+        if len(self.heads) < _HEADS and self.log.collates and not self.log.has_index:
+            self.heads += _contents(batch, self.log.collates, 1)
 
     def _keep(self, indices: list[Any]) -> None:
         kept = self.log.indices
@@ -96,18 +132,25 @@ class LoaderLog:
     subsets: list[Any]
     passes: deque[Pass] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
     passes_begun: int = 0
+    made: int = 1
     indices: array[int] = field(default_factory=lambda: array("q"))
     uncounted: int = 0
     problem: str = ""
 
-    def begin(self, loader: DataLoader[Any], run: int) -> Pass:
+    def begin(self, loader: DataLoader[Any], run: int, place: str) -> Pass:
         """A new epoch; of the ones before only the counts stay."""
+        if self.passes:
+            self.passes[-1].close()
         self.passes_begun += 1
         self.indices = array("q")
         self.uncounted = 0
-        epoch = getattr(users_sampler(loader), "epoch", None)
+        sampler = users_sampler(loader)
+        epoch = getattr(sampler, "epoch", None)
         sampler_epoch = epoch if isinstance(epoch, int) else None
-        self.passes.append(Pass(self, self.passes_begun, run, sampler_epoch))
+        epoch_set = isinstance(sampler, DistributedSampler) and sampler in RECORD.epoch_set
+        self.passes.append(
+            Pass(self, self.passes_begun, run, place, sampler_epoch, epoch_set, self.made)
+        )
         return self.passes[-1]
 
 
@@ -116,26 +159,29 @@ class LoaderRecord:
 
     def __init__(self) -> None:
         self.logs: list[LoaderLog] = []
-        self._run = 0
+        #: Samplers that were ever told their epoch.
+        self.epoch_set: weakref.WeakSet[DistributedSampler[Any]] = weakref.WeakSet()
+        self.run = 0
 
     def begin_run(self) -> None:
         """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
-        self._run += 1
+        self.run += 1
         self.logs = [log for log in self.logs if log.loader() is not None]
 
     def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
         """A loop over a loader begins."""
-        return self._log_of(loader, frame).begin(loader, self._run)
+        place = _place(frame)
+        return self._log_of(loader, place).begin(loader, self.run, place)
 
-    def _log_of(self, loader: DataLoader[Any], frame: FrameType | None) -> LoaderLog:
+    def _log_of(self, loader: DataLoader[Any], place: str) -> LoaderLog:
         for log in self.logs:
             if log.loader() is loader:
                 return log
-        place = _place(frame)
         for log in self.logs:  # a loader made anew for each epoch goes on where the last one ended
             same = log.place == place and log.about["dataset"] == _name(loader)
             if same and log.loader() is None:
                 log.loader = weakref.ref(loader)
+                log.made += 1
                 return log
         self.logs = [*self.logs, new_log(loader, place)][-_MAX_LOADERS:]
         return self.logs[-1]
@@ -154,23 +200,28 @@ def install() -> None:
     @functools.wraps(original_iter)
     def begin(loader: DataLoader[Any]) -> Any:
         made = original_iter(loader)
-        made.__dict__["_ddt_pass"] = RECORD.begin_pass(loader, sys._getframe(1))
+        current = RECORD.begin_pass(loader, sys._getframe(1))
+        current.follow(made)
+        made.__dict__["_ddt_pass"] = current
         return made
 
     @functools.wraps(original_next)
     def take(self: Any) -> Any:
         __tracebackhide__ = True
         current = self.__dict__.get("_ddt_pass")
+        asked_at = time.monotonic()
         try:
             batch = original_next(self)
         except StopIteration:
             if current is not None:
                 current.complete = True
+                current.close()
             raise
+        got_at = time.monotonic()
         if current is not None:
             waiting = self.__dict__.get("_ddt_indices")
             try:
-                current.took(waiting.popleft() if waiting else None, batch)
+                current.took(waiting.popleft() if waiting else None, batch, asked_at, got_at)
             except Exception as error:  # noqa: BLE001  (a batch of the user's own class)
                 current.log.problem = f"{type(error).__name__}: {error}"
         return batch
@@ -187,6 +238,14 @@ def install() -> None:
         self.__dict__.get("_ddt_indices", deque()).clear()
         return original_reset(self, *args, **kwargs)
 
+    original_set_epoch = DistributedSampler.set_epoch
+
+    @functools.wraps(original_set_epoch)
+    def set_epoch(self: Any, epoch: int) -> None:
+        original_set_epoch(self, epoch)
+        RECORD.epoch_set.add(self)
+
+    DistributedSampler.set_epoch = set_epoch
     DataLoader.__iter__ = begin
     iterator.__next__ = take
     iterator._next_index = next_index
@@ -202,7 +261,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
         dataset = dataset.dataset
     return LoaderLog(
         place=place,
-        about=describe(loader, dataset),
+        about=describe(loader, subsets, dataset),
         loader=weakref.ref(loader),
         has_index=not isinstance(loader.dataset, IterableDataset),
         indexed=not isinstance(loader.dataset, IterableDataset),
@@ -216,23 +275,27 @@ def users_sampler(loader: DataLoader[Any]) -> Any:
     if isinstance(loader.dataset, IterableDataset):
         return None
     batches = loader.batch_sampler
-    if batches is None or type(batches) is BatchSampler:
-        return loader.sampler
-    return getattr(batches, "sampler", batches)
+    return loader.sampler if batches is None else getattr(batches, "sampler", batches)
 
 
-def describe(loader: DataLoader[Any], dataset: Any) -> dict[str, Any]:
+def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> dict[str, Any]:
     """What a loader says of itself, as fields of `LoaderPartition`."""
     sampler = users_sampler(loader)
     replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    divided = loader.dataset if isinstance(replicas, int) else None
+    before = subsets[1] if subsets[1:] else dataset
     return {
         "dataset": _name(loader),
         "dataset_size": _size(dataset),
+        "universe": _size(before if divided is None else divided),
         "sampler": type(sampler).__name__ if sampler is not None else "",
         "shuffles": isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True,
+        "with_replacement": isinstance(sampler, WeightedRandomSampler | RandomSampler)
+        and bool(getattr(sampler, "replacement", False)),
         "replicas": replicas if isinstance(replicas, int) else None,
         "replica": replica if isinstance(replica, int) else None,
         "drop_last": bool(loader.drop_last or getattr(sampler, "drop_last", False)),
+        "workers": loader.num_workers,
         "batch_size": loader.batch_size,
         "expected_batches": _size(loader),
     }
@@ -280,7 +343,7 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
         parts = [batch]
     elif not isinstance(batch, (list, tuple, Mapping)):
         return []
-    tensors = [t.detach() for t in parts if type(t) is torch.Tensor and _readable(t)]
+    tensors = [t.detach() for t in parts if type(t) is torch.Tensor and is_readable(t)]
     tensors = [t for t in tensors if t.ndim or not collates]
     if not tensors:
         return []
@@ -288,17 +351,4 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
     if collates:
         count = min(limit, *(len(t) for t in tensors))
         samples = [[t[at] for t in tensors] for at in range(count)]
-    return [_fingerprint(sample) for sample in samples]
-
-
-def _readable(tensor: torch.Tensor) -> bool:
-    plain = tensor.layout is torch.strided and not (tensor.is_conj() or tensor.is_neg())
-    return tensor.device.type == "cpu" and plain and not tensor.is_quantized
-
-
-def _fingerprint(sample: list[torch.Tensor]) -> int:
-    value = 0
-    for tensor in sample:
-        flat = tensor.reshape(-1)[: _MAX_SAMPLE_BYTES // max(1, tensor.element_size())]
-        value = zlib.crc32(flat.contiguous().view(torch.uint8).numpy(), value)
-    return value
+    return [content(sample) for sample in samples]

@@ -96,7 +96,8 @@ def _items(found: Objects) -> Iterator[_Item]:
             yield from _tensors_of(root, inner)
     names = found.parameter_names()
     for root, optimizer in found.optimizers.items():
-        yield from _settings_of(root, optimizer)
+        for name, text in settings(optimizer):
+            yield _Item(f"{root}.{name}", "setting", text)
         for name, value, parameter in optimizer_state(optimizer, names):
             if id(parameter) in flattened or (flattened and id(parameter) not in names):
                 continue
@@ -116,12 +117,13 @@ def _tensors_of(root: str, module: nn.Module) -> Iterator[_Item]:
             yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
 
 
-def _settings_of(root: str, optimizer: Optimizer) -> Iterator[_Item]:
+def settings(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
+    """How an optimizer steps, as text by name: ``("lr[0]", "0.1")``."""
     for at, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             plain = isinstance(value, (int, float, tuple, torch.Tensor))
             if plain and key not in _NOT_COMPARED:
-                yield _Item(f"{root}.{key}[{at}]", "setting", _text(value))
+                yield f"{key}[{at}]", _text(value)
 
 
 def _text(value: Any) -> str:

@@ -35,7 +35,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     ]
     modules = {name: unwrap(module) for name, module in found.modules.items()}
     shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
-    return {"loaders": loaders, "shards": shards}
+    return {"run": RECORD.run, "loaders": loaders, "shards": shards}
 
 
 def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
@@ -74,6 +74,7 @@ def _in_whole_data(log: LoaderLog, indices: Any) -> Any:
 
 
 def _epoch(log: LoaderLog, one: Pass) -> Plain:
+    one.measure()
     return {
         "number": one.number,
         "run": one.run,
@@ -82,7 +83,14 @@ def _epoch(log: LoaderLog, one: Pass) -> Plain:
         "complete": one.complete,
         "first": _in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist(),
         "content": one.content,
+        "heads": one.heads,
         "sampler_epoch": one.sampler_epoch,
+        "epoch_set": one.epoch_set,
+        "made": one.made,
+        "trained": one.trained,
+        "place": one.place,
+        "waited_s": round(one.waited_s, 6),
+        "lasted_s": round(one.lasted_s, 6),
     }
 
 

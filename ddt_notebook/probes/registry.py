@@ -17,7 +17,12 @@ PROBES = {
     "partition": "partition:observe",
     "parity": "parity:observe",
     "memory": "memory:observe",
+    "performance": "performance:observe",
+    "training": "training:observe",
+    "checkpoints": "checkpoints:observe",
 }
+#: Asked for by name only; no part of a snapshot.
+ASKED = {"environment": "environment:observe"}
 
 
 def probe(name: str) -> Callable[..., dict[str, Any]]:
@@ -28,7 +33,7 @@ def probe(name: str) -> Callable[..., dict[str, Any]]:
     KeyError
         If there is no such probe.
     """
-    module, _, function = PROBES[name].partition(":")
+    module, _, function = (PROBES | ASKED)[name].partition(":")
     found: Callable[..., dict[str, Any]] = getattr(
         importlib.import_module(f".{module}", __package__), function
     )

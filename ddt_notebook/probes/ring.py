@@ -29,8 +29,8 @@ _HEADER = struct.Struct("<QQd")
 # record number plus 1; status; length of the JSON; entered, left; operations after the call
 _SLOT = struct.Struct("<QBxHxxxxddq")
 _NUMBER = struct.Struct("<Q")
-#: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library.
-_LONG = frozenset({"f", "n", "s", "d", "o", "lib"})
+#: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library, rendezvous.
+_LONG = frozenset({"f", "n", "s", "d", "o", "lib", "z"})
 _ROOM = SLOT_BYTES - _SLOT.size
 
 #: How often a reader looks again at what changes under its hands.

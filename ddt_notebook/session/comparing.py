@@ -16,14 +16,16 @@ from ..model.parity import Disagreement, RankParity, disagreements
 #: Tensors that are compared: the first of each role and object first.
 _MAX_TENSORS = 24
 #: What a rank writes for others to compare with, in elements.
-_MAX_ELEMENTS = 20_000_000
+MAX_ELEMENTS = 20_000_000
 _TENSORS = ("parameter", "buffer", "gradient", "state")
 
 #: Sends options to the parity probe on some ranks; returns what each answered.
 Ask = Callable[[Iterable[int], dict[str, Any]], dict[int, dict[str, Any]]]
 
 
-def add_differences(observed: dict[int, dict[str, Any]], directory: Path, ask: Ask) -> None:
+def add_differences(
+    observed: dict[int, dict[str, Any]], directory: Path, ask: Ask, limit: int = MAX_ELEMENTS
+) -> None:
     """Add to each rank's parity how its tensors differ from those of most other ranks.
 
     Parameters
@@ -34,10 +36,12 @@ def add_differences(observed: dict[int, dict[str, Any]], directory: Path, ask: A
         Where a file may be put.
     ask
         See `Ask`.
+    limit
+        How many elements a rank may write, at most.
     """
     parities = [codec.from_plain(RankParity, {"rank": r, **o}) for r, o in observed.items()]
     by_reference: dict[int, list[Disagreement]] = {}
-    for found in _choose(disagreements(parities)):
+    for found in _choose(disagreements(parities), limit):
         by_reference.setdefault(found.reference, []).append(found)
     for reference, chosen in by_reference.items():
         files = {
@@ -58,7 +62,7 @@ def add_differences(observed: dict[int, dict[str, Any]], directory: Path, ask: A
                 Path(file).unlink(missing_ok=True)
 
 
-def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
+def _choose(found: Iterable[Disagreement], limit: int) -> list[Disagreement]:
     """Tensors of one shape and type; first the first one of each role, then the others."""
     comparable = [f for f in found if f.role in _TENSORS and _same_kind(f)]
     heads: dict[tuple[str, str], Disagreement] = {}
@@ -69,7 +73,7 @@ def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
     elements = 0
     for one in [*heads.values(), *rest]:
         size = _elements(one)
-        if len(chosen) < _MAX_TENSORS and elements + size <= _MAX_ELEMENTS:
+        if len(chosen) < _MAX_TENSORS and elements + size <= limit:
             chosen.append(one)
             elements += size
     return chosen
@@ -77,7 +81,8 @@ def _choose(found: Iterable[Disagreement]) -> list[Disagreement]:
 
 def _same_kind(found: Disagreement) -> bool:
     kinds = {k for k, value in zip(found.kinds, found.groups, strict=True) if value}
-    return len(kinds) == 1 and not next(iter(kinds)).endswith("scalar")
+    kind = next(iter(kinds))
+    return len(kinds) == 1 and bool(kind) and not kind.endswith("scalar")
 
 
 def _elements(found: Disagreement) -> int:

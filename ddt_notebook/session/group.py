@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..probes.calls import CallLog
 from ..probes.sockets import GroupSockets
+
+#: The session's store listens there.
+_LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+#: How many positional parameters of init_process_group stand before the time-out.
+_BEFORE_TIMEOUT = 2
 
 
 class RankGroup:
@@ -142,7 +148,7 @@ class RankGroup:
                 "the session has formed the process group already: remove init_process_group(), "
                 "or form it yourself under %ddt_start --no-group"
             )
-        if options.get("timeout") is None:
+        if options.get("timeout") is None and len(arguments) <= _BEFORE_TIMEOUT:
             options["timeout"] = self.timeout
         self._inits += 1
         if os.environ.get("MASTER_PORT") != str(self.port):
@@ -154,15 +160,29 @@ class RankGroup:
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
             options.pop("init_method", None)
             for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
-                if options.get(name, -1) < 0:
+                if options.get(name) in (None, -1):
                     options[name] = int(os.environ[variable])
 
 
 def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
     """Whether a call of init_process_group takes all that it needs from the environment."""
     method = options.get("init_method")
-    complete = {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
-    return len(arguments) < 2 and method in (None, "env://") and complete
+    complete = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+    if len(arguments) > 1 or method not in (None, "env://") or not complete:
+        return False
+    return _is_here(os.environ.get("MASTER_ADDR", ""))
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is one of this machine, where the session's store is."""
+    if not host or host in _LOOPBACK:
+        return bool(host)
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:  # no such name, or an address of another machine
+            return False
+    return True
 
 
 def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 from ..model import Snapshot, codec
-from ..probes.registry import PROBES
-from .comparing import add_differences
+from ..probes.registry import ASKED, PROBES
+from .comparing import MAX_ELEMENTS, add_differences
 from .errors import SessionError
 from .pool import RankPool
+from .result import RunResult
 
 _LIMIT_S = 30.0
+#: What a rank writes for others to compare with when nobody has asked for it.
+_UNASKED_ELEMENTS = 1_000_000
 
 
 def observe(
@@ -37,7 +40,7 @@ def observe(
         If there is no such probe, or a name is unknown on every rank.
     """
     for name in what:
-        if name not in PROBES:
+        if name not in PROBES | ASKED:
             raise SessionError(f"nothing observes {name!r}; there is: {', '.join(PROBES)}")
     message = {
         "do": "observe",
@@ -59,7 +62,10 @@ def observe(
 
 
 def _compare_values(
-    pool: RankPool, message: dict[str, Any], parity: dict[int, dict[str, Any]]
+    pool: RankPool,
+    message: dict[str, Any],
+    parity: dict[int, dict[str, Any]],
+    limit: int = MAX_ELEMENTS,
 ) -> None:
     def ask(ranks: Iterable[int], options: dict[str, Any]) -> dict[int, dict[str, Any]]:
         asked = message | {"what": ["parity"], "options": options}
@@ -70,7 +76,32 @@ def _compare_values(
             if "parity" in answer.get("observed", {})
         }
 
-    add_differences(parity, pool.directory, ask)
+    add_differences(parity, pool.directory, ask, limit)
+
+
+def complete(
+    pool: RankPool, result: RunResult, seen: dict[int, dict[str, Any]], *, trace: bool
+) -> RunResult:
+    """Add to a run what the ranks observed at its end.
+
+    Parameters
+    ----------
+    pool
+        The ranks, at their prompt if the run went well.
+    result
+        How it went.
+    seen
+        What each rank observed unasked.
+    trace
+        Whether it ran with every probe.
+    """
+    if trace:
+        seen = observe_traced(pool)
+    elif result.ok:
+        message = {"do": "observe", "names": None}
+        parity = {rank: one["parity"] for rank, one in seen.items() if "parity" in one}
+        _compare_values(pool, message, parity, _UNASKED_ELEMENTS)
+    return replace(result, snapshot=add(result.snapshot, seen)) if seen else result
 
 
 def observe_traced(pool: RankPool) -> dict[int, dict[str, Any]]:

@@ -105,6 +105,10 @@ class CellRun:
             if run.asked:
                 run.number = handle.command(what)
 
+    def observed(self) -> dict[int, dict[str, Any]]:
+        """What ranks observed unasked at the end of the cell, by rank and probe."""
+        return {run.handle.rank: run.observed for run in self._runs if run.observed}
+
     # -- the loop ------------------------------------------------------------------------------
 
     @property
@@ -356,13 +360,9 @@ class CellRun:
         reports = tuple(self._with_end(report) for report in self._held.reports)
         notes = list(pool.notes)
         pool.notes.clear()
-        notes += [
-            f"the call log of rank {run.handle.rank} overflowed: some calls are missing"
-            for run in self._runs
-            if run.handle.recorder is not None and run.handle.recorder.overflowed
-        ]
         if options.simulated_gpus and self._outcome != "ok":
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")
+        notes += dict.fromkeys(note for run in self._runs for note in run.notes)
         timeout_s, hang_after_s = self._limits_s
         snapshot = Snapshot(
             cell=self.cell,

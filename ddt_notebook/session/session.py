@@ -217,9 +217,8 @@ class Session:
         finally:
             if not run.frozen:
                 self._run = None
-        if run.trace and not result.frozen:
-            seen = observing.observe_traced(self.pool)
-            result = replace(result, snapshot=observing.add(result.snapshot, seen))
+        if not result.frozen:
+            result = observing.complete(self.pool, result, run.observed(), trace=run.trace)
         self.last_run = replace(result, session=weakref.ref(self))
         return self.last_run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import linecache
 import re
+import subprocess
 import sys
 import traceback
 import warnings
@@ -29,6 +30,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PROBES = str(Path(__file__).parent.parent / "probes")
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
+_MAX_PRINTED = 4_000
 #: Paths that are never the user's own code.
 _NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/ddt_notebook/")
 
@@ -193,7 +195,7 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError) and (error.filename or "").startswith("cell["):
         frames = (position(error.filename or "", error.lineno or 1, "<module>"),)
-    message = _ANSI.sub("", str(error))
+    message = _ANSI.sub("", str(error) + _printed_by_command(error) + _loaded_from(error))
     return RankError(
         type=type(error).__name__,
         message=message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + " …",
@@ -201,6 +203,24 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
         where=users_line(frames),
         frames=frames,
     )
+
+
+def _printed_by_command(error: BaseException) -> str:
+    """What a command printed that failed, if it was captured: the exception itself hides it."""
+    if not isinstance(error, subprocess.CalledProcessError):
+        return ""
+    printed = error.stderr or error.output or ""
+    text = printed.decode(errors="replace") if isinstance(printed, bytes) else str(printed)
+    return f"\n{text.strip()[-_MAX_PRINTED:]}" if text.strip() else ""
+
+
+def _loaded_from(error: BaseException) -> str:
+    """Which file Python took for the package, where it says that it is none."""
+    if not isinstance(error, ModuleNotFoundError) or "not a package" not in str(error):
+        return ""
+    package = (error.name or "").rpartition(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return f"\n{package!r} was loaded from {file}" if file else ""
 
 
 def _frames(level: TracebackType | None) -> tuple[Position, ...]:

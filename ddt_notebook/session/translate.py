@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..model import Call, Position
+from ..model import Call, Position, Rendezvous
 from ..probes import ring
 from ..probes.ring import Record
 
@@ -42,6 +42,7 @@ def from_record(record: Record, sequence: int | None, source_line: SourceLine) -
         asynchronous="async" in fields,
         entered_s=record.entered_s,
         left_s=record.left_s or None,
+        rendezvous=Rendezvous(**fields["z"]) if "z" in fields else None,
     )
 
 

@@ -93,6 +93,21 @@ class RankRun:
                 codec.from_plain(RankError, error), released=freed, at_s=message["ended_s"]
             )
 
+    @property
+    def observed(self) -> dict[str, Any]:
+        """What it observed unasked at the end of the cell, by probe."""
+        found: dict[str, Any] = (self.answer or {}).get("observed") or {}
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of its records."""
+        notes = list((self.answer or {}).get("notes") or [])
+        if self.handle.recorder is not None and self.handle.recorder.overflowed:
+            rank = self.handle.rank
+            notes.append(f"the call log of rank {rank} overflowed: some calls are missing")
+        return notes
+
     def take_answer(self, message: dict[str, Any]) -> None:
         """Take what the monitor said, and see whether the rank is blocked inside a library."""
         handle = self.handle

@@ -17,7 +17,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..model import codec
-from ..probes import loaders, registry
+from ..probes import automatic, checkpoints, loaders, performance, registry, training
 from ..probes.flight import FlightReader, torch_version
 from ..probes.ring import RingWriter
 from ..probes.timeline import Tracer
@@ -37,6 +37,7 @@ def prepare() -> None:
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
+    shell.user_ns["__spec__"] = None  # as in a notebook: multiprocessing looks there
 
 
 class Rank:
@@ -75,6 +76,8 @@ class Rank:
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
             loaders.install()
+            training.install()
+            checkpoints.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._say_that_it_raised
@@ -134,9 +137,12 @@ class Rank:
         self._group.allow(message["group_timeout_s"])
         self._flight.begin_run()
         loaders.RECORD.begin_run()
+        training.RECORD.begin_run()
+        checkpoints.RECORD.begin_run()
         tracer = Tracer(self._own_variables) if message.get("trace") else None
         if tracer is not None:
             tracer.start()
+        performance.RECORD.begin_run()
         started = time.monotonic()
         self._running = True
         try:
@@ -146,6 +152,7 @@ class Rank:
         finally:
             self._running = False
         ended = time.monotonic()
+        performance.RECORD.end_run()
         traced = tracer.stop() if tracer is not None else None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -159,11 +166,18 @@ class Rank:
             "formed": self._group.is_formed(),
             "names": self._user_names(),
             "trace": traced,
+            **(self._observe_unasked(well=error is None) if self._recording else {}),
         }
 
     def _observe(self, message: Message) -> dict[str, Any]:
         what, names, options = message["what"], message["names"], message["options"]
         return registry.observe(what, self._own_variables(), names, options)
+
+    def _observe_unasked(self, *, well: bool) -> dict[str, Any]:
+        try:
+            return automatic.observe(self._own_variables(), well=well)
+        except Exception as error:  # noqa: BLE001  (a variable can fail in any way)
+            return {"notes": [f"what was trained could not be seen: {error}"]}
 
     def _own_variables(self) -> dict[str, Any]:
         return {

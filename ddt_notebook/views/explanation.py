@@ -1,7 +1,12 @@
-"""What the study knows of one symptom."""
+"""What the study knows of one symptom, and the cards of its faults."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ..faults import FaultCard
 from ..taxonomy import FixPattern, Symptom
 from . import html, text, words
 from .bundle import Displayable
@@ -11,7 +16,7 @@ PATTERNS = 6
 
 
 class ExplanationView(Displayable):
-    """A symptom, its stage, and what repaired it in the study.
+    """A symptom, its stage, what repaired it in the study, and the faults that show it.
 
     Parameters
     ----------
@@ -19,13 +24,21 @@ class ExplanationView(Displayable):
         From the taxonomy.
     patterns
         Its fix patterns, most frequent first.
+    cards
+        The faults that show it.
     """
 
-    __slots__ = ("_patterns", "_symptom")
+    __slots__ = ("_cards", "_patterns", "_symptom")
 
-    def __init__(self, symptom: Symptom, patterns: tuple[FixPattern, ...]) -> None:
+    def __init__(
+        self,
+        symptom: Symptom,
+        patterns: tuple[FixPattern, ...],
+        cards: Sequence[FaultCard] = (),
+    ) -> None:
         self._symptom = symptom
         self._patterns = patterns
+        self._cards = cards
 
     def to_text(self) -> str:
         """The explanation, 80 columns wide."""
@@ -34,6 +47,11 @@ class ExplanationView(Displayable):
             width = max(len(name) for name, *_ in rows)
             lines.append("  what repaired it")
             lines += [f"    {share:>4}  {name:<{width}}  {faults}" for name, faults, share in rows]
+        if self._cards:
+            lines.append("  faults that look like this (%ddt_explain NAME says more)")
+            for card in self._cards:
+                lines.append(f"    {card.id}")
+                lines += text.wrap(" ", card.title)
         return "\n".join(lines)
 
     def to_html(self) -> str:
@@ -41,7 +59,33 @@ class ExplanationView(Displayable):
         parts = [html.line(html.tag("b", self._title())), html.line(self._frequency())]
         if rows := self._rows():
             parts.append(html.table(rows, ("what repaired it", "faults", "share")))
+        if self._cards:
+            parts.append(html.line(html.tag("b", "faults that look like this")))
+            parts += [
+                html.details(
+                    f"{card.title} ({card.id})",
+                    html.line(html.prose(card.sees)),
+                    html.line("why: ", html.prose(card.why)),
+                    html.line("read on: ", html.code(f"%ddt_explain {card.id}")),
+                )
+                for card in self._cards
+            ]
         return html.view(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The symptom, its fix patterns and its cards as plain data."""
+        return {
+            **dataclasses.asdict(self._symptom),
+            "fixes": [dataclasses.asdict(pattern) for pattern in self._patterns],
+            "cards": [{"id": card.id, "title": card.title} for card in self._cards],
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each fix pattern."""
+        from .observed import frame
+
+        rows = [dataclasses.asdict(pattern) for pattern in self._patterns]
+        return frame(rows, ("pattern", "faults", "share"))
 
     def _title(self) -> str:
         return f"{self._symptom.title} {self._symptom.code} · {self._symptom.stage_title}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from ..diagnose.corrections import Correction, correction
 from ..model import Finding, Report, Snapshot
-from . import failures, html, places, text, words
+from . import diffs, failures, html, places, text, words
 from .bundle import Displayable
 from .html import Markup
 
+_OFFER = "`%ddt_debug --fix` puts the corrected cell into a new one"
 _KINDS = {"certain": "error", "likely": "warning", "possible": "hint"}
 
 
@@ -38,6 +40,10 @@ class DisplayedReport(Displayable, Report):
     def to_terminal(self, *, colour: bool) -> str:
         """The findings, 80 columns wide, with ANSI colours or without."""
         lines = [text.report(self, self.snapshot, colour=colour)]
+        made = self._correction(self.findings[: text.FINDINGS_SHOWN])
+        if made is not None and self.snapshot is not None:
+            lines += text.wrap("diff", f"{_OFFER}: {words.one_line(made.says)}")
+            lines += diffs.as_text(self.snapshot.cell.source, made.source, " " * 7)
         for note in self.notes:
             lines += text.wrap("note", words.one_line(note, 1000))
         return "\n".join(lines)
@@ -45,6 +51,17 @@ class DisplayedReport(Displayable, Report):
     def to_html(self) -> str:
         """The findings for a notebook."""
         return _html(self)
+
+    @property
+    def correction(self) -> Correction | None:
+        """The cell without the first fault for which the change can be derived; hints come last."""
+        return self._correction((*self.findings, *self.hints))
+
+    def _correction(self, findings: Iterable[Finding]) -> Correction | None:
+        if self.snapshot is None:
+            return None
+        made = (correction(finding, self.snapshot) for finding in findings)
+        return next((one for one in made if one is not None), None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Report):
@@ -99,7 +116,18 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
                 html.tag("ul", *items, style="margin:2px 0 2px 0"),
             )
         )
-    parts.append(html.line("read on: ", html.code(f"%ddt_explain {finding.symptom}")))
+    made = correction(finding, snapshot) if snapshot is not None else None
+    if made is not None and snapshot is not None:
+        parts.append(
+            html.details(
+                "the corrected cell",
+                html.line(html.prose(words.one_line(made.says))),
+                diffs.as_html(snapshot.cell.source, made.source),
+                html.line(html.prose(_OFFER)),
+            )
+        )
+    pages = [html.code(command) for command in words.more(finding)]
+    parts.append(html.line("read on: ", Markup(" · ".join(pages))))
     return html.card(kind, *parts)
 
 

@@ -8,6 +8,7 @@ import unicodedata
 
 from ..diagnose.words import count, rank_list
 from ..diagnose.words import ranks_text as ranks
+from ..faults import card_ids
 from ..model import Finding, Fix, RankReport
 from ..taxonomy import symptom
 
@@ -21,6 +22,7 @@ __all__ = [
     "fix_source",
     "heading",
     "middle",
+    "more",
     "one_line",
     "rank_list",
     "ranks",
@@ -120,6 +122,13 @@ def heading(finding: Finding) -> tuple[str, str, str]:
     title = symptom(finding.symptom).title
     word = "fault" if title == "others" else title
     return f"{word} {finding.symptom}", finding.stage, finding.confidence
+
+
+def more(finding: Finding) -> list[str]:
+    """The commands that say more: about the symptom, and about the fault if there is a card."""
+    known = finding.cause in card_ids()
+    named = [finding.symptom, *([finding.cause] if known and finding.cause else [])]
+    return [f"%ddt_explain {name}" for name in named]
 
 
 def fix_source(code: str, fix: Fix) -> str:

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from ddt_notebook.magics import magics as module
+from ddt_notebook.magics import running as module
+from ddt_notebook.magics.debugging import DebugMagics
+from ddt_notebook.magics.doctor import DoctorMagics
 from ddt_notebook.magics.extension import unload_ipython_extension
 from ddt_notebook.magics.failure import CellFailed
+from ddt_notebook.magics.live import LiveMagics
+from ddt_notebook.magics.magics import DDTMagics
 from ddt_notebook.magics.options import rank_list
 from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot
 from ddt_notebook.session import active
@@ -158,7 +162,14 @@ def test_a_mistake_is_shown_without_a_traceback(fake: Notebook) -> None:
     ]
 
 
-@pytest.mark.parametrize("magic", sorted(module.DDTMagics.magics["line"]))
+MAGICS = sorted(
+    name
+    for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics)
+    for name in magics.magics["line"]
+)
+
+
+@pytest.mark.parametrize("magic", MAGICS)
 def test_every_magic_has_help(fake: Notebook, magic: str) -> None:
     shown = fake.shown(f"%{magic} -h")
     assert shown.startswith(f"%{magic} ")

@@ -142,3 +142,13 @@ def test_killing_the_kernel_leaves_no_rank(kernel: Kernel) -> None:
     server = psutil.Process(pids[0]).ppid()
     os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)  # type: ignore[union-attr]
     assert gone([*pids, server], 3.0)
+
+
+def test_a_corrected_cell_becomes_a_new_cell_of_the_notebook(kernel: Kernel) -> None:
+    kernel.start_ranks(2)
+    kernel.run("%%ddt\nif rank == 0:\n    dist.barrier()")
+    reply = kernel.client.execute_interactive("%ddt_debug --fix", timeout=LIMIT_S)
+    (payload,) = reply["content"]["payload"]
+    assert (payload["source"], payload["replace"]) == ("set_next_input", False)
+    assert payload["text"] == "%%ddt_debug --again\ndist.barrier()\n"
+    assert plain(kernel.run(payload["text"])[-1]).startswith("gone · the symptom is gone")

@@ -55,6 +55,33 @@ def test_a_distributed_sampler_divides_with_padding(ranks: Ranks) -> None:
     assert "loader · TensorDataset of 101 · DistributedSampler" in str(shown)
 
 
+def test_what_an_epoch_was_for_is_known(ranks: Ranks) -> None:
+    source = """
+    import time
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self):
+            return 12
+        def __getitem__(self, i):
+            time.sleep(0.005)
+            return torch.ones(1)
+    weight = torch.ones(1, requires_grad=True)
+    loader = DataLoader(Slow(), batch_size=2)
+    for x in loader:
+        (weight * x).sum().backward()
+    for x in loader:
+        pass
+    for x in loader:
+        (weight * x).sum().backward()
+        break
+    (weight * 2).backward()
+    """
+    trained, looked_at, left = loaders(view(ranks, source))[0].epochs
+    assert (trained.trained, looked_at.trained, left.trained) == (6, 0, 1)
+    assert trained.place == "cell[1] line 15"
+    assert 0.045 < trained.waited_s <= trained.lasted_s < 1
+    assert left.waited_s == 0.0
+
+
 def test_a_forgotten_set_epoch_is_seen(ranks: Ranks) -> None:
     source = """
     loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))

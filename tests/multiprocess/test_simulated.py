@@ -264,3 +264,20 @@ def test_every_rank_on_the_first_gpu_is_flagged(session: Session) -> None:
     texts = [flag.text for flag in ddt.placement(session).flags]
     assert any("ranks 0, 1 share one GPU (cuda:0)" in text for text in texts)
     assert any("cuda:1 is there, but no rank uses it" in text for text in texts)
+
+
+def test_a_tensor_that_is_a_plain_attribute_is_named(session: Session) -> None:
+    source = """
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+            self.scale = 2 * torch.ones(4)
+        def forward(self, x):
+            return self.linear(x) * self.scale
+    model = DDP(Scaled().to(device))
+    model(torch.randn(2, 4, device=device))
+    """
+    (finding,) = ddt.diagnose(run(session, source)).findings
+    assert (finding.symptom, finding.cause) == ("D.1.3", "tensor-attribute-not-registered")
+    assert any("self.scale = 2 * torch.ones(4)" in fact for fact in finding.evidence)

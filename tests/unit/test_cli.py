@@ -38,12 +38,28 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_explain_a_card_words_and_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "collective-under-rank-condition"
+    assert main(["explain", name, "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["id"] == name
+    assert plain["broken"] != plain["fixed"]
+    assert plain["fixes"][0]["pattern"] == "fix behavior logic"
+    assert main(["explain", "hang", "--json"]) == 0
+    hits = json.loads(capsys.readouterr().out)["hits"]
+    assert hits[0]["name"] == "D.2.1"
+    assert main(["explain", "collective", "condition", "rank"]) == 0
+    assert name in capsys.readouterr().out
+    assert main(["explain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["faults"] == 637
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["explain", "D.2.9"], "near it: "),
+        (["explain", "zebra"], "codes run from A.1 to D.2.6"),
         (["diagnose", "missing.json"], "missing.json: No such file or directory"),
-        (["diagnose", __file__], "is not a ddt_notebook snapshot"),
         (["demo", "--html", "nowhere/at/all/demo.html"], "does not exist"),
     ],
 )
@@ -56,3 +72,21 @@ def test_mistakes_get_one_line_and_status_2(
     assert shown.err.startswith("ddt-notebook: ")
     assert message in shown.err
     assert shown.err.count("\n") == 1
+
+
+def test_json_that_is_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text("{}")
+    assert main(["diagnose", str(path)]) == 2
+    assert "is not a ddt_notebook snapshot" in capsys.readouterr().err
+
+
+def test_a_log_of_a_job_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    path.write_text(
+        "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+        "[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:4242\n"
+    )
+    assert main(["diagnose", str(path), "--json"]) == 1
+    first = json.loads(capsys.readouterr().out)["findings"][0]
+    assert (first["symptom"], first["ranks"]) == ("D.1.2", [2])

@@ -77,6 +77,10 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
 
 
 def test_public_names_survive_the_import_of_subpackages() -> None:
-    """``ddt.diagnose`` is a function and, to the import system, a subpackage."""
-    code = "import ddt_notebook as ddt, ddt_notebook.magics.magics; assert callable(ddt.diagnose)"
+    """``ddt.diagnose`` is a function and, to the import system, a subpackage; so is `taxonomy`."""
+    code = (
+        "import ddt_notebook as ddt, ddt_notebook.magics.magics\n"
+        "assert callable(ddt.diagnose) and callable(ddt.taxonomy)\n"
+        "assert all(hasattr(ddt, name) for name in ddt.__all__)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -18,6 +18,7 @@ from .wording import victims_evidence, wait_clause
 _MEMORY = re.compile(
     r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
 )
+_DETAIL = re.compile(r"\bDebugLevel\.DETAIL\b|TORCH_DISTRIBUTED_DEBUG\W+DETAIL\b")
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
@@ -67,6 +68,8 @@ def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence
     if _MEMORY.search("\n".join([report.crash_text, *context.snapshot.notes])):
         return "D.1.2", "out-of-memory", "likely"
     if number in _FAULTS:
+        if _in_ddp_with_detail(context, report):
+            return "D.1.7", "debug-level-detail", "likely"
         return "D.1.7", "segmentation-fault", "certain"
     if number == signal.SIGABRT:
         call = context.last_call(report.rank)
@@ -76,6 +79,18 @@ def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence
     if number is not None:
         return "D.1.11", "killed-from-outside", "certain"
     return "D.1.11", "process-exit", "certain"
+
+
+def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:
+    """Whether DDP's constructor crashed, on gloo and with the most detailed debug level."""
+    frame = next(iter(crash_frames(report.crash_text)), None)
+    cells = (context.snapshot.cell, *context.snapshot.earlier_cells)
+    return (
+        frame is not None
+        and frame.file.endswith("torch/nn/parallel/distributed.py")
+        and frame.function == "_ddp_init_helper"
+        and any(_DETAIL.search(cell.source) for cell in cells)
+    )
 
 
 def how(report: RankReport) -> str:

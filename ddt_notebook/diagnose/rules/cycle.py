@@ -10,11 +10,14 @@ from ddt_notebook.diagnose.messages import RECEIVES, SENDS
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
+from .groups import hung_by_skip
 from .wording import by_call, message, name, victims_evidence
 
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
     """Sets of blocked ranks of which each waits for another; both sides are named."""
+    if hung_by_skip(context):
+        return
     edges = {
         rank: frozenset(
             other

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
 
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
+from ddt_notebook.diagnose.details import details
 from ddt_notebook.diagnose.errors import classify, is_peer_error
 from ddt_notebook.diagnose.words import ranks_text
-from ddt_notebook.model import Finding, RankError
+from ddt_notebook.model import Call, Finding, RankError
 
 from .wording import name, victims_evidence, wait_clause
 
 _LONGEST = 160
+_COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
+_MAX_PRINTED = 2
 
 
 def exceptions(context: Context) -> Iterator[Finding]:
@@ -27,6 +31,7 @@ def exceptions(context: Context) -> Iterator[Finding]:
             or error is None
             or is_peer_error(error)
             or rank in context.consequences
+            or (context.discord is not None and _raised_in(error, context.discord.joined.get(rank)))
             or (error.type == "KeyboardInterrupt" and context.snapshot.outcome == "interrupted")
         ):
             continue
@@ -35,6 +40,10 @@ def exceptions(context: Context) -> Iterator[Finding]:
         yield _exception(context, errors)
     for rank, error in context.handled.items():
         yield _handled(context, rank, error)
+
+
+def _raised_in(error: RankError, call: Call | None) -> bool:
+    return call is not None and error.call == call.index
 
 
 def _handled(context: Context, rank: int, error: RankError) -> Finding:
@@ -66,10 +75,12 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     error = errors[ranks[0]]
     call = context.last_call(ranks[0])
     waiting = context.victims(ranks)
-    meaning = classify(error, call)
+    meaning, told = details(context, error, classify(error, call))
     evidence = [f"raised at {context.label(error.where)}"] if error.where else []
+    evidence += told
     if call is not None:
         evidence.append(f"raised inside {call.label}")
+    evidence += _printed(error)
     evidence += victims_evidence(context, waiting)
     return conclude(
         meaning.symptom,
@@ -79,12 +90,26 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         waiting=waiting,
         where=context.places([*ranks, *waiting]),
         evidence=evidence,
+        confidence=meaning.confidence,
         op=call.op if call else "the call",
     )
+
+
+def _printed(error: RankError) -> list[str]:
+    """What a command that failed said about it, or where a module is: below the first line."""
+    further = [line.strip() for line in error.message.splitlines()[1:]]
+    if error.type == "ModuleNotFoundError":
+        return further[:1]
+    if error.type != "CalledProcessError":
+        return []
+    said = [line for line in further if _COMPLAINT.search(line)]
+    return [f"the command printed: {line[:_LONGEST]}" for line in said[:_MAX_PRINTED]]
 
 
 def headline(error: RankError) -> str:
     """The first line of an exception that says something, of bounded length."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        lines[0] += f" {lines[1]}"  # the first line only announces the second
     text = f"{error.type}: {lines[0]}" if lines else error.type
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

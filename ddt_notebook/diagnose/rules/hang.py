@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.messages import RECEIVES, SENDS
-from ddt_notebook.diagnose.source import Reason
+from ddt_notebook.diagnose.ways import Reason
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
+from .groups import hung_by_skip
 from .wording import last_line, message, name, to_change, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
@@ -37,6 +38,8 @@ class _Absence:
 
 def missing_ranks(context: Context) -> Iterator[Finding]:
     """For each call that cannot complete: the ranks that never entered it."""
+    if hung_by_skip(context):
+        return
     for (_, state), absence in sorted(_absences(context).items(), key=lambda item: item[0]):
         if not _is_consequence(context, absence):
             yield _finding(context, absence, state)
@@ -60,6 +63,8 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
         if not settled and context.snapshot.outcome == "hung":
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
+        if call.op == "init_process_group" and context.discord is not None:
+            continue  # they came, but not to one place
         key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
         if call.kind == "p2p":
             key = (waiter, call.index)
@@ -97,18 +102,21 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
-    reason = _reason(context, ranks, direct[0], call, state)
-    if reason is not None:
-        cause, facts = reason.cause, [reason.evidence]
+    reasons = _reasons(context, ranks, direct[0], call, state)
+    if reasons:
+        cause = min(reasons.values(), key=lambda reason: reason.priority).cause
+        facts = _told(reasons)
     else:
         cause, facts = _cause(context, ranks, direct[0], call, state)
+    if call.op == "init_process_group" and state == "finished":
+        cause = "rank-missing-at-setup"  # whatever kept it away: `facts` say so
     evidence = victims_evidence(context, direct)
     if state != "idle":
         evidence += [last_line(context, rank, _group(call)) for rank in ranks]
     evidence += facts
     where = context.places([*ranks, *waiting])
-    if reason is not None and state == "finished":
-        where |= dict.fromkeys(ranks, reason.place)  # there it went past the call
+    if state == "finished":  # there they went past the call
+        where |= {rank: reason.place for rank, reason in reasons.items()}
     in_turn = [rank for rank in waiting if rank not in direct]
     if in_turn:
         evidence.append(
@@ -180,22 +188,36 @@ def _cause(
             text = f"rank {rank} called {elsewhere.op} on group {elsewhere.group or '(none)'}"
             return "different-groups", [f"{text} from that line, not on group {call.group}"]
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
+        gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
+        if gradients and context.sources.same_rounds(call, context.reports[waiter]):
+            fact = "every rank makes the same rounds, so the last backward pass of"
+            return "unused-parameter-in-last-step", [
+                f"{fact} {ranks_text(ranks)} did not reach all parameters"
+            ]
         return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
     if state == "running":
         return _CAUSES[state], []
     return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
 
 
-def _reason(
+def _reasons(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
-) -> Reason | None:
-    """Why one of ``ranks`` never came, read from the source."""
+) -> dict[int, Reason]:
+    """Why ``ranks`` never came, as far as the source tells."""
     if state not in ("finished", "running") or call.kind == "p2p":
-        return None
+        return {}
     if any(_other_group(context, rank, call) for rank in ranks):
-        return None
-    reasons = (_why_absent(context, rank, waiter, call) for rank in ranks)
-    return next((reason for reason in reasons if reason is not None), None)
+        return {}
+    found = {rank: _why_absent(context, rank, waiter, call) for rank in ranks}
+    return {rank: reason for rank, reason in found.items() if reason is not None}
+
+
+def _told(reasons: dict[int, Reason]) -> list[str]:
+    """One line for all ranks that the same line of the source took past the call."""
+    together: dict[tuple[str, str], list[Reason]] = defaultdict(list)
+    for reason in reasons.values():
+        together[reason.place, reason.says].append(reason)
+    return [same[0].told_of(one.rank for one in same) for same in together.values()]
 
 
 def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
-from ddt_notebook.model import Call
+from ddt_notebook.model import Call, Position
+
+_PLACE = re.compile(r"(cell\[\d+\]) line (\d+)")
 
 
 def wait_clause(context: Context, waiting: Iterable[int]) -> str:
@@ -56,6 +59,8 @@ def message(call: Call) -> str:
 def to_change(call: Call) -> str:
     """What the user has to change: the call, or the library's work that issues it."""
     if call.caller == "DistributedDataParallel":
+        if call.op == "all_gather":  # it compares the models' parameters
+            return "the constructor of the DDP model"
         return "forward and backward of the DDP model (to evaluate on one rank: its `.module`)"
     if call.caller == "FSDP":
         return "forward, backward and `full_tensor` of the sharded model"
@@ -98,3 +103,9 @@ def last_line(context: Context, rank: int, group: str | None = None) -> str:
     last = calls[-1]
     called_at = f" at {context.label(last.where)}" if last.where else ""
     return f"rank {rank} {state}; its last collective was {last.label}{called_at}"
+
+
+def line_at(context: Context, place: str) -> str:
+    """``cell[3] line 5: for x in loader:`` for ``cell[3] line 5``."""
+    match = _PLACE.fullmatch(place)
+    return context.label(Position(file=match[1], line=int(match[2]))) if match else place

@@ -202,3 +202,24 @@ _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tenso
 )  # fmt: skip
 def test_symptom_of_an_exception(error: RankError, made: Call | None, symptom: str):
     assert classify(error, made).symptom == symptom
+
+
+DDP_CRASH = (
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+    '  File "lib/torch/nn/parallel/distributed.py", line 1473 in _ddp_init_helper\n'
+    '  File "cell[3]", line 2 in <module>\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("dist.set_debug_level(dist.DebugLevel.DETAIL)\nDDP(net)", "debug-level-detail"),
+        ("os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\nDDP(net)", "debug-level-detail"),
+        ("log('DETAIL')\nDDP(net)", "segmentation-fault"),
+    ],
+)
+def test_ddp_that_crashes_under_the_debug_level_detail(source: str, cause: str):
+    dead = rank(1, state="died", exit_signal=11, crash_text=DDP_CRASH)
+    finding = only(diagnose(snapshot(rank(0), dead, source=source, outcome="failed")))
+    assert finding.cause == cause

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddt_notebook import taxonomy
 from ddt_notebook.diagnose import advice, errors, words
+from ddt_notebook.taxonomy import loader as taxonomy
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_numbers():
 
 
 def test_every_cause_of_an_error_has_advice_from_the_study():
-    for pattern in errors._PATTERNS:
+    for pattern in errors.PATTERNS:
         if pattern.cause is None:
             continue
         assert pattern.cause in advice.causes()

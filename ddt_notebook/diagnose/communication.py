@@ -1,0 +1,83 @@
+"""What the cell itself communicates while it trains: gradients, parameters, or only numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddt_notebook.model import Call, RankReport
+
+#: A tensor of so many elements may well be a loss, a count or a metric.
+_METRIC = 16
+_REDUCES = frozenset({"all_reduce", "reduce", "all_reduce_coalesced", "reduce_scatter"})
+#: Calls that carry objects, or nothing.
+_NO_TENSORS = ("barrier", "object")
+
+
+@dataclass(frozen=True)
+class Communication:
+    """The calls of one rank in a run, as far as they could keep replicas equal.
+
+    Attributes
+    ----------
+    reduced
+        How often a tensor of each shape was reduced.
+    broadcast
+        How often a tensor of each shape was broadcast.
+    other
+        Calls whose purpose cannot be told: messages, larger gathers, calls of other libraries.
+    """
+
+    reduced: Counter[str]
+    broadcast: Counter[str]
+    other: int = 0
+
+    def reductions_of(self, shapes: dict[str, int]) -> dict[str, int]:
+        """How often each of these shapes was reduced, for those that were."""
+        found = {shape: self.reduced[shape] for shape in shapes if self.reduced[shape]}
+        # a loss may happen to have the shape of a bias
+        if len(found) < len(shapes) and all(_elements(shape) == 1 for shape in found):
+            return {}
+        return found
+
+    def is_opaque(self, shapes: dict[str, int]) -> bool:
+        """Whether something large was sent that is no parameter: a bucket, an activation."""
+        sent = [shape for shape in self.reduced + self.broadcast if shape not in shapes]
+        whole = sum(_elements(shape) * times for shape, times in shapes.items())
+        return bool(self.other) or any(
+            _elements(shape) > _METRIC or 1 < _elements(shape) == whole for shape in sent
+        )
+
+
+def communication(report: RankReport) -> Communication:
+    """What one rank sent in the run, less what DDP sent for it."""
+    reduced: Counter[str] = Counter()
+    broadcast: Counter[str] = Counter()
+    other = 0
+    for call in report.calls:
+        shapes = [_text(shape) for shape in call.shapes]
+        if call.kind == "setup" or _is_ddp(call) or any(w in call.op for w in _NO_TENSORS):
+            continue
+        if call.kind == "p2p" or call.source == "flight recorder":
+            other += 1
+        elif call.op in _REDUCES:
+            reduced.update(shapes)
+        elif call.op == "broadcast":
+            broadcast.update(shapes)
+        elif max(map(_elements, shapes), default=0) > _METRIC:
+            other += 1
+    return Communication(reduced, broadcast, other + report.calls_dropped)
+
+
+def _is_ddp(call: Call) -> bool:
+    return call.caller is not None and "DistributedDataParallel" in call.caller
+
+
+def _text(shape: Iterable[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def _elements(shape: str) -> int:
+    return 1 if shape == "scalar" else math.prod(map(int, shape.split("×")))

@@ -1,0 +1,171 @@
+"""What the text of an exception and the source tell beyond its kind: names, and a nearer cause."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ddt_notebook.model import Position, RankError
+from ddt_notebook.model.checkpoints import CheckpointUse
+
+from .attributes import plain_tensor
+from .context import Context
+from .errors import Meaning
+from .words import seconds
+
+_UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
+_TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
+_OWN_NUMBER = re.compile(r"^\[\d+\]:")
+_CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+#: What turns a tensor into a number, or cuts it from its graph.
+_DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
+_MODEL = re.compile(r"model|net|module|ddp|loss|criterion", re.IGNORECASE)
+
+
+def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:
+    """A nearer cause, where the source shows one, and facts for the evidence."""
+    if meaning.cause == "out-of-memory":
+        for place, code in _kept_graphs(context, error):
+            likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
+            return likely, [f"likely why: {place}: `{code}` keeps the graph of every round"]
+    if meaning.cause in ("path-missing", "checkpoint-unreadable"):
+        return _too_early(context, error, meaning)
+    if meaning.cause == "folder-made-by-every-rank" and _on_all_ranks(context, error):
+        return replace(meaning, cause=None), ["no rank made it: it was there before"]
+    if meaning.cause == "tensors-on-two-devices" and (kept := plain_tensor(context, error)):
+        likely = replace(meaning, cause="tensor-attribute-not-registered", confidence="likely")
+        return likely, [f"likely why: {kept[0]}: {kept[1]} is a plain attribute, which to() leaves"]
+    if meaning.cause == "dataloader-worker":
+        return meaning, _in_worker(context, error)
+    if meaning.cause == "models-differ":
+        return meaning, _odd_first_rank(context)
+    if meaning.cause == "unused-parameters" and (found := _UNUSED.search(error.message)):
+        return meaning, [f"without gradient: {found[1].strip(' .')}"]
+    if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
+        return meaning, [f"ready twice: {found[1].strip('.')}"]
+    return meaning, []
+
+
+def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:
+    """Whether another rank wrote the checkpoint that could not be loaded, but later."""
+    for report in context.snapshot.checkpoints:
+        for use in report.uses:
+            failed = _failed_load(context, error, use.path)
+            if use.action != "save" or failed is None or use.ended_s <= failed.began_s:
+                continue
+            later = seconds(use.ended_s - failed.began_s)
+            fact = f"rank {report.rank} finished writing it {later} later"
+            if meaning.cause == "path-missing":
+                meaning = Meaning("D.1.6", "checkpoint-read-too-early")
+            return meaning, [f"{fact}, at {context.label(use.where)}"]
+    return meaning, []
+
+
+def _failed_load(context: Context, error: RankError, path: str) -> CheckpointUse | None:
+    """The load of a file in which an exception was raised."""
+    for report in context.snapshot.checkpoints:
+        if context.reports[report.rank].error is not error or not report.uses:
+            continue
+        last = report.uses[-1]
+        if last.action == "load" and last.path == path and not last.done:
+            return last
+    return None
+
+
+def _in_worker(context: Context, error: RankError) -> list[str]:
+    """What was raised in a worker of a DataLoader, and at which line of a cell."""
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    if "Original Traceback" not in error.message or len(lines) < 2:
+        return []
+    places = _CELL_LINE.findall(error.message)
+    at = Position(file=places[-1][0], line=int(places[-1][1])) if places else None
+    return [f"in the worker: {lines[-1]}" + (f", at {context.label(at)}" if at else "")]
+
+
+def _odd_first_rank(context: Context) -> list[str]:
+    """DDP compares with rank 0: if all others raise, and alike, it is rank 0 that differs."""
+    told = set()
+    for rank, report in context.reports.items():
+        text = report.error.message if report.error is not None else ""
+        if rank and "not to match sizes of the same param" in text:
+            told.add(_OWN_NUMBER.sub("", text))
+        elif rank:
+            return []
+    if len(told) == 1 and len(context.reports) > 2:
+        return ["all ranks but 0 have the same sizes: the model of rank 0 is the odd one"]
+    return []
+
+
+def _on_all_ranks(context: Context, error: RankError) -> bool:
+    errors = [report.error for report in context.reports.values()]
+    return all(other is not None and other.type == error.type for other in errors)
+
+
+def _kept_graphs(context: Context, error: RankError) -> Iterator[tuple[str, str]]:
+    """Lines of the loops around the exception that collect tensors with their graph."""
+    for frame in error.frames:
+        if frame.cell is None:
+            continue
+        blocks = [node for node, _ in context.sources.chain(frame)]
+        loops = [node for node in blocks if isinstance(node, _LOOPS)]
+        if any(isinstance(node, ast.With) and _cuts(node) for node in blocks):
+            continue
+        for loop in reversed(loops):
+            for node in ast.walk(loop):
+                if isinstance(node, ast.stmt) and _collects(node, loop):
+                    place = replace(frame, line=node.lineno, code="").place
+                    yield place, ast.unparse(node)
+
+
+def _cuts(block: ast.With) -> bool:
+    """Whether it is ``with torch.no_grad():`` or the like."""
+    text = " ".join(ast.unparse(item.context_expr) for item in block.items)
+    return "no_grad" in text or "inference_mode" in text
+
+
+def _collects(node: ast.stmt, loop: ast.AST) -> bool:
+    """Whether a statement adds a tensor of the model to a sum or a list."""
+    match node:
+        case ast.AugAssign(target=ast.Name(name), op=ast.Add(), value=value):
+            return _has_graph(value, loop) and not _starts_anew(name, loop)
+        case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp(op=ast.Add()) as value):
+            rest = [side for side in (value.left, value.right) if not _is(side, name)]
+            return len(rest) == 1 and _has_graph(rest[0], loop)
+        case ast.Expr(ast.Call(func=ast.Attribute(ast.Name(name), "append"), args=[value])):
+            return _has_graph(value, loop) and not _starts_anew(name, loop)
+    return False
+
+
+def _starts_anew(name: str, loop: ast.AST) -> bool:
+    """Whether a variable gets a new value in each round."""
+    assigned = (node for node in ast.walk(loop) if isinstance(node, ast.Assign))
+    return any(_is(target, name) for node in assigned for target in node.targets)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _has_graph(value: ast.expr, loop: ast.AST) -> bool:
+    """Whether an expression is, by its names, a loss or an output of a model with its graph."""
+    variables = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
+    names = variables + [node.attr for node in ast.walk(value) if isinstance(node, ast.Attribute)]
+    compared = any(isinstance(node, ast.Compare) for node in ast.walk(value))
+    if compared or _DETACHED.intersection(names) or _freed(loop).intersection(variables):
+        return False
+    return any(_MODEL.search(name) for name in names)
+
+
+def _freed(loop: ast.AST) -> set[str]:
+    """Variables of which ``backward`` frees what the graph holds."""
+    calls = (node for node in ast.walk(loop) if isinstance(node, ast.Call) and not node.keywords)
+    return {
+        call.func.value.id
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "backward"
+        and isinstance(call.func.value, ast.Name)
+    }

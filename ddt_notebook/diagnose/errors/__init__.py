@@ -1,0 +1,46 @@
+"""What an exception says: a symptom of the taxonomy, by type and text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddt_notebook.model import Call, RankError
+from ddt_notebook.model.finding import Confidence
+
+from . import setup, training
+from .origin import raised_by_library, raised_by_user
+from .pattern import Meaning
+from .reading import first_of_chain, is_peer_error, is_timeout
+
+__all__ = ["Meaning", "classify", "first_of_chain", "is_peer_error", "is_timeout"]
+
+PATTERNS = (*setup.PATTERNS, *training.PATTERNS)
+_OTHER = Meaning("D.1.11", None)
+
+
+def classify(error: RankError, call: Call | None = None) -> Meaning:
+    """The symptom that an exception stands for; ``D.1.11`` (others) if no pattern fits.
+
+    Parameters
+    ----------
+    call
+        The call of ``torch.distributed`` in which it was raised, if any.
+    """
+    if raised_by_user(error):
+        # The text is the user's own: it may use the words of PyTorch for something else.
+        first = first_of_chain(error)
+        meaning = classify(first) if first is not None and not is_peer_error(first) else _OTHER
+        if meaning.cause is not None:
+            return replace(meaning, confidence="likely")
+        patterns = tuple(pattern for pattern in PATTERNS if not pattern.text)
+    else:
+        patterns = PATTERNS
+    foreign = raised_by_library(error)
+    for pattern in patterns:
+        if pattern.fits(error, call):
+            origin: Confidence = "likely" if foreign and pattern.text else "certain"
+            sure = pattern.confidence == "certain"
+            return Meaning(pattern.symptom, pattern.cause, origin if sure else "likely")
+    if call is not None and call.kind != "setup":
+        return Meaning("D.1.1", "collective-arguments")
+    return _OTHER

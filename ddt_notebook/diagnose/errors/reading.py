@@ -1,0 +1,58 @@
+"""What kind of exception it is: of the rank's own, from a peer, or the first of a chain."""
+
+from __future__ import annotations
+
+import re
+
+from ddt_notebook.model import Position, RankError
+
+_BROKEN_CONNECTION = re.compile(
+    r"Connection (was likely )?closed by (remote )?peer|Connection reset by peer|Broken pipe"
+    r"|Application timeout caused pair closure|Timed out waiting \d+ ?ms"
+    r"|failed to pass monitoredBarrier|Socket Timeout|Connection refused"
+    r"|Interrupted system call|wait timeout after|[Tt]imed out after .* waiting for clients"
+    r"|client socket has timed out|Detected at least one rank that exhausted inputs",
+)
+_TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
+#: Types that torch.distributed raises for trouble with its peers. A user's own download that
+#: breaks with "Connection reset by peer" is a ConnectionError, and a cause.
+_COMMUNICATION_TYPES = frozenset(
+    {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+)
+#: What a traceback prints between one exception and the next.
+_CHAIN = re.compile(
+    r"\n+During handling of the above exception, another exception occurred:\n+"
+    r"|\n+The above exception was the direct cause of the following exception:\n+"
+)
+_HEADLINE = re.compile(r"^(\w+) +Traceback \(most recent call last\)", re.MULTILINE)
+_CELL_LINE = re.compile(r"^Cell (cell\[\d+\]), line (\d+)", re.MULTILINE)
+#: Unmistakable in the text of a chain of exceptions.
+_TRANSPORT = "gloo/transport/tcp"
+
+
+def is_peer_error(error: RankError) -> bool:
+    """Whether the exception only tells that another rank, or the session, ended the connection."""
+    if error.released:
+        return True
+    if error.type in _COMMUNICATION_TYPES and _BROKEN_CONNECTION.search(error.message):
+        return True
+    # Raised while a peer error was handled, or from one.
+    return _TRANSPORT in error.traceback and bool(_BROKEN_CONNECTION.search(error.traceback))
+
+
+def first_of_chain(error: RankError) -> RankError | None:
+    """The exception during whose handling this one was raised, the first if there are several."""
+    first, *later = _CHAIN.split(error.traceback)
+    headline = _HEADLINE.search(first)
+    if not later or headline is None:
+        return None
+    kind = headline.group(1)
+    _, _, message = first.rpartition(f"\n{kind}: ")
+    lines = _CELL_LINE.findall(first)
+    where = Position(file=lines[-1][0], line=int(lines[-1][1])) if lines else None
+    return RankError(type=kind, message=message.strip(), traceback=first, where=where)
+
+
+def is_timeout(error: RankError) -> bool:
+    """Whether a wait ended because its time was over."""
+    return bool(_TIMEOUT.search(error.message))

@@ -1,0 +1,98 @@
+"""How many ranks to assume, so that every condition in a program can come out either way."""
+
+from __future__ import annotations
+
+import ast
+
+from .names import RANKS
+
+_LEAST, _MOST = 2, 8
+
+
+def world_size(tree: ast.AST) -> int:
+    """The smallest world in which all ranks that the source names exist.
+
+    ``rank == 0`` needs two, ``rank in (0, 1)`` three: with two it would hold on all of them.
+    """
+    lists = _lists(tree)
+    least = _LEAST
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="world_size")], value=ast.Constant(value=int(n))):
+                return min(max(n, 1), _MOST)
+        least = max(least, _branches(node), _asked(node, lists))
+    return min(least, _MOST)
+
+
+def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
+    """How many ranks an expression asks for."""
+    match node:
+        case ast.Compare(left=left, ops=signs, comparators=others):
+            if not any(_is_rank(side) for side in (left, *others)):
+                return 0
+            sides = zip([*signs, *signs], [*others, left], strict=False)
+            parts = any(isinstance(n, (ast.Mod, ast.FloorDiv)) for n in ast.walk(node))
+            return max(4 if parts else 0, *(_needed(sign, side, lists) for sign, side in sides))
+        case ast.Subscript(value=(ast.List() | ast.Tuple()) as items, slice=index):
+            return len(items.elts) if _is_rank(index) else 0
+        case ast.Subscript(value=ast.Name(id=name), slice=index):
+            return len(lists.get(f"[{name}]", [])) if _is_rank(index) else 0
+        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv(), right=ast.Constant()):
+            return 4 if _is_rank(left) else 0
+        case ast.Call(func=function, args=args, keywords=keywords):
+            name = getattr(function, "attr", getattr(function, "id", ""))
+            given = [k.value for k in keywords if k.arg in ("src", "dst")]
+            if name == "new_group":
+                given += [*args, *(k.value for k in keywords if k.arg == "ranks")]
+            return max((1 + max(_numbers(one, lists), default=0) for one in given), default=0)
+    return 0
+
+
+def _branches(node: ast.AST) -> int:
+    """How many ranks it takes to come to the last branch of ``if … elif … else`` or ``match``."""
+    if isinstance(node, ast.Match) and _is_rank(node.subject):
+        return min(len(node.cases), _MOST)
+    many = 1
+    while isinstance(node, ast.If) and _is_rank(node.test) and node.orelse:
+        many += 1
+        node = node.orelse[0]
+    return min(many, _MOST)
+
+
+def _is_rank(node: ast.AST) -> bool:
+    return any(
+        getattr(inner, "id", getattr(inner, "attr", "")) in RANKS | {"get_rank"}
+        for inner in ast.walk(node)
+    )
+
+
+def _needed(sign: ast.cmpop, side: ast.expr, lists: dict[str, list[int]]) -> int:
+    numbers = _numbers(side, lists)
+    if not numbers:
+        return _LEAST
+    if isinstance(sign, (ast.In, ast.NotIn)):
+        return max(*numbers, len(set(numbers))) + 1
+    return max(numbers) + (2 if isinstance(sign, (ast.LtE, ast.Gt)) else 1)
+
+
+def _numbers(node: ast.expr, lists: dict[str, list[int]]) -> list[int]:
+    found = []
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and type(inner.value) is int and inner.value < _MOST:
+            found.append(inner.value)
+        elif isinstance(inner, ast.Name):
+            found += lists.get(inner.id, [])
+    return found
+
+
+def _lists(tree: ast.AST) -> dict[str, list[int]]:
+    """Numbers in lists that are given a name; under ``[name]`` as many as it has elements."""
+    named = {
+        node.targets[0].id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, (ast.List, ast.Tuple, ast.Set))
+    }
+    many = {f"[{name}]": [0] * len(value.elts) for name, value in named.items()}
+    return many | {name: _numbers(value, {}) for name, value in named.items()}

@@ -1,0 +1,76 @@
+"""Ranks that a cell numbered itself, told by their numbers in the session."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ddt_notebook.model import Call, RankReport, Snapshot
+
+#: Number in the group -> number in the session.
+_Numbers = Mapping[int, int]
+#: Which round of init_process_group, and where the ranks met.
+_World = tuple[int, str]
+
+
+def in_session_numbers(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the numbers of the session in its calls.
+
+    A cell that forms the group itself may number the ranks in another way, or form several groups
+    that each count from 0. Then members, roots and peers are other ranks than they seem, and equal
+    names of groups mean different groups.
+    """
+    worlds = _worlds(snapshot)
+    if all(number == rank for numbers in worlds.values() for number, rank in numbers.items()):
+        return snapshot
+    reports = tuple(replace(report, calls=_renumbered(report, worlds)) for report in snapshot.ranks)
+    return replace(snapshot, ranks=reports)
+
+
+def _worlds(snapshot: Snapshot) -> dict[_World, _Numbers]:
+    """Who came under which number, for each group that formed."""
+    came: dict[_World, dict[int, int]] = defaultdict(dict)
+    sizes: dict[_World, int] = {}
+    for report in snapshot.ranks:
+        for call in report.calls:
+            world = _world(call)
+            if world is None or call.status != "done" or call.rendezvous is None:
+                continue
+            if call.rendezvous.rank is not None:
+                came[world][call.rendezvous.rank] = report.rank
+                sizes[world] = call.rendezvous.world_size or 0
+    return {world: who for world, who in came.items() if len(who) == sizes[world]}
+
+
+def _world(call: Call) -> _World | None:
+    if call.op != "init_process_group" or call.rendezvous is None or call.sequence is None:
+        return None
+    return call.sequence, call.rendezvous.address
+
+
+def _renumbered(report: RankReport, worlds: Mapping[_World, _Numbers]) -> tuple[Call, ...]:
+    several = len({sequence for sequence, _ in worlds}) < len(worlds)
+    numbers: _Numbers = {}
+    suffix = ""
+    calls = []
+    for call in report.calls:
+        world = _world(call)
+        if world is not None:
+            numbers = worlds.get(world, {})
+            suffix = f" at {world[1]}" if several and world in worlds else ""
+        calls.append(_told(call, numbers, suffix))
+    return tuple(calls)
+
+
+def _told(call: Call, numbers: _Numbers, suffix: str) -> Call:
+    def there(rank: int | None) -> int | None:
+        return rank if rank is None else numbers.get(rank, rank)
+
+    return replace(
+        call,
+        group=f"{call.group}{suffix}" if call.kind != "setup" else call.group,
+        members=tuple(sorted(numbers.get(member, member) for member in call.members)),
+        root=there(call.root),
+        peer=there(call.peer),
+    )

@@ -1,0 +1,226 @@
+"""Reads a log of any size and keeps the lines that may matter, in bounded memory and time."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+#: Parts of words that stand in lines about trouble. Plain bytes are searched faster than patterns.
+_TRIGGERS = tuple(
+    word.encode()
+    for word in (
+        "rror", "ERR", "Traceback", "xception", "imeout", "imed out", "ailed", "ailure", "atal",
+        "FATAL", "arning", "WARN", "egmentation", "SIG", "ignal", "bort", "tall", "ismatch",
+        "annot", "enied", "efused", "not found", "o such", "ut of memory", "OOM", "oom-kill", "NaN",
+        "nan ", "undefined symbol", "exit", "illed", "erminat", "closed by", "not enough",
+        "already", "nable to", "an't", "Root Cause", "exhausted", "atchdog", "waiting for", "peer",
+    )
+)  # fmt: skip
+_TRACEBACK = b"Traceback (most recent call last)"
+_BLOCK = 1 << 21
+#: A line is kept so often with other numbers in it, and so many lines in all.
+_PER_TEMPLATE = 3
+_TEMPLATE = 200
+#: With so many lines to look at in a block, all are looked at one by one.
+_DENSE = 2_000
+_KEPT = 1500
+_HEAD = 40
+_TAIL = 80
+#: After the head of a traceback so much is kept, for the first so many and the last so many.
+_WINDOW = 60
+_FIRST_TRACEBACKS = 24
+_LAST_TRACEBACKS = 6
+_LINE = 1200
+_DIGITS = b"0123456789"
+
+
+@dataclass(slots=True)
+class Digest:
+    """The kept lines of a log, and how much there was.
+
+    Attributes
+    ----------
+    lines
+        Number, counted from 1, and text of each kept line.
+    total
+        Number of lines in all.
+    """
+
+    lines: list[tuple[int, str]]
+    total: int
+
+
+@dataclass(slots=True)
+class _Keeper:
+    """What is kept while the blocks pass by."""
+
+    kept: dict[int, bytes] = field(default_factory=dict)
+    seen: Counter[bytes] = field(default_factory=Counter)
+    tracebacks: int = 0
+    windows: deque[dict[int, bytes]] = field(
+        default_factory=lambda: deque[dict[int, bytes]](maxlen=_LAST_TRACEBACKS)
+    )
+    open: dict[int, bytes] | None = None
+    wanted: int = 0
+    tail: deque[tuple[int, bytes]] = field(
+        default_factory=lambda: deque[tuple[int, bytes]](maxlen=_TAIL)
+    )
+
+    def offer(self, number: int, line: bytes) -> None:
+        """A line with a word of trouble in it."""
+        template = line[:_TEMPLATE].translate(None, _DIGITS)
+        if self.seen[template] >= _PER_TEMPLATE:
+            return
+        if template not in self.seen and len(self.seen) >= _KEPT:
+            return
+        self.seen[template] += 1
+        self.kept[number] = line
+
+    def traceback(self, number: int, following: list[bytes]) -> None:
+        """The head of a traceback, and the lines after it."""
+        self.tracebacks += 1
+        window = {number + offset: line for offset, line in enumerate(following)}
+        if self.tracebacks <= _FIRST_TRACEBACKS:
+            self.kept.update(window)
+            self.open = self.kept
+        else:
+            self.windows.append(window)
+            self.open = window
+        self.wanted = _WINDOW - len(following)
+
+    def following(self, number: int, lines: list[bytes]) -> None:
+        """The first lines of a block, which may belong to the last traceback of the one before."""
+        if self.open is not None and self.wanted > 0:
+            taken = lines[: self.wanted]
+            self.open.update({number + offset: line for offset, line in enumerate(taken)})
+            self.wanted -= len(taken)
+
+    def lines(self) -> list[tuple[int, str]]:
+        """All that was kept, in order."""
+        found = dict(self.kept)
+        for window in self.windows:
+            found.update(window)
+        found.update(self.tail)
+        return [
+            (number, found[number].decode("utf-8", "replace").rstrip("\r\n"))
+            for number in sorted(found)
+        ]
+
+
+def read(stream: BinaryIO) -> Digest:
+    """Read a log to its end.
+
+    Parameters
+    ----------
+    stream
+        Opened in binary mode; it is not closed.
+    """
+    keeper = _Keeper()
+    number = 1
+    for block in _blocks(stream):
+        if number <= _HEAD:
+            for offset, line in enumerate(_first_lines(block, _HEAD + 1 - number)):
+                keeper.kept[number + offset] = line
+        if keeper.wanted > 0:
+            keeper.following(number, _first_lines(block, keeper.wanted))
+        _search(block, number, keeper)
+        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        last = _last_lines(block)
+        keeper.tail.extend(
+            (number + lines - len(last) + offset, line) for offset, line in enumerate(last)
+        )
+        number += lines
+    return Digest(keeper.lines(), number - 1)
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, as many as fit; a line longer than a block is cut."""
+    rest = b""
+    while chunk := stream.read(_BLOCK):
+        rest += chunk
+        end = rest.rfind(b"\n") + 1
+        if not end and len(rest) >= 2 * _BLOCK:
+            end = len(rest)
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+    if rest:
+        yield rest
+
+
+def _search(block: bytes, number: int, keeper: _Keeper) -> None:
+    hits = _hits(block)
+    if len(hits) >= _DENSE:
+        hits = _hits_by_line(block, keeper)
+    counted = 0
+    for start in sorted(hits):
+        at, end = hits[start]
+        number += block.count(b"\n", counted, start)
+        counted = start
+        if _TRACEBACK in block[start : min(end, start + _LINE)]:
+            keeper.traceback(number, _first_lines(block[start : start + _WINDOW * 400], _WINDOW))
+        else:
+            keeper.offer(number, _around(block, start, at, end))
+
+
+def _hits(block: bytes) -> dict[int, tuple[int, int]]:
+    """Start of each line with a trigger, to the place of the trigger and the line's end.
+
+    It stops at `_DENSE` lines.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for trigger in _TRIGGERS:
+        at = block.find(trigger)
+        while at >= 0:
+            start = block.rfind(b"\n", 0, at) + 1
+            end = block.find(b"\n", at)
+            end = len(block) if end < 0 else end
+            found.setdefault(start, (at, end))
+            if len(found) >= _DENSE:
+                return found
+            at = block.find(trigger, end)
+    return found
+
+
+def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
+    """As `_hits`, faster where most lines have triggers and are of few kinds."""
+    found: dict[int, tuple[int, int]] = {}
+    start = 0
+    for line in block.split(b"\n"):
+        template = line[:_TEMPLATE].translate(None, _DIGITS)
+        if keeper.seen[template] < _PER_TEMPLATE or _TRACEBACK in line:
+            places = (line.find(trigger) for trigger in _TRIGGERS)
+            at = next((place for place in places if place >= 0), -1)
+            if at >= 0:
+                found[start] = (start + at, start + len(line))
+        start += len(line) + 1
+    return found
+
+
+def _around(block: bytes, start: int, at: int, end: int) -> bytes:
+    """A line; of a very long one, or of a progress bar, the part around the word."""
+    if end - start > _LINE:
+        start, end = max(start, at - _LINE // 2), min(end, at + _LINE // 2)
+    line = block[start:end].rstrip(b"\r")
+    if b"\r" in line:
+        middle = at - start
+        left = line.rfind(b"\r", 0, middle) + 1
+        right = line.find(b"\r", middle)
+        line = line[left:] if right < 0 else line[left:right]
+    return line
+
+
+def _first_lines(block: bytes, wanted: int) -> list[bytes]:
+    lines = block[: wanted * _LINE].split(b"\n", wanted)[:wanted]
+    if lines and not lines[-1]:
+        lines.pop()
+    return [line[:_LINE] for line in lines]
+
+
+def _last_lines(block: bytes) -> list[bytes]:
+    end = len(block) - block.endswith(b"\n")
+    return [
+        line[-_LINE:] for line in block[max(0, end - _TAIL * _LINE) : end].split(b"\n")[-_TAIL:]
+    ]

@@ -1,0 +1,105 @@
+"""Finds the exceptions in a text: tracebacks line by line, and those that are only quoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddt_notebook.model import Position, RankError
+
+from .lines import Line, by_rank
+
+_HEAD = "Traceback (most recent call last)"
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?')
+_LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
+_QUOTED = re.compile(
+    r"\b((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
+)
+_LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|<frozen|importlib")
+#: Lines after the last one of a traceback that may belong to its message.
+_MESSAGE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception and where in the text it stands.
+
+    Attributes
+    ----------
+    error
+        Type, message and stack.
+    line
+        Number of the line with its type.
+    rank
+        Who printed it, None if unknown.
+    """
+
+    error: RankError
+    line: int
+    rank: int | None
+
+
+def find(lines: list[Line]) -> list[Raised]:
+    """All exceptions in the order in which they are printed."""
+    found: dict[int, Raised] = {}
+    for own in by_rank(lines).values():
+        for raised in _of_rank(own):
+            found.setdefault(raised.line, raised)
+    return [found[number] for number in sorted(found)]
+
+
+def _of_rank(lines: list[Line]) -> Iterator[Raised]:
+    index = 0
+    while index < len(lines):
+        text = lines[index].text
+        if _HEAD in text and text.rstrip().rstrip(":").endswith(")"):
+            raised, index = _traceback(lines, index)
+            if raised is not None:
+                yield raised
+            continue
+        if match := _QUOTED.search(text):
+            error = RankError(type=match[1].rpartition(".")[2], message=match[2] or "")
+            yield Raised(error, lines[index].number, lines[index].rank)
+        index += 1
+
+
+def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
+    """The exception whose traceback begins here, and the index of the line after it."""
+    indent = lines[start].text.find(_HEAD)
+    frames: list[Position] = []
+    index = start + 1
+    while index < len(lines):
+        text = lines[index].text[indent:] if indent else lines[index].text
+        if match := _FRAME.match(text):
+            code = lines[index + 1].text.strip() if index + 1 < len(lines) else ""
+            frames.append(
+                Position(
+                    file=match[1],
+                    line=int(match[2]),
+                    function=match[3] or "<module>",
+                    code="" if _FRAME.match(code) else code,
+                )
+            )
+        elif text.strip() and not text.startswith((" ", "\t")):
+            break
+        index += 1
+    if index >= len(lines):
+        return None, index
+    text = lines[index].text[indent:] if indent else lines[index].text
+    match = _LAST.match(text.strip())
+    if match is None or not match[1]:
+        return None, index + 1
+    message = [match[2] or ""]
+    end = index + 1
+    while end < len(lines) and end - index <= _MESSAGE and lines[end].text.startswith((" ", "\t")):
+        message.append(lines[end].text)
+        end += 1
+    user = [frame for frame in frames if not _LIBRARY.search(frame.file)]
+    error = RankError(
+        type=match[1].rpartition(".")[2],
+        message="\n".join(message),
+        where=user[-1] if user else None,
+        frames=tuple(frames),
+    )
+    return Raised(error, lines[index].number, lines[index].rank), end

@@ -1,0 +1,65 @@
+"""Lines of a log, each with its number and the rank that printed it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_DATE = r"(?:\w{3} \w{3} +\d+ [\d:]+ \d{4} ?)?"
+#: What launchers print before a line of a rank.
+_TAGS = (
+    re.compile(r"\[(?:rank|default) ?(\d+)\]: ?"),  # torchrun
+    re.compile(_DATE + r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?"),  # mpirun
+    re.compile(_DATE + r"\[(\d+)\]<std(?:out|err)>: ?"),  # horovodrun
+    re.compile(r"\[(\d{1,5})\]: ?"),
+)  # fmt: skip
+#: ``srun --label``; a line of plain text may begin like that, so most lines have to.
+_SLURM = re.compile(r" *(\d{1,5}): ")
+_MOST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line without the mark of its rank.
+
+    Attributes
+    ----------
+    number
+        In the log, counted from 1.
+    rank
+        Who printed it, None if the log does not say.
+    text
+        Without terminal codes.
+    """
+
+    number: int
+    rank: int | None
+    text: str
+
+
+def separate(numbered: Iterable[tuple[int, str]]) -> list[Line]:
+    """Tell the ranks of a log apart by what the launcher printed before each line."""
+    plain = [(number, _ANSI.sub("", text) if "\x1b" in text else text) for number, text in numbered]
+    tags: Sequence[re.Pattern[str]] = _TAGS
+    labelled = sum(1 for _, text in plain if _SLURM.match(text))
+    if labelled >= 2 and labelled > _MOST * sum(1 for _, text in plain if text.strip()):
+        tags = (*_TAGS, _SLURM)
+    return [_line(number, text, tags) for number, text in plain]
+
+
+def _line(number: int, text: str, tags: Sequence[re.Pattern[str]]) -> Line:
+    for tag in tags:
+        if match := tag.match(text):
+            return Line(number, int(match[1]), text[match.end() :])
+    return Line(number, None, text)
+
+
+def by_rank(lines: Iterable[Line]) -> dict[int | None, list[Line]]:
+    """The lines of each rank in their order."""
+    found: dict[int | None, list[Line]] = defaultdict(list)
+    for line in lines:
+        found[line.rank].append(line)
+    return dict(found)

@@ -1,0 +1,74 @@
+"""The port of the store belongs to another program."""
+
+from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
+
+CARD = FaultCard(
+    id="port-in-use",
+    title="the port on which the ranks are to meet is in use",
+    symptoms=("B.1",),
+    options={"group": False},
+    setup="""
+        import socket
+
+        dist.init_process_group("gloo")
+        dashboard = socket.create_server(("127.0.0.1", 0)) if rank == 0 else None
+        port = [dashboard.getsockname()[1] if rank == 0 else None]
+        dist.broadcast_object_list(port, src=0)
+        dist.destroy_process_group()
+    """,
+    sees="""
+        Rank 0 fails at once: "the server socket has failed to listen … EADDRINUSE". The other ranks
+        connect to whatever listens there, and wait or fail with messages that make no sense.
+    """,
+    why="""
+        Rank 0 opens MASTER_PORT for the store in which the ranks meet. A port can be open once on a
+        machine. It is taken by the rest of a run that did not end, by a second job with the same
+        default (29500), or by a service such as a dashboard.
+    """,
+    broken="""
+        import os
+
+        os.environ["MASTER_PORT"] = str(port[0])
+        dist.init_process_group("gloo")
+
+        total = torch.ones(1)
+        dist.all_reduce(total)
+    """,
+    fixed="""
+        dist.init_process_group("gloo")
+
+        total = torch.ones(1)
+        dist.all_reduce(total)
+    """,
+    proof="assert total.item() == world_size",
+    expected=Expected(ranks=(0,), waiting=(1,), lines={0: 4, 1: 4}),
+    fixes=(
+        Advice(
+            "fix network setting",
+            "let the launcher choose: `torchrun --standalone` on one machine, `--rdzv-endpoint "
+            "HOST:0` or a port of your own for each job on several",
+        ),
+        Advice(
+            "fix communication configuration",
+            "let one rank 0 only open the port: see that no process of the last run is left "
+            "(`ss -ltnp`), and that two jobs on a machine have two ports",
+        ),
+    ),
+    gloo=("The server socket has failed to listen on any local network address", "EADDRINUSE"),
+    nccl=("EADDRINUSE", "Address already in use"),
+    cluster="""
+        The second of two jobs that share a machine dies at its start, or a job that was restarted
+        dies until the processes of the first attempt are gone.
+    """,
+    apart={
+        "rank-number-repeated": "there, it is a second rank 0 of the same job that has the port",
+        "master-unreachable": "there, nothing listens at the address",
+    },
+    references=(
+        Reference(
+            "The error for a port in use, and the port that it names",
+            "https://github.com/pytorch/pytorch/issues/72816",
+        ),
+        Reference("torchrun", "https://docs.pytorch.org/docs/stable/elastic/run.html"),
+    ),
+)

@@ -1,0 +1,87 @@
+"""A rank never comes to the set-up of the group."""
+
+from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
+
+CARD = FaultCard(
+    id="rank-missing-at-setup",
+    title="a rank that belongs to the group never comes to its set-up",
+    symptoms=("B.2",),
+    n=3,
+    options={"group": False, "timeout": 6.0},
+    sees="""
+        All ranks but one stand in `init_process_group`. After the time-out rank 0 tells how many
+        came ("2/3 clients joined"), not which one did not.
+    """,
+    why="""
+        The group is complete when as many ranks have come as the world size says. One that was
+        never started, that ended before, or that took a way through the program on which the call
+        does not lie, keeps all others waiting.
+    """,
+    broken="""
+        nodes = ["worker", "worker", "spare"]
+
+        def start(node):
+            if node == "spare":
+                print("not needed")
+                return
+            dist.init_process_group("gloo")
+
+        start(nodes[rank])
+    """,
+    fixed="""
+        nodes = ["worker", "worker", "spare"]
+
+        def start(node):
+            dist.init_process_group("gloo")
+            return dist.new_group([n for n, kind in enumerate(nodes) if kind == "worker"])
+
+        workers = start(nodes[rank])
+    """,
+    proof="""
+        assert dist.get_world_size() == world_size
+        assert (workers is not dist.GroupMember.NON_GROUP_MEMBER) == (rank < 2)
+    """,
+    expected=Expected(ranks=(2,), waiting=(0, 1), lines={0: 7, 1: 7}),
+    fixes=(
+        Advice(
+            "fix communication configuration",
+            "start as many ranks as world_size says (`--nnodes` times `--nproc-per-node`), and let "
+            "each of them call {op}; make smaller groups afterwards, with new_group",
+        ),
+        Advice(
+            "fix network setting",
+            "if the rank was started, look at its own log: it may wait at another address, or be "
+            "kept off the port by a firewall",
+        ),
+        Advice(
+            "fix dependency installation/version",
+            "if it ended before the set-up, by an import for instance, compare its environment "
+            "with that of the others",
+        ),
+        Advice(
+            "fix consistency between devices",
+            "give every machine the same number of processes and the same script",
+        ),
+    ),
+    gloo=("waiting for clients. 2/3 clients joined.", "wait timeout after"),
+    nccl=("Timed out after 601 seconds waiting for clients. 7/8 clients joined.",),
+    cluster="""
+        The scheduler has started the job on fewer machines than it was asked for, or one machine
+        still pulls its image. The logs of all others end with the same line.
+    """,
+    apart={
+        "world-size-differs": "there, all ranks came and were told different numbers",
+        "rank-number-repeated": "there, all came, two under one number",
+        "rendezvous-differs": "there, the rank is in the set-up, at another address",
+    },
+    references=(
+        Reference(
+            "A set-up that waits for a rank that was never started",
+            "https://github.com/pytorch/pytorch/issues/49846",
+        ),
+        Reference(
+            "torch.distributed: initialization",
+            "https://docs.pytorch.org/docs/stable/distributed.html#initialization",
+        ),
+    ),
+)

@@ -1,0 +1,189 @@
+"""Finds cards and symptoms by words: a title, what one sees, a piece of an error message."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from ddt_notebook.taxonomy import loader as taxonomy
+
+from .card import FaultCard
+from .loader import cards
+
+_WORD = re.compile(r"[a-z0-9_]+")
+_ENDINGS = ("ing", "ed", "er", "es", "s", "e")
+_SHORTEST_STEM = 3
+_STOP = frozenset(
+    "a an and are as at be but by do does for from get gets has have i in is it its my no not "
+    "of on or so than that the their then there they this to too was what when which while who why "
+    "with".split()
+)
+#: What people say for words of the study and the cards.
+_SAID = {
+    "hang": "stuck stall stalled freeze frozen blocked deadlock",
+    "memory": "oom",
+    "convergence": "converge converged nan diverge",
+    "same": "duplicate duplicated identical",
+    "efficiency": "slow slower performance throughput",
+    "fault": "crash crashed",
+}
+#: What a hit in each text counts.
+_WEIGHTS = {"name": 5.0, "messages": 4.0, "symptoms": 3.0, "sees": 2.0, "rest": 1.0}
+#: For each further text in which a word occurs.
+_MORE = 0.5
+#: A title or message that contains the words as they stand, or that they contain.
+_VERBATIM = 12.0
+#: The words hold a symptom's whole name.
+_NAMED = 3.0
+_SHORTEST_VERBATIM = 8
+#: What is this much worse than the best is left out.
+_WORTH = 0.4
+#: Of the words, weighted by how rare they are, at least this part must occur.
+_COVERED = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that fits the words.
+
+    Attributes
+    ----------
+    kind
+        ``"symptom"`` of the taxonomy, or ``"card"``.
+    name
+        The symptom's code, or the card's id.
+    title
+        Its title.
+    score
+        How well it fits; comparable within one search only.
+    """
+
+    kind: Literal["symptom", "card"]
+    name: str
+    title: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    hit: Hit
+    words: Mapping[str, float]  # each to the weight of the best text in which it occurs
+    told: tuple[str, ...] = ()  # title and messages as they stand
+    prior: float = 0.0  # decides between what fits equally well
+
+    def match(self, ways: tuple[str, ...]) -> str | None:
+        """Of a word and its synonyms, that which counts most here; None if none occurs."""
+        there = [word for word in ways if word in self.words]
+        return max(there, key=lambda word: self.words[word], default=None)
+
+
+def search(words: str, limit: int = 10) -> list[Hit]:
+    """What fits the words, best first; empty if nothing does.
+
+    Parameters
+    ----------
+    words
+        Such as ``"ranks diverge"`` or ``"address already in use"``.
+    limit
+        How many hits at most.
+    """
+    wanted = [(word, *_synonyms().get(word, ())) for word in _stems(words)]
+    verbatim = " ".join(words.lower().split())
+    entries = _entries()
+    rarity = _rarity(entries)
+    unknown = math.log(1 + len(entries))
+    worth = [max(rarity.get(word, 0.0) for word in ways) or unknown for ways in wanted]
+    found = []
+    for entry in entries:
+        matches = [entry.match(ways) for ways in wanted]
+        matched = [word for word in matches if word is not None]
+        there = sum(part for part, word in zip(worth, matches, strict=True) if word is not None)
+        covered = there / sum(worth) if worth else 0.0
+        literal = any(_same(verbatim, text) for text in entry.told)
+        named = entry.hit.kind == "symptom" and entry.words.keys() <= set(matched)
+        if not literal and covered < _COVERED:
+            continue
+        score = covered * sum(rarity[word] * entry.words[word] for word in matched)
+        score += (_VERBATIM if literal else 0.0) + (_NAMED if named else 0.0)
+        hit = entry.hit
+        found.append(Hit(hit.kind, hit.name, hit.title, round(score + entry.prior, 3)))
+    found.sort(key=lambda hit: (-hit.score, hit.name))
+    return [hit for hit in found if hit.score >= _WORTH * found[0].score][:limit]
+
+
+def _same(words: str, text: str) -> bool:
+    shorter, longer = sorted((words, text), key=len)
+    return len(shorter) >= _SHORTEST_VERBATIM and shorter in longer
+
+
+@cache
+def _entries() -> tuple[_Entry, ...]:
+    most = max(symptom.faults for symptom in taxonomy.symptoms())
+    symptoms = [
+        _Entry(
+            Hit("symptom", s.code, s.title, 0.0),
+            dict.fromkeys(_stems(s.title), _WEIGHTS["name"]),
+            prior=s.faults / most,
+        )
+        for s in taxonomy.symptoms()
+        if s.title != "others"
+    ]
+    return (*symptoms, *map(_of_card, cards()))
+
+
+def _of_card(card: FaultCard) -> _Entry:
+    messages = (*card.gloo, *card.nccl)
+    texts = {  # the weightiest first
+        "name": [card.id, card.title],
+        "messages": messages,
+        "symptoms": [taxonomy.symptom(code).title for code in card.symptoms],
+        "sees": [card.sees],
+        "rest": [card.why, card.cluster, *(advice.text for advice in card.fixes)],
+    }
+    weights: dict[str, float] = {}
+    for name, parts in texts.items():
+        for word in _stems(" ".join(parts)):
+            weights[word] = weights.get(word, _WEIGHTS[name] - _MORE) + _MORE
+    told = (card.title, card.id.replace("-", " "), *messages)
+    plain = tuple(" ".join(text.lower().split()) for text in told)
+    return _Entry(Hit("card", card.id, card.title, 0.0), weights, plain)
+
+
+def _rarity(entries: Iterable[_Entry]) -> dict[str, float]:
+    """Of each word: little for one that occurs everywhere."""
+    seen: dict[str, int] = {}
+    number = 0
+    for entry in entries:
+        number += 1
+        for word in entry.words:
+            seen[word] = seen.get(word, 0) + 1
+    return {word: math.log(1 + number / times) for word, times in seen.items()}
+
+
+@cache
+def _synonyms() -> dict[str, tuple[str, ...]]:
+    """What else is looked for in place of a word."""
+    found: dict[str, list[str]] = {}
+    for ours, theirs in _SAID.items():
+        for word in _stems(theirs):
+            found.setdefault(word, []).append(_stem(ours))
+    return {word: tuple(ways) for word, ways in found.items()}
+
+
+def _stems(text: str) -> list[str]:
+    """The words that mean something, without their endings, each once."""
+    found = _WORD.findall(text.lower())
+    words = (word for word in found if word not in _STOP and not word.isdecimal())
+    return list(dict.fromkeys(map(_stem, words)))
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        long_enough = len(word) - len(ending) >= _SHORTEST_STEM
+        if word.endswith(ending) and long_enough and not word.endswith("ss"):
+            return word.removesuffix(ending)
+    return word

@@ -1,0 +1,88 @@
+"""An attribute of the model, asked from its wrapper."""
+
+from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
+
+CARD = FaultCard(
+    id="wrapped-by-ddp",
+    title="an attribute of the model is asked from the DDP wrapper",
+    symptoms=("D.1.8",),
+    sees="""
+        `'DistributedDataParallel' object has no attribute 'head'`, on every rank at the same line,
+        though the class of the model plainly has it and the code ran before it was wrapped.
+    """,
+    why="""
+        DDP(model) is another module that holds yours as its attribute `module`. It passes on the
+        call of the model and its parameters, but none of your own attributes and methods.
+    """,
+    broken="""
+        class Classifier(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.nn.Linear(8, 4)
+                self.head = torch.nn.Linear(4, 2)
+            def forward(self, x):
+                return self.head(self.body(x).relu())
+
+        model = DDP(Classifier())
+        optimizer = torch.optim.SGD([
+            {"params": model.body.parameters(), "lr": 0.01},
+            {"params": model.head.parameters(), "lr": 0.1},
+        ])
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    """,
+    fixed="""
+        class Classifier(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = torch.nn.Linear(8, 4)
+                self.head = torch.nn.Linear(4, 2)
+            def forward(self, x):
+                return self.head(self.body(x).relu())
+
+        model = DDP(Classifier())
+        optimizer = torch.optim.SGD([
+            {"params": model.module.body.parameters(), "lr": 0.01},
+            {"params": model.module.head.parameters(), "lr": 0.1},
+        ])
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    """,
+    proof="""
+        assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.1]
+        assert model.module.head.weight.grad is not None
+    """,
+    expected=Expected(ranks=(0, 1), lines={0: 11, 1: 11}),
+    fixes=(
+        Advice(
+            "fix distributed API usage",
+            "reach attributes of your model through `.module`, or keep the bare model in a "
+            "variable of its own; forward and backward still go through the wrapper",
+        ),
+        Advice(
+            "fix dependency installation/version",
+            "if it is a library that asks: take a version that knows wrapped models",
+        ),
+    ),
+    gloo=("'DistributedDataParallel' object has no attribute 'head'",),
+    nccl=("'DistributedDataParallel' object has no attribute 'head'",),
+    cluster="""
+        A script that runs on one GPU without a wrapper fails on several, on all ranks alike, often
+        only at the end of the first epoch where it saves, evaluates or freezes a part.
+    """,
+    apart={
+        "attribute-missing": "there, it is a module of a package that lacks the name",
+        "module-called-past-ddp": "there, `.module` is called for training, which is one too many",
+    },
+    references=(
+        Reference(
+            "A report from practice: the wrapper has no attribute 'model'",
+            "https://github.com/ultralytics/yolov5/issues/90",
+        ),
+        Reference(
+            "DistributedDataParallel",
+            "https://docs.pytorch.org/docs/stable/generated/"
+            "torch.nn.parallel.DistributedDataParallel.html",
+        ),
+    ),
+)

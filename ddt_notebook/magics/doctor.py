@@ -1,0 +1,46 @@
+"""``%ddt_doctor``: what can be known before a job runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_magic, magics_class
+
+from ..session.errors import SessionError
+from ..views.bundle import Displayable
+from . import options as opt
+from .stream import live_line
+
+_RANKS = opt.Option(
+    "-n",
+    dest="ranks",
+    type=opt.whole_number,
+    metavar="N",
+    help="how many ranks this machine is to hold (default: those of the session, else 4)",
+)
+_QUICK = opt.Option(
+    "--quick", action="store_true", help="do not form a group of two processes with each backend"
+)
+
+
+@magics_class
+class DoctorMagics(Magics):
+    """The pre-flight report."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+
+    @line_magic
+    @opt.options(_RANKS, _QUICK)
+    def ddt_doctor(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
+        """Check versions, backends, environment, network, limits and the ranks before a job."""
+        from ..doctor import doctor
+
+        with live_line(self._shell, "asking a fresh Python for its versions, forming groups …"):
+            try:
+                return doctor(args.ranks, form_groups=not args.quick)
+            except SessionError as error:
+                raise UsageError(f"ddt_doctor: {error}") from error

@@ -1,0 +1,156 @@
+"""What the magics that run cells share: the active session, and how a run is shown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics
+
+from .. import api
+from ..diagnose import diagnose
+from ..diagnose.compare import compare
+from ..session import active, launcher
+from ..session.errors import SessionError
+from ..session.result import RunResult
+from ..session.session import Session
+from ..views import words
+from ..views.bundle import Displayable
+from ..views.comparison import ComparisonView
+from ..views.overview import Flagged, Overview
+from ..views.report import DisplayedReport, show
+from .config import DDT
+from .failure import CellFailed
+from .stream import OutputStreamer, live_line
+
+#: The views that `Overview` shows.
+_FLAGGED: dict[str, Callable[..., Flagged]] = {
+    "placement": api.placement,
+    "memory": api.memory,
+    "partition": api.partition,
+    "collectives": api.collectives,
+    "timeline": api.timeline,
+    "parity": api.parity,
+}
+
+
+class RunningMagics(Magics):
+    """Base of the magics that work on the one active session of the notebook.
+
+    Parameters
+    ----------
+    shell
+        The notebook's shell.
+    config
+        The defaults that ``%config DDT`` sets.
+    """
+
+    def __init__(self, shell: InteractiveShell, config: DDT) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._defaults = config
+
+    def _session(self) -> Session:
+        session = active.get()
+        if session is None:
+            raise UsageError("no session: start one with %ddt_start -n 4 first")
+        return session
+
+    def _start(self, args: argparse.Namespace) -> Session:
+        """A session from a magic's options, the rest from the defaults."""
+        given = {name: value for name, value in vars(args).items() if value is not None}
+        defaults = self._defaults
+        with one_line("ddt_start"), self._while_warming():
+            return Session(
+                given.get("world_size", defaults.ranks),
+                backend=given.get("backend", defaults.backend),
+                device=given.get("device", None if "simulate" in given else defaults.device),
+                timeout=given.get("timeout", defaults.timeout),
+                hang_after=given.get("hang_after", defaults.hang_after),
+                memory=given.get("memory", defaults.memory),
+                group=not given.get("no_group", False),
+                simulate=given.get("simulate"),
+            )
+
+    def _while_warming(self) -> AbstractContextManager[None]:
+        """The first session of a notebook waits until torch is imported: say so."""
+        if launcher.is_warm() or self.shell is None:
+            return nullcontext()
+        return live_line(self.shell, "starting: importing torch for the ranks, once per notebook …")
+
+    def _run(
+        self,
+        session: Session,
+        cell: str,
+        args: argparse.Namespace,
+        *,
+        overview: bool = False,
+        before: RunResult | None = None,
+        number: int | None = None,
+        first_line: int = 2,  # the magic itself is line 1: numbers equal the notebook's
+        **settings: Any,
+    ) -> Displayable:
+        running = range(session.world_size) if args.ranks is None else args.ranks
+        with one_line("ddt"):
+            run = session.run(
+                cell,
+                ranks=args.ranks,
+                timeout=args.timeout,
+                cell=number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
+                first_line=first_line,
+                listener=OutputStreamer(self._shell, running, session.output_file),
+                **settings,
+            )
+        if args.out:
+            self._shell.user_ns[args.out] = run
+        report = report_of(run)
+        shown: Displayable = report
+        if overview and not run.frozen:
+            shown = Overview(report, _flagged(run))
+        if before is not None:
+            earlier = report_of(before)
+            shown = ComparisonView(compare(earlier, report), earlier, report, shown)
+        if run.ok:
+            return shown
+        in_terminal = getattr(self._shell, "kernel", None) is None
+        colour = self._defaults.colour and self._shell.colors.lower() != "nocolor"
+        if in_terminal:
+            print(report.to_terminal(colour=colour) if shown is report else shown.to_text())
+        else:
+            self._shell.display_pub.publish(shown._repr_mimebundle_())
+        raise CellFailed(report, colour=colour)
+
+
+def report_of(run: RunResult) -> DisplayedReport:
+    """The diagnosis of a run, with what became of its ranks."""
+    killed = {report.rank for report in run.snapshot.ranks if report.killed}
+    lost = [
+        f"rank {rank} {'would not end and ' if rank in killed else ''}was replaced by a fresh one; "
+        f"it lost {', '.join(names) if names else 'what this cell made'}"
+        for rank, names in run.lost.items()
+    ]
+    what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
+    held = [f"the {what} is held: %ddt_show stacks looks at it, %ddt_release ends it"]
+    return show(diagnose(run.snapshot), run.snapshot, lost + (held if run.frozen else []))
+
+
+def _flagged(run: RunResult) -> dict[str, Flagged]:
+    """The views of a run, less those of which nothing was recorded."""
+    views = {}
+    for name, view in _FLAGGED.items():
+        with suppress(ValueError):
+            views[name] = view(run)
+    return views
+
+
+@contextmanager
+def one_line(magic: str) -> Iterator[None]:
+    """Turn what the session refuses into the one-line error of a magic."""
+    try:
+        yield
+    except (SessionError, ValueError) as error:
+        raise UsageError(f"{magic}: {words.one_line(str(error), 1000)}") from error

@@ -1,0 +1,89 @@
+"""What was checked before a run: one line for each thing, and the facts behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from . import codec
+
+Verdict = Literal["ok", "warning", "error"]
+#: The worse, the later.
+VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of a pre-flight report.
+
+    Attributes
+    ----------
+    topic
+        ``"versions"``, ``"backends"``, ``"environment"``, ``"network"``, ``"resources"``,
+        ``"modules"``, ``"ranks"`` or ``"machines"``.
+    name
+        What was checked: ``"gloo"``, ``"open files"``.
+    verdict
+        ``"ok"``, ``"warning"`` or ``"error"``.
+    seen
+        What was found.
+    meaning
+        What that means for a job; empty where ``seen`` says it all.
+    fix
+        What to do; empty if nothing is to be done.
+    """
+
+    topic: str
+    name: str
+    verdict: Verdict
+    seen: str
+    meaning: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """A pre-flight report.
+
+    Attributes
+    ----------
+    machine
+        Name of the machine; of several, their names.
+    created
+        Wall-clock time, ISO 8601 with offset.
+    checks
+        In the order in which a job would meet them.
+    facts
+        What was found, by topic and name, for comparison with other machines:
+        ``"versions.torch"``.
+    """
+
+    machine: str
+    created: str = ""
+    checks: tuple[Check, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check is an error."""
+        return all(check.verdict != "error" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; every key is always present."""
+        return {
+            "ok": self.ok,
+            "machine": self.machine,
+            "created": self.created,
+            "checks": [
+                {name: getattr(check, name) for name in Check.__dataclass_fields__}
+                for check in self.checks
+            ],
+            "facts": dict(self.facts),
+        }
+
+    @classmethod
+    def from_json(cls, plain: Any) -> Preflight:
+        """The inverse of `to_json`; raises `FormatError` for anything else."""
+        if not isinstance(plain, dict) or "machine" not in plain or "checks" not in plain:
+            raise codec.FormatError("this is not a pre-flight report (ddt-notebook doctor --json)")
+        return codec.from_plain(cls, plain)

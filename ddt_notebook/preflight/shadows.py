@@ -1,0 +1,79 @@
+"""Files of the user's that take the place of an installed package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from ..model.preflight import Check
+from .lines import line
+
+#: Files looked at in each folder: a project's root, not a data set.
+_MOST = 2000
+#: Names that are usual for a file of one's own and harmless.
+_OWN = frozenset({"setup", "conftest", "tests", "test", "docs", "examples", "scripts", "main"})
+
+
+def shadow_checks(folders: Sequence[Path]) -> Iterator[Check]:
+    """Modules in the folders from which a job starts that hide a package of the same name."""
+    installed = {name for name in packages_distributions() if name.isidentifier()} - _OWN
+    hidden = False
+    for folder in dict.fromkeys(path.resolve() for path in folders):
+        if _is_of_packages(folder):
+            continue
+        for path in _modules(folder):
+            name = path.stem
+            builtin = name in sys.stdlib_module_names
+            if name.startswith("_") or not (builtin or name in installed):
+                continue
+            if not builtin and _is_the_package_itself(path, name):
+                continue
+            hidden = True
+            what = "Python's own module" if builtin else "the installed package"
+            shown = path.name + ("/" if path.is_dir() else "")
+            yield line(
+                "modules",
+                name,
+                "error" if name in ("torch", "numpy") or builtin else "warning",
+                f"{shown} in {folder}",
+                f"`import {name}` takes this file, not {what}",
+                f"rename {shown}",
+            )
+    if not hidden:
+        yield line("modules", "shadowing", "ok", "no file here hides an installed package")
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """What can be imported from a folder."""
+    try:
+        entries = sorted(folder.iterdir())[:_MOST]
+    except OSError:
+        return
+    for path in entries:
+        if path.suffix == ".py" or (path.is_dir() and (path / "__init__.py").is_file()):
+            yield path
+
+
+def _is_of_packages(folder: Path) -> bool:
+    return any(part in ("site-packages", "dist-packages") for part in folder.parts) or folder in (
+        Path(path).resolve() for path in (sys.prefix, sys.base_prefix)
+    )
+
+
+def _is_the_package_itself(path: Path, name: str) -> bool:
+    """Whether the installed package is this very folder: a checkout installed in place."""
+    module = sys.modules.get(name)
+    if module is not None and getattr(module, "__file__", None):
+        return Path(str(module.__file__)).resolve().is_relative_to(path.resolve())
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    for name_of_distribution in packages_distributions().get(name, []):
+        try:
+            text = distribution(name_of_distribution).read_text("direct_url.json") or ""
+        except PackageNotFoundError:
+            continue
+        if path.parent.resolve().as_uri() in text:
+            return True
+    return False

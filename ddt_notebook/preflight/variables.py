@@ -1,0 +1,84 @@
+"""Environment variables that are set: what they do, whether their values can be, and typos."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+from ..model.preflight import Check
+from .lines import line
+
+#: Beginnings of names that belong to distributed training.
+_FAMILIES = (
+    *("NCCL_", "TORCH_", "TORCHELASTIC_", "GLOO_", "OMP_", "MKL_NUM", "CUDA_", "MASTER_"),
+    *("LOCAL_RANK", "LOCAL_WORLD", "WORLD_", "RANK"),
+)
+#: How alike a name must be to a known one to be taken for a misspelling of it.
+_ALIKE = 0.86
+_SHORTEST = 8
+#: Set on so many machines that a line for each would be noise.
+_COMMON = frozenset({"LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION"})
+
+_check = functools.partial(line, "environment")
+
+
+@functools.cache
+def _catalogue() -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
+    """What is known of each variable, and all names that are known."""
+    text = resources.files(__package__).joinpath("variables.toml").read_text(encoding="utf-8")
+    described = tomllib.loads(text)
+    also = described.pop("names")["also"].split()
+    return described, frozenset(described) | frozenset(also)
+
+
+def described() -> frozenset[str]:
+    """Names of the variables whose meaning is known."""
+    return frozenset(_catalogue()[0])
+
+
+def variable_checks(environment: Mapping[str, str]) -> Iterator[Check]:
+    """A line for each variable that changes how a job runs, and for each that nobody reads."""
+    described, known = _catalogue()
+    for name in sorted(environment):
+        if name in described:
+            if name not in _COMMON:
+                yield _known(name, environment[name], described[name])
+        elif name not in known and name.upper() == name:
+            meant = _meant(name, known)
+            if meant:
+                yield _check(
+                    name,
+                    "warning",
+                    environment[name],
+                    f"nothing reads {name}: probably {meant} is meant",
+                    f"unset {name} and set {meant}",
+                )
+
+
+def _known(name: str, value: str, about: Mapping[str, Any]) -> Check:
+    values, pattern = about.get("values"), about.get("pattern")
+    if values and value.upper() not in values:
+        allowed = ", ".join(values)
+        return _check(name, "error", value, about["does"], f"it may be {allowed}; or unset it")
+    if pattern and not re.fullmatch(pattern, value):
+        return _check(name, "error", value, about["does"], "its value cannot be: mend or unset it")
+    switched_off = bool(values) and value in ("", "0", "OFF")
+    if about.get("caution") and not switched_off:
+        meaning = f"{about['does']}; {about['caution']}"
+        return _check(name, "warning", value, meaning, f"unset {name} unless it is meant")
+    return _check(name, "ok", value, about["does"])
+
+
+def _meant(name: str, known: frozenset[str]) -> str:
+    """The known name that a misspelt one resembles; empty if there is none."""
+    if len(name) < _SHORTEST:
+        return ""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+    if not near or abs(len(near[0]) - len(name)) > 1:  # another name, with something added
+        return ""
+    return near[0] if near[0].startswith(_FAMILIES) else ""

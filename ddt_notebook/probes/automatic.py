@@ -1,0 +1,79 @@
+"""What a rank observes at the end of a run without being asked, where something trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from . import checkpoints, loaders, performance, registry, training
+from .objects import find, local, optimizer_state
+from .simulated import simulated_gpus
+
+#: Fingerprints of more than this would be felt at the end of a cell.
+_MOST_BYTES = 1 << 30
+#: In a shorter run nobody looks for what is slow.
+_SLOW_FROM_S = 0.1
+
+
+def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
+    """What was recorded in the run, and how tensors are at its end; empty if nothing trained.
+
+    Parameters
+    ----------
+    namespace
+        The user's variables.
+    well
+        Whether the cell ended without exception; if not, tensors are left alone.
+
+    Returns
+    -------
+    dict
+        As `registry.observe`, with ``"notes"`` on what was left out.
+    """
+    record = training.RECORD
+    notes = []
+    what = ["performance"] if performance.RECORD.ran_s > _SLOW_FROM_S else []
+    if checkpoints.RECORD.uses or checkpoints.RECORD.states:
+        what.append("checkpoints")
+    if not record.active and not _loaders_used():
+        return registry.observe(what, namespace, None, {}) if what else {}
+    what += ["partition", "training"]
+    if torch.cuda.is_initialized() or simulated_gpus():
+        what.append("placement")
+    if well:
+        size = _bytes(namespace)
+        if size <= _MOST_BYTES:
+            what.append("parity")
+        else:
+            notes.append(
+                f"{size / (1 << 30):.1f} GiB of tensors were not compared between the ranks: "
+                "%ddt_show parity does"
+            )
+    if record.problem:
+        notes.append(f"training is not recorded any more: {record.problem}")
+    told = registry.observe(what, namespace, None, {})
+    return {
+        "observed": told["observed"],
+        "notes": [*notes, *told["failed"].values()],
+    }
+
+
+def _loaders_used() -> bool:
+    record = loaders.RECORD
+    return any(log.passes and log.passes[-1].run == record.run for log in record.logs)
+
+
+def _bytes(namespace: Mapping[str, Any]) -> int:
+    found = find(namespace)
+    parameters = [p for m in found.modules.values() for p in (*m.parameters(), *m.buffers())]
+    states = [
+        value
+        for optimizer in found.optimizers.values()
+        for _, value, _ in optimizer_state(optimizer, {})
+        if hasattr(value, "element_size")
+    ]
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    tensors = [local(t) for t in (*parameters, *states, *gradients) if not t.is_meta]
+    return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,0 +1,148 @@
+"""Records which files a rank saves and loads, so that two ranks at one file can be told."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .frames import user_line
+
+_MOST_USES = 100
+_MOST_TENSORS = 1000
+_PREFIX = "module."
+
+
+class CheckpointRecord:
+    """The files that this process saved and loaded while the present cell ran."""
+
+    def __init__(self) -> None:
+        self.uses: list[dict[str, Any]] = []
+        #: By identity of a model, which may be gone: the last state dict of which it took nothing.
+        self.states: dict[int, dict[str, Any]] = {}
+        self.more = 0
+
+    def begin_run(self) -> None:
+        """A cell begins."""
+        self.uses, self.more = [], 0
+        self.states.clear()
+
+    def add(self, use: dict[str, Any]) -> None:
+        """Keep a use; of very many the first."""
+        if len(self.uses) < _MOST_USES:
+            self.uses.append(use)
+        else:
+            self.more += 1
+
+    def plain(self) -> dict[str, Any]:
+        """A `RankCheckpoints` as plain data, less the rank."""
+        return {
+            "uses": self.uses,
+            "more": self.more,
+            "states": [*self.states.values()][:_MOST_USES],
+        }
+
+
+#: Of this process.
+RECORD = CheckpointRecord()
+
+
+def install() -> None:
+    """Replace what saves, loads and takes over a state by recording ones."""
+    for action, file_at in (("save", 1), ("load", 0)):
+        original = getattr(torch, action)
+        wrapper = functools.wraps(original)(_recording(original, action, file_at))
+        for module in (torch, torch.serialization):
+            setattr(module, action, wrapper)
+    load_state = torch.nn.Module.load_state_dict
+    torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
+
+
+def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dict[str, Any]:
+    """A `RankCheckpoints` as plain data, less the rank."""
+    return RECORD.plain()
+
+
+def _recording(function: Callable[..., Any], action: str, file_at: int) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        given = kwargs.get("f", args[file_at] if len(args) > file_at else None)
+        path = _path(given)
+        if not path:
+            return function(*args, **kwargs)
+        use: dict[str, Any] = {"action": action, "path": path, "where": user_line(sys._getframe(1))}
+        if action == "save":
+            use["wrapped"] = _wrapped(kwargs.get("obj", args[0] if args else None))
+        use |= {"began_s": time.monotonic(), "done": False}
+        try:
+            result = function(*args, **kwargs)
+            use["done"] = True
+            if action == "load":
+                use["devices"] = sorted(_devices(result))
+            return result
+        finally:
+            RECORD.add(use | {"ended_s": time.monotonic()})
+
+    return call
+
+
+def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(model: torch.nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = function(model, state_dict, *args, **kwargs)
+        missing, unexpected = result if isinstance(result, tuple) else ((), ())
+        RECORD.states.pop(id(model), None)
+        if unexpected and len(unexpected) == len(state_dict):
+            RECORD.states[id(model)] = {
+                "model": type(model).__name__,
+                "where": user_line(sys._getframe(1)),
+                "keys": len(state_dict),
+                "unexpected": str(unexpected[0]),
+                "missing": str(missing[0]) if missing else "",
+            }
+        return result
+
+    return call
+
+
+def _devices(loaded: Any, left: int = _MOST_TENSORS) -> set[str]:
+    """Where the first tensors of a checkpoint are."""
+    found: set[str] = set()
+    waiting = [loaded]
+    while waiting and left:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            found.add(str(value.device))
+            left -= 1
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return found
+
+
+def _path(file: Any) -> str:
+    """The file that a path or an open file stands for, empty if it is none."""
+    name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
+    if not isinstance(name, str | os.PathLike):
+        return ""
+    path = os.path.realpath(os.fspath(name))
+    return path if isinstance(path, str) and not path.startswith("/dev/") else ""
+
+
+def _wrapped(saved: Any) -> str:
+    """The first key of a state dict, saved as it is or as a part, that a wrapper has prefixed."""
+    parts = [saved, *saved.values()] if isinstance(saved, dict) else []
+    for part in parts:
+        if not isinstance(part, dict) or not part:
+            continue
+        keys = [key for key in part if isinstance(key, str)]
+        tensors = all(isinstance(part[key], torch.Tensor) for key in keys)
+        if len(keys) == len(part) and tensors and all(k.startswith(_PREFIX) for k in keys):
+            return keys[0]
+    return ""

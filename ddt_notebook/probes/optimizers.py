@@ -1,0 +1,277 @@
+"""What optimizers do, step by step: counted always, looked at more closely ever more rarely."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .frames import user_frames, user_line
+from .objects import FLATTENING, Objects, find, is_dtensor, unwrap
+from .parity import settings
+from .replicas import ReplicaLog, members, watched_parameters
+from .watching import choose, is_sampled, shape_text, sketches
+
+_MAX_RATES = 4
+_MAX_CHANGES = 8
+_MAX_VERSIONS = 1000
+_MAX_LEFT_OUT = 20
+_MAX_SETTINGS = 64
+_FRAMES = 6
+
+Plain = dict[str, Any]
+
+
+class OptimizerLog:
+    """One optimizer, in this run."""
+
+    def __init__(self, optimizer: Optimizer, made: Plain | None) -> None:
+        self.optimizer = weakref.ref(optimizer)
+        self.made = made
+        self.kind = type(optimizer).__name__
+        self.run = -1
+        #: Version counters of its parameters after its last step.
+        self._version: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.steps = 0
+        self.place: Plain | None = None
+        self.name = ""
+        self.about: Plain = {}
+        self.states: list[Plain] = []
+        self.synchronised = 0
+        self.changed_before: list[int] = []
+        self.twin = ""
+        self._model: weakref.ref[nn.Module] | None = None
+        self.stale = 0
+        self.left_out: list[str] = []
+        self.replica: ReplicaLog | None = None
+        self.sharded = False
+        self._seen_forwards = 0
+        self._last: list[int] | None = None
+        self._local = False
+        self._held: list[weakref.ref[torch.Tensor]] = []
+        #: Where the watched parameters stand: group, and position in it.
+        self._at: list[tuple[int, int]] = []
+        self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
+
+    def begin(
+        self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog], frame: FrameType
+    ) -> None:
+        """Its first step in a run: learn its name, and whose its parameters are."""
+        self.run = run
+        self._forget()
+        self.place = user_line(frame)
+        parameters = _parameters(optimizer)
+        found, self._local = _visible(optimizer, frame)
+        self.name = next((n for n, o in found.optimizers.items() if o is optimizer), "")
+        model, wrapper = self._owner(parameters, found, replicas)
+        names = found.parameter_names()
+        ddp = self.replica.model() if self.replica is not None else None
+        if ddp is not None:
+            for name, parameter in ddp.module.named_parameters():
+                names.setdefault(id(parameter), f"{model}.{name}")
+        watched = choose(len(parameters))
+        self.sharded = wrapper in FLATTENING or any(is_dtensor(p) for p in parameters)
+        self.about = {
+            "kind": self.kind,
+            "settings": dict(list(settings(optimizer))[:_MAX_SETTINGS]),
+            "parameters": len(parameters),
+            "trainable": sum(p.requires_grad for p in parameters),
+            "model": model,
+            "wrapper": wrapper,
+            "members": members(ddp) if ddp is not None else [],
+            "shapes": dict(Counter(map(shape_text, parameters))),
+            "watched": [names.get(id(parameters[at]), f"parameter {at}") for at in watched],
+        }
+        self._held = [weakref.ref(parameters[at]) for at in watched]
+        places = [
+            (number, at)
+            for number, group in enumerate(optimizer.param_groups)
+            for at in range(len(group["params"]))
+        ]
+        self._at = [places[at] for at in watched]
+        owned = set(map(id, parameters))
+        self._others = [
+            (name, weakref.ref(module))
+            for name, module in found.modules.items()
+            if not any(id(p) in owned for p in module.parameters())
+        ]
+        if self._was_changed(optimizer):
+            self.changed_before.append(0)
+
+    def _owner(
+        self, parameters: list[Any], found: Objects, replicas: Mapping[Any, ReplicaLog]
+    ) -> tuple[str, str]:
+        """Name and wrapper of the model that holds the first trainable parameter."""
+        first = next((p for p in parameters if p.requires_grad), None)
+        if first is None:
+            return "", ""
+        name, wrapper = "", ""
+        for root, module in found.modules.items():
+            if any(p is first for p in module.parameters()):
+                name, wrapper = root, unwrap(module)[1]
+                self._model = weakref.ref(module)
+        for model, log in replicas.items():
+            if any(p is first for p in model.parameters()):
+                self.replica = log
+                self._seen_forwards = 0
+                log.name = next((n for n, m in found.modules.items() if m is model), log.name)
+                return name or log.name, wrapper or "DDP"
+        return name, wrapper
+
+    def _was_changed(self, optimizer: Optimizer) -> bool:
+        """Whether something else wrote into the parameters since the last step, or since DDP."""
+        before, now = self._version, _version(_parameters(optimizer))
+        log = self.replica
+        if log is not None and log.built is not None:
+            ddp, made = log.model(), log.built
+            log.built = None
+            if ddp is not None and before is None:
+                return sketches(watched_parameters(ddp.module)) != made
+        return before is not None and now is not None and before != now
+
+    def before_step(self, optimizer: Optimizer) -> None:
+        """Called before each step."""
+        step = self.steps
+        if step and len(self.changed_before) < _MAX_CHANGES and not self.sharded:
+            version = _version(_parameters(optimizer))
+            if version is not None and self._version is not None and version != self._version:
+                self.changed_before.append(step)
+        if self.replica is not None:
+            self.synchronised += (
+                self.replica.averages and self.replica.forwards > self._seen_forwards
+            )
+            self._seen_forwards = self.replica.forwards
+        if not is_sampled(step):
+            return
+        parameters = _parameters(optimizer)
+        state: Plain = {
+            "step": step,
+            "with_gradient": sum(p.grad is not None for p in parameters),
+            "rates": _rates(optimizer),
+        }
+        if not self.sharded:
+            watched = self._watched(optimizer)
+            state["values"] = sketches(watched)
+            state["gradients"] = sketches([p.grad for p in watched])
+        self.states.append(state)
+        if self.replica is not None:
+            self.replica.look_at_gradients()
+        if not state["with_gradient"] and not self.twin:
+            self.twin = self._find_twin(parameters)
+        self._look_for_stale(parameters)
+
+    def after_step(self, optimizer: Optimizer) -> None:
+        """Called after each step."""
+        self.steps += 1
+        if self.sharded:
+            return
+        self._version = _version(_parameters(optimizer))
+        if self._local and is_sampled(self.steps):  # it may be gone when the run has ended
+            self._last = sketches(self._watched(optimizer))
+
+    def _look_for_stale(self, parameters: list[Any]) -> None:
+        """Parameters of a layer that the model has no more, while a new one is trained."""
+        self.stale, self.left_out = 0, []
+        idle = [p for p in parameters if p.requires_grad and p.grad is None]
+        model = self._model() if self._model is not None else None
+        if not idle or model is None:
+            return
+        named = dict(unwrap(model)[0].named_parameters())
+        part, held = set(map(id, named.values())), set(map(id, parameters))
+        self.stale = sum(id(p) not in part for p in idle)
+        if self.stale:
+            left_out = (n for n, p in named.items() if p.grad is not None and id(p) not in held)
+            self.left_out = list(islice(left_out, _MAX_LEFT_OUT))
+
+    def _find_twin(self, parameters: list[Any]) -> str:
+        """A model of the same form that has the gradients which these parameters have not."""
+        form = [tuple(p.shape) for p in parameters if p.requires_grad]
+        for name, reference in self._others:
+            module = reference()
+            trained = [p for p in module.parameters() if p.requires_grad] if module else []
+            same = bool(form) and [tuple(p.shape) for p in trained] == form
+            if same and all(p.grad is not None for p in trained):
+                return name
+        return ""
+
+    def _watched(self, optimizer: Optimizer) -> list[Any]:
+        groups = optimizer.param_groups
+        return [groups[number]["params"][at] for number, at in self._at]
+
+    def plain(self, names: Mapping[int, str]) -> Plain:
+        """An `OptimizerTraining` as plain data.
+
+        Parameters
+        ----------
+        names
+            Variables that hold optimizers, by their ``id``.
+        """
+        optimizer = self.optimizer()
+        states = list(self.states)
+        last: Plain = {"step": self.steps}
+        if optimizer is not None:
+            last["rates"] = _rates(optimizer)
+        if not self.sharded:
+            held = [tensor for reference in self._held if (tensor := reference()) is not None]
+            if held and len(held) == len(self._held):  # they may well outlive the optimizer
+                last["values"] = sketches(held)
+            elif self._last is not None and is_sampled(self.steps):
+                last["values"] = self._last
+        place = f"{self.place['file']} line {self.place['line']}" if self.place else ""
+        unnamed = f"{self.kind} at {place}" if place else self.kind
+        return self.about | {
+            "name": names.get(id(optimizer)) or self.name or unnamed,
+            "steps": self.steps,
+            "where": self.place,
+            "made": self.made,
+            "states": [*states, last],
+            "synchronised": self.synchronised,
+            "changed_before": self.changed_before,
+            "twin": self.twin,
+            "stale": self.stale,
+            "left_out": [f"{self.about['model']}.{name}" for name in self.left_out],
+        }
+
+
+def _parameters(optimizer: Optimizer) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _rates(optimizer: Optimizer) -> list[float]:
+    groups = optimizer.param_groups[:_MAX_RATES]
+    return [float(group["lr"]) for group in groups if "lr" in group]
+
+
+def _version(tensors: list[torch.Tensor]) -> int | None:
+    """How often they were written to; None for tensors that do not count it."""
+    try:
+        return sum(tensor._version for tensor in tensors[:_MAX_VERSIONS])
+    except RuntimeError:  # made in inference mode
+        return None
+
+
+def _visible(optimizer: Optimizer, frame: FrameType) -> tuple[Objects, bool]:
+    """Variables of the user's frames, and whether the optimizer is known to a function only."""
+    found = Objects()
+    for user in list(user_frames(frame))[:_FRAMES]:
+        inside = user.f_locals is not user.f_globals
+        for variables in (user.f_locals, user.f_globals) if inside else (user.f_locals,):
+            mine = {n: v for n, v in variables.items() if not n.startswith("_")}
+            for name, module in (seen := find(mine)).modules.items():
+                if not any(module is known for known in found.modules.values()):
+                    found.modules.setdefault(name, module)
+            for name, known in seen.optimizers.items():
+                found.optimizers.setdefault(name, known)
+            if any(known is optimizer for known in seen.optimizers.values()):
+                return found, variables is not user.f_globals
+    return found, True

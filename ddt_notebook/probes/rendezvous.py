@@ -1,0 +1,72 @@
+"""What a rank tells ``init_process_group``: where to meet, as which rank of how many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import torch.distributed as dist
+
+_NAMES = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+_LOOPBACK = frozenset({"localhost", "::1"})
+
+
+def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `Rendezvous` that are known, before the call is made."""
+    given = {**dict(zip(_NAMES, arguments, strict=False)), **options}
+    method, store = given.get("init_method"), given.get("store")
+    fields: dict[str, Any] = {}
+    rank, world_size = _number(given.get("rank")), _number(given.get("world_size"))
+    if store is not None:
+        fields["address"] = _of_store(store)
+    elif method is None or str(method).startswith("env://"):
+        host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+        fields["address"] = _joined(host, port) if host and port else ""
+        rank = _number(os.environ.get("RANK")) if rank is None else rank
+        if world_size is None:
+            world_size = _number(os.environ.get("WORLD_SIZE"))
+    else:
+        url = urlparse(str(method))
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        rank = _number(query.get("rank")) if rank is None else rank
+        if world_size is None:
+            world_size = _number(query.get("world_size"))
+        if url.scheme == "file":
+            fields["address"] = f"file://{url.path}"
+            fields["left_over"] = _holds_data(url.path)
+        elif url.scheme == "tcp":
+            host, _, port = url.netloc.rpartition(":")
+            fields["address"] = _joined(host, port)
+    fields |= {"rank": rank, "world_size": world_size, "backend": str(given.get("backend") or "")}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _number(value: Any) -> int | None:
+    """A rank or size that was given: -1 stands for "not given"."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number >= 0 else None
+
+
+def _joined(host: str, port: str) -> str:
+    return f"{'127.0.0.1' if host.strip('[]') in _LOOPBACK else host}:{port}"
+
+
+def _holds_data(path: str) -> bool:
+    try:
+        return Path(path).stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _of_store(store: Any) -> str:
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, dist.TCPStore):
+        return _joined(store.host, str(store.port))
+    return f"file://{store.path}" if isinstance(store, dist.FileStore) else ""

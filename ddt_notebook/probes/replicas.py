@@ -1,0 +1,201 @@
+"""What goes through DDP models: counted at each forward pass, for a microsecond or two."""
+
+from __future__ import annotations
+
+import weakref
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .content import content, is_readable
+from .frames import user_line
+from .watching import choose, digest, shape_text, sketches
+
+_MAX_NAMES = 256
+_MAX_MODULES = 2000
+_MAX_ENTRIES = 64
+_MAX_INPUTS = 4
+_MAX_UNREGISTERED = 20
+
+Plain = dict[str, Any]
+
+
+class ReplicaLog:
+    """One DDP model, in this run."""
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self.model = weakref.ref(model)
+        self.name = type(model.module).__name__
+        self.run = -1
+        #: Of its parameters when DDP had just made them equal, until its first step.
+        self.built: list[int] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.forwards = self.unsynchronised = 0
+        #: Whether the last pass will have gradients averaged, the accumulated ones too.
+        self.averages = False
+        self.searched = self.unused = 0
+        self.first: Plain | None = None
+        self.first_unsynchronised: Plain | None = None
+        self.inputs: list[weakref.ref[torch.Tensor]] = []
+        #: Of what it was given in its first forward passes.
+        self.first_inputs: list[int] = []
+        self._unregistered: list[tuple[str, weakref.ref[torch.Tensor], Plain]] = []
+        self._about: Plain = {}
+
+    def begin(self, model: DistributedDataParallel, run: int, frame: FrameType) -> None:
+        """The first forward pass in a run."""
+        self.run = run
+        self._forget()
+        self.first = user_line(frame)
+        self._about = _describe(model)
+        self._unregistered = [
+            (name, weakref.ref(tensor), {"name": name, "shape": shape_text(tensor)})
+            for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
+        ]
+
+    def passes(self, model: DistributedDataParallel, inputs: list[Any], frame: FrameType) -> None:
+        """A forward pass with gradients."""
+        self.averages = model.require_backward_grad_sync
+        if self.averages:
+            self.forwards += 1
+        else:
+            self.unsynchronised += 1
+            if self.first_unsynchronised is None:
+                self.first_unsynchronised = user_line(frame)
+        self.inputs = [weakref.ref(one) for one in inputs if isinstance(one, torch.Tensor)]
+        if len(self.first_inputs) < _MAX_INPUTS:
+            tensors = [t.detach() for t in inputs if type(t) is torch.Tensor and is_readable(t)]
+            self.first_inputs += [content(tensors)] if tensors else []
+
+    def look_at_gradients(self) -> None:
+        """Before a sampled step: note unused parameters, and attributes that are trained."""
+        model = self.model()
+        if model is None:
+            return
+        for _, reference, about in self._unregistered:
+            tensor = reference()
+            if tensor is not None and tensor.grad is not None:
+                about["trained"] = True
+        used_map = getattr(model.reducer, "_get_local_used_map", None)
+        if model.find_unused_parameters and not model.static_graph and used_map is not None:
+            self.searched += 1
+            self.unused += not bool(used_map().all())
+
+    def has_finite_inputs(self) -> bool | None:
+        """Whether what it was last given holds finite numbers only; None if that is gone."""
+        tensors = [tensor for reference in self.inputs if (tensor := reference()) is not None]
+        floating = [t for t in tensors if t.is_floating_point()]
+        return all(bool(t.isfinite().all()) for t in floating) if floating else None
+
+    def plain(self) -> Plain:
+        """A `ModelTraining` as plain data."""
+        model = self.model()
+        told = dict(self._about)
+        if model is not None:
+            told["communication_hook"] = bool(model._comm_hooks)
+            told["ignores_parameters"] = bool(model.parameters_to_ignore)
+            told["buckets"] = _buckets(model)
+        return told | {
+            "name": self.name,
+            "where": self.first,
+            "unsynchronised_where": self.first_unsynchronised,
+            "forwards": self.forwards,
+            "unsynchronised": self.unsynchronised,
+            "first_inputs": list(self.first_inputs),
+            "searched": self.searched,
+            "unused": self.unused,
+            "unregistered": [about for _, _, about in self._unregistered],
+        }
+
+
+def watched_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Those of which fingerprints are taken when DDP has been built."""
+    parameters = list(model.parameters())
+    return [parameters[at] for at in choose(len(parameters))]
+
+
+def members(model: DistributedDataParallel) -> list[int]:
+    """Ranks between which a model averages; empty if its group is gone."""
+    try:
+        return list(dist.get_process_group_ranks(model.process_group))
+    except (KeyError, ValueError, RuntimeError):
+        return []
+
+
+def built(model: DistributedDataParallel) -> list[int]:
+    """Fingerprints of a model that DDP has just made equal on all ranks."""
+    return sketches(watched_parameters(model.module))
+
+
+def _describe(model: DistributedDataParallel) -> Plain:
+    named = list(model.module.named_parameters())
+    parts = list(islice(model.module.modules(), _MAX_MODULES))
+    state = torch.get_rng_state()
+    limit = model.bucket_bytes_cap
+    return {
+        "members": members(model),
+        "parameters": [name for name, _ in named[:_MAX_NAMES]],
+        "names_digest": digest([name for name, _ in named]),
+        "shapes_digest": digest([shape_text(p) for _, p in named]),
+        "find_unused_parameters": bool(model.find_unused_parameters),
+        "static_graph": bool(model.static_graph),
+        "broadcast_buffers": bool(model.broadcast_buffers),
+        "bucket_cap_mb": limit / (1 << 20),
+        "dropout": any(
+            isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in parts
+        ),
+        "batch_norm": any(
+            isinstance(m, nn.modules.batchnorm._BatchNorm)
+            and not isinstance(m, nn.SyncBatchNorm)
+            and m.training
+            and m.track_running_stats
+            for m in parts
+        ),
+        "random_state": zlib.crc32(state.numpy().tobytes()),
+    }
+
+
+def _buckets(model: DistributedDataParallel) -> int | None:
+    try:
+        texts = model.logger._get_ddp_logging_data().strs_map
+    except (AttributeError, RuntimeError):  # private, and not there before the first pass
+        return None
+    sizes = texts.get("rebuilt_bucket_sizes") or texts.get("bucket_sizes", "")
+    return sizes.count(",") + 1 if sizes else None
+
+
+def _unregistered(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Trainable tensors that are kept as attributes, and are no parameter of the module."""
+    known = {id(parameter) for parameter in module.parameters()}
+    for path, part in islice(module.named_modules(), _MAX_MODULES):
+        for key, value in list(vars(part).items()):
+            if key.startswith("_"):
+                continue
+            for suffix, tensor in _tensors(value):
+                if tensor.requires_grad and tensor.is_leaf and id(tensor) not in known:
+                    known.add(id(tensor))
+                    yield f"{path}.{key}{suffix}".lstrip("."), tensor
+
+
+def _tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an attribute, also those of modules that are kept in a list or dict."""
+    entries: list[tuple[str, Any]] = [("", value)]
+    if isinstance(value, (list, tuple)):
+        entries = [(f"[{at}]", item) for at, item in enumerate(value[:_MAX_ENTRIES])]
+    elif isinstance(value, Mapping):
+        entries = [(f"[{key!r}]", value[key]) for key in list(value)[:_MAX_ENTRIES]]
+    for suffix, item in entries:
+        if isinstance(item, torch.Tensor):
+            yield suffix, item
+        elif isinstance(item, nn.Module) and suffix:
+            for name, parameter in item.named_parameters():
+                yield f"{suffix}.{name}", parameter

@@ -1,0 +1,78 @@
+"""Fingerprints of a few tensors, cheap enough to be taken while a model trains.
+
+A tensor is read at up to `_ELEMENTS` places that are spread over it. Ranks that part do so in most
+elements; what is missed here, the whole fingerprints at the end of the run still show.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..model.training import NO_GRADIENT
+from .objects import is_dtensor
+
+_WATCHED = 32
+_ELEMENTS = 1024
+_EVERY_STEP_UNTIL = 8
+
+
+def is_sampled(step: int) -> bool:
+    """Whether fingerprints are taken before this step: at the first ones, then ever more rarely."""
+    return step <= _EVERY_STEP_UNTIL or step & (step - 1) == 0
+
+
+def choose(count: int) -> list[int]:
+    """Which of so many tensors are watched: the first, the last and some between them."""
+    if count <= _WATCHED:
+        return list(range(count))
+    return sorted({round(at * (count - 1) / (_WATCHED - 1)) for at in range(_WATCHED)})
+
+
+def is_readable(tensor: Any) -> bool:
+    """Whether the tensor has dense content of its own on this rank."""
+    return (
+        not is_dtensor(tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+    )
+
+
+def sketch(tensor: torch.Tensor | None) -> int:
+    """A fingerprint of what the tensor holds at some places, `NO_GRADIENT` for none."""
+    if tensor is None:
+        return NO_GRADIENT
+    if not is_readable(tensor):
+        return 0
+    count = tensor.numel()
+    if not count:
+        return 1
+    every = max(1, count // _ELEMENTS)
+    part = tensor.detach()
+    if every > 1 or not part.is_contiguous():
+        if part.stride() and min(part.stride()) < 1:  # an expanded tensor repeats its elements
+            part = part.contiguous()
+        part = part.as_strided(((count - 1) // every + 1,), (every,), part.storage_offset())
+    part = part.cpu()
+    if part.dtype is not torch.float32:
+        part = part.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(part.numpy().tobytes())
+
+
+def sketches(tensors: Sequence[torch.Tensor | None]) -> list[int]:
+    """The fingerprint of each."""
+    return [sketch(tensor) for tensor in tensors]
+
+
+def digest(texts: Sequence[str]) -> int:
+    """One number for a list of names."""
+    return zlib.crc32("\n".join(texts).encode())
+
+
+def shape_text(tensor: torch.Tensor) -> str:
+    """``"10×20"``, ``"scalar"``."""
+    return "×".join(map(str, tensor.shape)) or "scalar"

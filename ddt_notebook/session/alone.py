@@ -1,0 +1,91 @@
+"""Runs a cell again on one rank, in a session of its own that is thrown away."""
+
+from __future__ import annotations
+
+import threading
+
+from ..model import Snapshot
+from . import active
+from .result import RunResult
+from .session import Session
+
+#: The cell, and all earlier cells together, may take this many times as long as on several ranks.
+_SLOWER = 4.0
+_LEAST_S, _MOST_S = 10.0, 60.0
+_SIMULATED = " (simulated)"
+
+
+def run_alone(
+    snapshot: Snapshot, source: str | None = None, limit_s: float | None = None
+) -> RunResult:
+    """The cell of a snapshot on one rank, after the earlier cells of its session.
+
+    The rank has a process group of its own if the session had one: collectives then return at once.
+    Variables that were pushed to the ranks are not there.
+
+    Parameters
+    ----------
+    snapshot
+        Of a run on several ranks.
+    source
+        Another cell than the snapshot's.
+    limit_s
+        How long the cell may take, and the earlier cells together; default: four times as long as
+        the cell took, at least 10 s and at most 60 s.
+
+    Raises
+    ------
+    SessionError
+        If the rank cannot be started.
+    """
+    limit = limit_s or min(_MOST_S, max(_LEAST_S, _SLOWER * snapshot.duration_s))
+    simulated = snapshot.device.endswith(_SIMULATED)
+    before = active.get()
+    try:
+        with Session(
+            1,
+            backend=snapshot.backend or "gloo",
+            device=None if simulated else snapshot.device,
+            timeout=snapshot.timeout_s,
+            hang_after=snapshot.hang_after_s,
+            group=snapshot.has_group,
+            simulate=snapshot.device.removesuffix(_SIMULATED) if simulated else None,
+        ) as session:
+            active.set(before)  # the notebook's session stays the active one
+            end = _Limit(session, limit)
+            for cell in reversed(snapshot.earlier_cells):
+                if end.passed:
+                    break
+                # it may fail, as it may have on several ranks: the cell itself shows what it needs
+                session.run(cell.source, cell=cell.number, first_line=cell.first_line)
+            end.cancel()
+            end = _Limit(session, limit)
+            cell = snapshot.cell
+            result = session.run(
+                source if source is not None else cell.source,
+                cell=cell.number,
+                first_line=cell.first_line,
+            )
+            end.cancel()
+            return result
+    finally:
+        active.set(before)
+
+
+class _Limit:
+    """Interrupts a session when its time is over."""
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        self._session = session
+        self.passed = False
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """There is no hurry any more."""
+        self._timer.cancel()
+
+    def _end(self) -> None:
+        self.passed = True
+        self._session.interrupt()

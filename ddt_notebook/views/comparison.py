@@ -1,0 +1,177 @@
+"""Two runs beside each other: before and after a change, and several ranks beside one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..diagnose.compare import Comparison, SingleRank
+from ..model import Finding
+from . import html, text, words
+from .bundle import Displayable
+from .report import DisplayedReport
+
+_SIGNS = {
+    "gone": ("✓", "ok"),
+    "well": ("✓", "ok"),
+    "same": ("✖", "error"),
+    "other": ("▲", "warning"),
+    "new": ("✖", "error"),
+}
+_SINGLE = {
+    "also": ("▲", "warning", "not a distributed fault"),
+    "called": ("▲", "warning", "in the use of torch.distributed"),
+    "several": ("✖", "error", "only with several ranks"),
+    "otherwise": ("?", "hint", "undecided"),
+    "endless": ("?", "hint", "undecided"),
+    "well": ("✓", "ok", "well"),
+}
+
+
+class ComparisonView(Displayable):
+    """Whether the symptom of a run is gone in a later one.
+
+    Parameters
+    ----------
+    comparison
+        What became of the findings.
+    before, after
+        The diagnoses.
+    view
+        What is shown of the later run; default: its diagnosis.
+    """
+
+    __slots__ = ("_view", "after", "before", "comparison")
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        before: DisplayedReport,
+        after: DisplayedReport,
+        view: Displayable | None = None,
+    ) -> None:
+        self.comparison = comparison
+        self.before = before
+        self.after = after
+        self._view = view or after
+
+    @property
+    def change(self) -> str:
+        """``"gone"``, ``"same"``, ``"other"``, ``"new"`` or ``"well"``."""
+        return self.comparison.change
+
+    def to_text(self) -> str:
+        """The verdict, then the diagnosis of the later run."""
+        lines = [f"{self.change} · {self._verdict()}"]
+        for label, findings in self._parts():
+            for finding in findings:
+                lines += text.wrap(label, words.one_line(_name(finding)))
+        return "\n".join([*lines, self._view.to_text()])
+
+    def to_html(self) -> str:
+        """The verdict, then the diagnosis of the later run."""
+        sign, kind = _SIGNS[self.change]
+        rows = [
+            (label, words.one_line(_name(finding)))
+            for label, findings in self._parts()
+            for finding in findings
+        ]
+        verdict = html.card(
+            kind,
+            html.line(html.chip(sign, self.change, kind), f" {self._verdict()}"),
+            *([html.table(rows)] if rows else []),
+        )
+        return html.Markup(html.view(verdict) + self._view.to_html())
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict and both diagnoses as plain data."""
+        return {
+            "change": self.change,
+            "before": self.before.to_json(),
+            "after": self.after.to_json(),
+        }
+
+    def _parts(self) -> tuple[tuple[str, tuple[Finding, ...]], ...]:
+        found = self.comparison
+        return (("gone", found.gone), ("left", found.left), ("new", found.new))
+
+    def _verdict(self) -> str:
+        return {
+            "gone": "the symptom is gone: the run is well now",
+            "same": "the symptom is still there",
+            "other": "the symptom is gone, but now something else was found",
+            "new": "the run before was well, this one is not",
+            "well": "both runs are well",
+        }[self.change]
+
+
+class SingleRankView(Displayable):
+    """Whether what went wrong on several ranks goes wrong on one, too.
+
+    Parameters
+    ----------
+    found
+        The comparison.
+    ranks
+        On how many ranks it had run before.
+    """
+
+    __slots__ = ("found", "ranks")
+
+    def __init__(self, found: SingleRank, ranks: int) -> None:
+        self.found = found
+        self.ranks = ranks
+
+    @property
+    def verdict(self) -> str:
+        """``"also"``, ``"called"``, ``"several"``, ``"otherwise"``, ``"endless"`` or ``"well"``."""
+        return self.found.verdict
+
+    def to_text(self) -> str:
+        """The verdict and how it was told."""
+        lines = [f"single-rank check · {_SINGLE[self.verdict][2]}", *text.wrap("", self._reason())]
+        for label, seen in self._seen():
+            lines += text.wrap("seen", f"{label}: {seen}")
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The verdict and how it was told."""
+        sign, kind, word = _SINGLE[self.verdict]
+        return html.view(
+            html.card(
+                kind,
+                html.line(html.chip(sign, word, kind), " single-rank check"),
+                html.line(self._reason()),
+                html.table(self._seen()),
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict and the errors as plain data."""
+        plain = dataclasses.asdict(self.found)
+        return {"ranks": self.ranks, **plain, "reason": self._reason()}
+
+    def _reason(self) -> str:
+        return {
+            "also": "the cell fails on one rank, too, with the same error at the same line: it is "
+            "no fault of the distribution",
+            "called": "the cell fails on one rank, too, with the same error of torch.distributed: "
+            "it comes from how the library is used, not from how the ranks work together",
+            "several": "on one rank the cell is well: the fault shows with several ranks only",
+            "otherwise": "on one rank the cell fails in another way, which does not tell what the "
+            "fault on several ranks comes from",
+            "endless": "on one rank the cell did not end in the time given either",
+            "well": "nothing went wrong, on several ranks or on one",
+        }[self.verdict]
+
+    def _seen(self) -> list[tuple[str, str]]:
+        several = "finished the cell" if self.verdict == "well" else "no rank ended by itself"
+        one = "had to be ended" if self.verdict == "endless" else "finished the cell"
+        return [
+            (words.count(self.ranks, "rank"), words.one_line(self.found.several or several)),
+            ("1 rank", words.one_line(self.found.alone or one)),
+        ]
+
+
+def _name(finding: Finding) -> str:
+    return f"{words.heading(finding)[0]}: {finding.title}"

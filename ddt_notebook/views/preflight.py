@@ -1,0 +1,109 @@
+"""A pre-flight report: what stands in the way of a job first, the rest folded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..model.preflight import VERDICTS, Check, Preflight, Verdict
+from . import html, observed, text, words
+from .bundle import Displayable
+
+_SIGNS: dict[Verdict, tuple[str, str]] = {
+    "error": ("✖", "error"),
+    "warning": ("▲", "warning"),
+    "ok": ("✓", "ok"),
+}
+_HEAD = ("", "what", "seen", "what it means", "what to do")
+_SEEN = 160
+
+
+class PreflightView(Displayable):
+    """Whether a job can start here, and what is in its way.
+
+    Parameters
+    ----------
+    preflight
+        What was checked.
+    """
+
+    __slots__ = ("preflight",)
+
+    def __init__(self, preflight: Preflight) -> None:
+        self.preflight = preflight
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check is an error."""
+        return self.preflight.ok
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """All checks, in the order in which a job would meet them."""
+        return self.preflight.checks
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what ``ddt-notebook doctor --hosts`` reads."""
+        return self.preflight.to_json()
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each check."""
+        columns = ("topic", "name", "verdict", "seen", "meaning", "fix")
+        rows = [{name: getattr(check, name) for name in columns} for check in self.checks]
+        return observed.frame(rows, columns)
+
+    def to_text(self) -> str:
+        """What is wrong in full, and a line for each topic that is well."""
+        lines = [self._title()]
+        for check in self._troubles():
+            sign, _ = _SIGNS[check.verdict]
+            first, *rest = text.wrap("", f"{check.name}: {words.one_line(check.seen, 600)}")
+            lines += [f"{sign} {first[2:]}", *rest]
+            for part, label in ((check.meaning, ""), (check.fix, "fix")):
+                lines += text.wrap(label, words.one_line(part, 600)) if part else []
+        for topic, checks in self._well().items():
+            told = "; ".join(f"{c.name} {words.one_line(c.seen, _SEEN)}" for c in checks)
+            first, *rest = text.wrap("", f"{topic}: {told}")
+            lines += [f"✓ {first[2:]}", *rest]
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """A table of what is wrong, and one of what is well that opens on a click."""
+        parts = [html.line(html.tag("b", self._title()))]
+        troubles = self._troubles()
+        if troubles:
+            parts.append(html.table(map(self._row, troubles), _HEAD))
+        well = [check for checks in self._well().values() for check in checks]
+        if well:
+            summary = f"{words.count(len(well), 'check')} passed"
+            parts.append(html.details(summary, html.table(map(self._row, well), _HEAD)))
+        return html.view(*parts)
+
+    def _title(self) -> str:
+        counts = {v: sum(c.verdict == v for c in self.checks) for v in VERDICTS}
+        told = [words.count(counts[v], v) for v in ("error", "warning") if counts[v]]
+        passed = f"{words.count(counts['ok'], 'check')} passed"
+        return f"pre-flight of {self.preflight.machine}: {', '.join([*told, passed])}"
+
+    def _troubles(self) -> list[Check]:
+        """The worst first."""
+        found = [check for check in self.checks if check.verdict != "ok"]
+        return sorted(found, key=lambda check: -VERDICTS.index(check.verdict))
+
+    def _well(self) -> dict[str, list[Check]]:
+        topics: dict[str, list[Check]] = {}
+        for check in self.checks:
+            if check.verdict == "ok":
+                topics.setdefault(check.topic, []).append(check)
+        return topics
+
+    @staticmethod
+    def _row(check: Check) -> tuple[str, ...]:
+        sign, kind = _SIGNS[check.verdict]
+        seen = words.one_line(check.seen, 600)
+        return (
+            html.chip(sign, check.verdict, kind),
+            check.name,
+            seen,
+            html.prose(words.one_line(check.meaning, 600)),
+            html.prose(words.one_line(check.fix, 600)),
+        )

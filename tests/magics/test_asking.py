@@ -1,0 +1,79 @@
+"""%ddt_debug with words: questions, symptoms, and texts of errors from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from IPython.core.error import UsageError
+
+from .conftest import Notebook
+
+TRACEBACK = """RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"""
+
+
+def test_questions_lead_to_a_symptom(notebook: Notebook) -> None:
+    assert "How far did the job get?" in repr(notebook.run("%ddt_debug ask"))
+    assert "What do you see?" in repr(notebook.run("%ddt_debug 5"))
+    end = repr(notebook.run("%ddt_debug 3"))
+    while "hang D.2.1, as likely as" not in end:
+        assert "question" in end.splitlines()[0]
+        end = repr(notebook.run("%ddt_debug 1"))
+    assert "fix communication configuration" in end
+
+
+def test_undo_unknown_restart_and_leave(notebook: Notebook) -> None:
+    first = repr(notebook.run("%ddt_debug ask"))
+    assert repr(notebook.run("%ddt_debug unknown")) != first
+    assert repr(notebook.run("%ddt_debug undo")) == first
+    notebook.run("%ddt_debug 2")
+    assert repr(notebook.run("%ddt_debug restart")) == first
+    assert "put away" in repr(notebook.run("%ddt_debug leave"))
+    with pytest.raises(UsageError, match="nothing was asked; %ddt_debug ask begins"):
+        notebook.run("%ddt_debug 1")
+
+
+def test_answers_that_are_not_there(notebook: Notebook) -> None:
+    notebook.run("%ddt_debug ask")
+    with pytest.raises(UsageError, match="there is no answer 17; there are 6"):
+        notebook.run("%ddt_debug 17")
+    with pytest.raises(UsageError, match="words are for %ddt_debug"):
+        notebook.run("%%ddt_debug ask\n1")
+
+
+def test_what_a_run_showed_need_not_be_answered(notebook: Notebook) -> None:
+    notebook.run("%ddt_start -n 2")
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        notebook.run("%%ddt\n1 / 0")
+    shown = repr(notebook.run("%ddt_debug ask"))
+    assert "(rank 0 raised\n  ZeroDivisionError)" in shown
+    assert "What does the first error speak of?" in shown
+    notebook.run("%ddt_stop")
+
+
+def test_a_symptom_and_a_text(notebook: Notebook) -> None:
+    assert repr(notebook.run("%ddt_debug D.2.1")).startswith("hang D.2.1")
+    report = notebook.run(f"%ddt_debug {TRACEBACK}")
+    assert report.findings[0].symptom == "D.1.2"
+
+
+def test_what_the_code_lets_foresee(notebook: Notebook, tmp_path: Path) -> None:
+    found = notebook.run("%%ddt_lint\nif rank == 0:\n    dist.barrier()")
+    assert [finding.cause for finding in found] == ["collective-under-rank-condition"]
+    assert "cell line 3: `dist.barrier()`" in repr(found)
+    assert "nothing is foreseen" in repr(notebook.run("%%ddt_lint\ndist.barrier()"))
+    script = tmp_path / "train.py"
+    script.write_text("if rank == 0:\n    dist.barrier()\n")
+    assert "train.py line 2" in repr(notebook.run(f"%ddt_lint {script}"))
+    with pytest.raises(UsageError, match=r"no_such\.py: No such file or directory"):
+        notebook.run("%ddt_lint no_such.py")
+    with pytest.raises(UsageError, match="on top of a cell, or name a file"):
+        notebook.run("%ddt_lint")
+
+
+def test_a_cell_that_is_debugged_is_read_first(notebook: Notebook) -> None:
+    shown = notebook.shown("%%ddt_debug -n 2\nif rank == 0:\n    dist.barrier()")
+    _, _, after = shown.partition("before it runs:")
+    assert "only some ranks come to barrier" in after
+    assert "rank 1 never entered barrier" in after
+    notebook.run("%ddt_stop")

@@ -1,0 +1,114 @@
+"""``%ddt_debug`` after a run: again, on one rank, corrected; and ``%ddt_explain``; real ranks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from ddt_notebook.magics.failure import CellFailed
+from ddt_notebook.session import active
+from ddt_notebook.views.comparison import ComparisonView, SingleRankView
+from ddt_notebook.views.taxonomy import TaxonomyView
+
+from .conftest import Notebook
+
+HANG = "%%ddt\nx = torch.ones(2)\nif rank == 0:\n    dist.all_reduce(x)\n    print('sum', x)"
+
+
+@pytest.fixture
+def ranks(notebook: Notebook) -> Iterator[Notebook]:
+    notebook.run("%ddt_start -n 2 --hang-after 0.3")
+    yield notebook
+    notebook.run("%ddt_stop")
+
+
+def next_input(notebook: Notebook) -> str:
+    """What the magic offered as the next cell."""
+    waiting: Any = notebook.shell.rl_next_input
+    return str(waiting)
+
+
+def test_a_corrected_cell_is_offered_and_makes_the_symptom_go(ranks: Notebook) -> None:
+    shown = ranks.shown(HANG)
+    assert "`%ddt_debug --fix` puts the corrected cell" in shown
+    fixed = repr(ranks.run("%ddt_debug --fix"))
+    assert "`dist.all_reduce(x)` stands outside `if rank == 0:`" in " ".join(fixed.split())
+    assert "    + dist.all_reduce(x)" in fixed
+    offered = next_input(ranks)
+    expected = "%%ddt_debug --again\nx = torch.ones(2)\ndist.all_reduce(x)\nif rank == 0:\n"
+    assert offered == expected + "    print('sum', x)\n"
+    view = ranks.run(offered)
+    assert isinstance(view, ComparisonView)
+    assert view.change == "gone"
+    text = repr(view)
+    assert text.startswith("gone · the symptom is gone: the run is well now")
+    assert "gone hang D.2.1: rank 1 never entered all_reduce #1" in text
+    assert "placement" in text  # the views of %%ddt_debug are there, too
+    assert "the symptom is gone" in view.to_html()
+    assert view.to_json()["after"]["ok"]
+    with pytest.raises(UsageError, match="nothing was found in the last run"):
+        ranks.run("%ddt_debug --fix")
+
+
+def test_the_same_cell_again(ranks: Notebook) -> None:
+    ranks.shown(HANG)
+    number = active.get().last_run.snapshot.cell.number  # type: ignore[union-attr]
+    shown = ranks.shown("%ddt_debug --again -o run")
+    assert "same · the symptom is still there" in shown
+    assert f"cell[{number}] line 4   dist.all_reduce(x)" in shown
+    with pytest.raises(CellFailed):
+        ranks.run("%ddt_debug --again")
+    assert not ranks.names["run"].ok
+
+
+def test_another_finding_after_a_change(ranks: Notebook) -> None:
+    ranks.shown(HANG)
+    shown = ranks.shown("%%ddt_debug --again\nx = torch.ones(2)\nx.no_such()")
+    assert "other · the symptom is gone, but now something else was found" in shown
+    ranks.run("%%ddt\ny = 1")
+    assert ranks.run("%ddt_debug --again").change == "well"
+    assert "new · the run before was well" in ranks.shown("%%ddt_debug --again\n1 / 0")
+
+
+def test_the_single_rank_check(ranks: Notebook) -> None:
+    ranks.run("%%ddt\nmodel = torch.nn.Linear(4, 2)")
+    ranks.shown("%%ddt\nmodel(torch.ones(2, 3))")
+    session = active.get()
+    view = ranks.run("%ddt_debug --single")
+    assert isinstance(view, SingleRankView)
+    assert view.verdict == "also"
+    assert "not a distributed fault" in repr(view)
+    assert "] line 2: model(torch.ones(2, 3))" in repr(view)
+    assert "not a distributed fault" in view.to_html()
+    assert active.get() is session
+    ranks.shown(HANG)
+    view = ranks.run("%ddt_debug --single")
+    assert view.verdict == "several"
+    assert view.to_json()["ranks"] == 2
+    assert "[ranks 0, 1] 2\n" in ranks.shown("%%ddt\nmodel.out_features")
+
+
+def test_mistakes(ranks: Notebook) -> None:
+    with pytest.raises(UsageError, match="nothing has run yet, so that --again"):
+        ranks.run("%ddt_debug --again")
+    ranks.shown("%%ddt\n1 / 0")
+    with pytest.raises(UsageError, match="one at a time: --again or --fix"):
+        ranks.run("%ddt_debug --again --fix")
+    with pytest.raises(UsageError, match=r"cannot be derived from this cell; %ddt_explain"):
+        ranks.run("%ddt_debug --fix")
+    with pytest.raises(UsageError, match="are about the last run"):
+        ranks.run("%%ddt_debug --single\nx = 1")
+    with pytest.raises(UsageError, match="options belong to %%ddt_debug"):
+        ranks.run("%ddt_debug --again -n 3")
+
+
+def test_explain(notebook: Notebook) -> None:
+    assert isinstance(notebook.run("%ddt_explain"), TaxonomyView)
+    page = repr(notebook.run("%ddt_explain collective-under-rank-condition"))
+    assert "    -     dist.all_reduce(loss)" in page
+    found = repr(notebook.run("%ddt_explain hang"))
+    assert "%ddt_explain D.2.1" in found
+    assert "    collective-under-rank-condition\n" in repr(notebook.run("%ddt_explain D.2.1"))
+    with pytest.raises(UsageError, match="nothing is known about 'zzz qqq'"):
+        notebook.run("%ddt_explain zzz qqq")

@@ -1,0 +1,16 @@
+"""Values read where or when they are not there: found, and legal code like it is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..fixtures.cases import Case, load
+from .conftest import Ranks
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("case", load("reading"), ids=lambda case: case.name)
+def test_reading_of_results(ranks: Ranks, case: Case) -> None:
+    run = ranks.check(case)
+    assert run.ok

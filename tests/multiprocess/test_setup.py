@@ -1,0 +1,132 @@
+"""Ranks that form the group themselves: variants of what goes wrong, and what only looks so."""
+
+from __future__ import annotations
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.session.session import Session
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def report(source: str, n: int) -> ddt.Report:
+    with Session(n, group=False, timeout=4.0) as session:
+        return ddt.diagnose(session.run(source))
+
+
+@pytest.mark.parametrize(
+    ("n", "source", "cause", "ranks", "waiting"),
+    [
+        (4, "dist.init_process_group('gloo', rank=rank % 2, world_size=4)", "rank-number-repeated",
+         [2, 3], [0, 1]),
+        (3, "dist.init_process_group('gloo', 'tcp://127.0.0.1:29611', rank=0, world_size=3)",
+         "rank-number-repeated", [1, 2], [0]),
+        (4, ("dist.init_process_group('gloo', rank=rank, world_size=8 if rank == 3 else 4)\n"
+         "dist.barrier()"), "world-size-differs", [3], [0, 1, 2]),
+        (3, ("import os\nif rank == 2:\n    os.environ['MASTER_PORT'] = '29612'\n"
+         "dist.init_process_group('gloo')"), "rendezvous-differs", [2], [0, 1]),
+        (2, ("import tempfile\ndist.init_process_group('gloo', f'file://{tempfile.mktemp()}', "
+         "rank=rank, world_size=2)"), "rendezvous-differs", [1], [0]),
+        (2, "dist.init_process_group('gloo', 'tcp://127.0.0.1:29619', rank=rank + 1, world_size=2)",
+         "rank-outside-world", [1], [0]),
+        (2, "import os\nos.environ['MASTER_ADDR'] = '192.0.2.9'\ndist.init_process_group('gloo')",
+         "master-unreachable", [0, 1], []),
+        (2, ("if rank == 1:\n    import some_package_that_is_not_there\n"
+         "dist.init_process_group('gloo')"), "module-not-found", [1], [0]),
+    ],
+)  # fmt: skip
+def test_what_keeps_the_ranks_apart(
+    n: int, source: str, cause: str, ranks: list[int], waiting: list[int]
+) -> None:
+    findings = report(source, n).findings
+    assert [(f.cause, f.ranks, f.waiting) for f in findings] == [(cause, ranks, waiting)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.environ['MASTER_PORT'] = '29613'\ndist.init_process_group('gloo')",
+        (
+            "import os\nif rank:\n    os.environ['MASTER_ADDR'] = 'localhost'\n"
+            "dist.init_process_group('gloo')"
+        ),
+        (
+            "import os, socket\nos.environ['MASTER_ADDR'] = socket.gethostname()\n"
+            "os.environ['MASTER_PORT'] = '29618'\ndist.init_process_group('gloo')"
+        ),
+        (
+            "try:\n    dist.init_process_group('glloo')\nexcept AssertionError:\n"
+            "    dist.init_process_group('gloo')"
+        ),
+        "dist.init_process_group('gloo', rank=1 - rank, world_size=2)",
+        (
+            "from datetime import timedelta\n"
+            "dist.init_process_group('gloo', 'env://', timedelta(seconds=9))"
+        ),
+        (
+            "dist.init_process_group('gloo', rank=0, world_size=1, store=dist.HashStore())\n"
+            "dist.destroy_process_group()\ndist.init_process_group('gloo')"
+        ),
+    ],
+)
+def test_groups_that_form_are_no_finding(source: str) -> None:
+    found = report(f"{source}\ndist.all_reduce(torch.ones(1))", 2)
+    assert found.ok, str(found)
+
+
+def test_the_name_of_this_machine_is_as_good_as_loopback() -> None:
+    source = "import os, socket\nos.environ['MASTER_ADDR'] = socket.gethostname()\n"
+    found = report(f"{source}dist.init_process_group('gloo')\ndist.barrier()", 2)
+    assert found.ok, str(found)
+
+
+def test_the_words_of_torch_in_the_users_own_error() -> None:
+    source = "raise ValueError('environment variable DATA expected, but not set')"
+    assert report(source, 2).findings[0].symptom == "D.1.11"
+
+
+REVERSED = """
+number = world_size - 1 - rank
+dist.init_process_group("gloo", rank=number, world_size=world_size)
+x = torch.ones(2)
+"""
+TWO_GROUPS = """
+import os
+os.environ["MASTER_PORT"] = str(29714 + rank // 2)
+dist.init_process_group("gloo", rank=rank % 2, world_size=2)
+x = torch.ones(1 + rank // 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "source"),
+    [
+        (3, (f"{REVERSED}dist.broadcast(x, src=0)\nif number == 0:\n    dist.send(x, 2)\n"
+         "elif number == 2:\n    dist.recv(x, 0)\ngroup = dist.new_group([0, 1])\n"
+         "if number < 2:\n    dist.all_reduce(x, group=group)")),
+        (4, (f"{TWO_GROUPS}dist.all_reduce(x)\ndist.broadcast(x, 0)\n"
+         "dist.all_reduce(x, group=dist.new_group([0, 1]))")),
+    ],
+    ids=["counted from the end", "two groups"],
+)  # fmt: skip
+def test_ranks_that_the_cell_numbers_itself(n: int, source: str) -> None:
+    found = report(source, n)
+    assert found.ok, str(found)
+    assert not found.hints, str(found)
+
+
+@pytest.mark.parametrize(
+    ("n", "source", "ranks", "waiting"),
+    [
+        (3, f"{REVERSED}if number != 0:\n    dist.all_reduce(x)", [2], [0, 1]),
+        (2, f"{REVERSED}if number == 0:\n    dist.recv(x, 1)", [0], [1]),
+        (4, f"{TWO_GROUPS}if rank != 3:\n    dist.all_reduce(x)", [3], [2]),
+    ],
+    ids=["collective", "message", "two groups"],
+)
+def test_faults_are_told_by_the_numbers_of_the_session(
+    n: int, source: str, ranks: list[int], waiting: list[int]
+) -> None:
+    findings = report(source, n).findings
+    assert [(finding.ranks, finding.waiting) for finding in findings] == [(ranks, waiting)]

@@ -1,0 +1,314 @@
+"""How real runs divide data: silent faults are found unasked, and legal programs are left alone."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Report
+
+from .conftest import Ranks
+
+SETUP = """
+import itertools, time
+from torch.utils.data import *
+
+data = TensorDataset(torch.arange(64.0).reshape(64, 1), torch.zeros(64, 1))
+model = DDP(torch.nn.Linear(1, 1))
+opt = torch.optim.SGD(model.parameters(), lr=1e-5)
+
+def fit(loader, epochs=1, sampler=None, model=model, opt=opt, limit=None):
+    for epoch in range(epochs):
+        if sampler is not None:
+            sampler.set_epoch(epoch)
+        for batch in itertools.islice(loader, limit):
+            x = batch[0] if isinstance(batch, list) else batch
+            opt.zero_grad()
+            model(x).pow(2).mean().backward()
+            opt.step()
+"""
+
+HEALTHY = {
+    "fixed order": "fit(DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), 2)",
+    "full evaluation": """
+        fit(DataLoader(data, 8, sampler=DistributedSampler(data)))
+        with torch.no_grad():
+            for x, y in DataLoader(data, 8):
+                model.module(x)
+        """,
+    "divided evaluation in the same order": """
+        sampler = DistributedSampler(data)
+        fit(DataLoader(data, 8, sampler=sampler), 2, sampler)
+        valid = DataLoader(data, 8, sampler=DistributedSampler(data))
+        for _ in range(2):
+            with torch.no_grad():
+                for x, y in valid:
+                    model(x)
+        """,
+    "part split off": """
+        train, valid = random_split(data, [48, 16], generator=torch.Generator().manual_seed(0))
+        sampler = DistributedSampler(train)
+        fit(DataLoader(train, 4, sampler=sampler), 2, sampler)
+        """,
+    "random part by hand": """
+        order = torch.randperm(64, generator=torch.Generator().manual_seed(1)).tolist()
+        fit(DataLoader(Subset(data, order[:48][rank::world_size]), 4, shuffle=True))
+        """,
+    "folds": """
+        for fold in range(4):
+            part = Subset(data, [i for i in range(64) if i % 4 != fold])
+            fit(DataLoader(part, 4, sampler=DistributedSampler(part, seed=fold)))
+        """,
+    "search": """
+        for lr in (1e-5, 1e-6):
+            tried = DDP(torch.nn.Linear(1, 1))
+            own = torch.optim.SGD(tried.parameters(), lr=lr)
+            fit(DataLoader(data, 8, sampler=DistributedSampler(data)), model=tried, opt=own)
+        """,
+    "weighted": "fit(DataLoader(data, 8, sampler=WeightedRandomSampler(torch.ones(64), 32)), 2)",
+    "iterable divided by rank": """
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return (torch.tensor([float(i)]) for i in range(rank, 64, world_size))
+        fit(DataLoader(Stream(), 8), 2)
+        """,
+    "infinite": """
+        class Stream(IterableDataset):
+            def __iter__(self):
+                random = torch.Generator().manual_seed(rank)
+                while True:
+                    yield torch.randn(1, generator=random)
+        fit(DataLoader(Stream(), 8), limit=10)
+        """,
+    "batches cut by rank": """
+        for x, y in DataLoader(data, 8):
+            opt.zero_grad()
+            model(x[rank::world_size]).mean().backward()
+            opt.step()
+        """,
+    "batches cut at a computed place": """
+        for x, y in DataLoader(data, 8):
+            share = len(x) // world_size
+            start = rank * share
+            opt.zero_grad()
+            model(x[start:start + share]).mean().backward()
+            opt.step()
+        """,
+    "batches scattered": """
+        for x, y in DataLoader(data, 8):
+            part = torch.empty(8 // world_size, 1)
+            dist.scatter(part, list(x.chunk(world_size)) if rank == 0 else None, src=0)
+            opt.zero_grad()
+            model(part).mean().backward()
+            opt.step()
+        """,
+    "tensor parallel": """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import (
+            ColwiseParallel, RowwiseParallel, parallelize_module)
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.Linear(8, 1))
+        plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+        net = parallelize_module(net, init_device_mesh("cpu", (world_size,)), plan)
+        own = torch.optim.SGD(net.parameters(), lr=1e-5)
+        fit(DataLoader(data, 8), model=net, opt=own)
+        """,
+    "two models": """
+        other = DDP(torch.nn.Linear(1, 1))
+        own = torch.optim.SGD(other.parameters(), lr=1e-5)
+        sampler = DistributedSampler(data)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            for x, y in DataLoader(data, 8, sampler=sampler):
+                for net, optimizer in ((model, opt), (other, own)):
+                    optimizer.zero_grad()
+                    net(x).mean().backward()
+                    optimizer.step()
+        """,
+    "a sampler of its own": """
+        class Mine(Sampler):
+            def __iter__(self):
+                return iter(range(rank, 64, world_size))
+            def __len__(self):
+                return 64 // world_size
+        fit(DataLoader(data, 8, sampler=Mine()), 2)
+        """,
+    "growing part": """
+        for epoch, size in enumerate((16, 32, 64)):
+            part = Subset(data, range(size))
+            sampler = DistributedSampler(part)
+            sampler.set_epoch(epoch)
+            fit(DataLoader(part, 4, sampler=sampler))
+        """,
+    "batches dealt out": """
+        for i, (x, y) in enumerate(DataLoader(data, 8)):
+            if i % world_size == rank:
+                opt.zero_grad()
+                model(x).mean().backward()
+                opt.step()
+        """,
+    "data of its own": """
+        own = TensorDataset(torch.arange(64.0).reshape(64, 1) + 64 * rank)
+        fit(DataLoader(own, 8, shuffle=True), 2)
+        """,
+    "uneven in join": """
+        mine = Subset(data, range(40) if rank == 0 else range(40, 64))
+        with model.join():
+            fit(DataLoader(mine, 8))
+        """,
+    "rest dropped": """
+        sampler = DistributedSampler(data, drop_last=True)
+        fit(DataLoader(data, 7, sampler=sampler, drop_last=True), 2, sampler)
+        """,
+    "resumed": """
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, 8, sampler=sampler)
+        for epoch in (5, 6):
+            sampler.set_epoch(epoch)
+            fit(loader)
+        """,
+    "batch sampler": """
+        sampler = DistributedSampler(data)
+        fit(DataLoader(data, batch_sampler=BatchSampler(sampler, 8, False)), 2, sampler)
+        """,
+    "each rank alone": """
+        alone = torch.nn.Linear(1, 1)
+        own = torch.optim.SGD(alone.parameters(), lr=1e-5)
+        fit(DataLoader(data, 8, shuffle=True), 2, model=alone, opt=own)
+        """,
+    "checkpoint between epochs": """
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, 8, sampler=sampler)
+        for epoch in range(5):
+            sampler.set_epoch(epoch)
+            fit(loader)
+            if rank == 0:
+                time.sleep(0.15)
+            dist.barrier()
+        """,
+    "slow start": """
+        if rank == 1:
+            time.sleep(0.8)
+        sampler = DistributedSampler(data)
+        fit(DataLoader(data, 8, sampler=sampler), 3, sampler)
+        """,
+}
+
+FAULTY = {
+    "no sampler, in a function": (
+        """
+        def train():
+            small = TensorDataset(torch.arange(32.0).reshape(32, 1))
+            fit(DataLoader(small, 4, shuffle=True), 2)
+        train()
+        """,
+        "no-distributed-sampler",
+        [0, 1, 2],
+    ),
+    "no sampler, broken off": (
+        "fit(DataLoader(data, 8), limit=3)",
+        "no-distributed-sampler",
+        [0, 1, 2],
+    ),
+    "no sampler, gradients by hand": (
+        """
+        net = torch.nn.Linear(1, 1)
+        for p in net.parameters():
+            dist.broadcast(p.data, 0)
+        own = torch.optim.SGD(net.parameters(), lr=1e-5)
+        for x, y in DataLoader(data, 8, shuffle=True):
+            own.zero_grad()
+            net(x).mean().backward()
+            for p in net.parameters():
+                dist.all_reduce(p.grad)
+                p.grad /= world_size
+            own.step()
+        """,
+        "no-distributed-sampler",
+        [0, 1, 2],
+    ),
+    "one replica": (
+        "fit(DataLoader(data, 8, sampler=DistributedSampler(data, num_replicas=1, rank=0)))",
+        "sampler-for-wrong-rank",
+        [0, 1, 2],
+    ),
+    "the same part": (
+        "fit(DataLoader(data, 8, sampler=DistributedSampler(data, num_replicas=3, rank=2)))",
+        "sampler-for-wrong-rank",
+        [0, 1],
+    ),
+    "more replicas than ranks": (
+        "fit(DataLoader(data, 8, sampler=DistributedSampler(data, num_replicas=6, rank=rank)))",
+        "sampler-for-wrong-rank",
+        [0, 1, 2],
+    ),
+    "stream, with a worker": (
+        """
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return (torch.tensor([float(i)]) for i in range(64))
+        fit(DataLoader(Stream(), 8, num_workers=1))
+        """,
+        "iterable-not-sharded",
+        [0, 1, 2],
+    ),
+    "overlap": (
+        "fit(DataLoader(Subset(data, range(rank * 16, rank * 16 + 24)), 8))",
+        "shard-overlap",
+        [0, 1, 2],
+    ),
+    "gaps": (
+        "fit(DataLoader(Subset(data, range(rank * 22, rank * 22 + 20)), 5))",
+        "shard-gaps",
+        [0, 1, 2],
+    ),
+    "set_epoch forgotten, made anew": (
+        """
+        for epoch in range(3):
+            fit(DataLoader(data, 8, sampler=DistributedSampler(data)))
+        """,
+        "set-epoch-forgotten",
+        [0, 1, 2],
+    ),
+}
+
+
+def report(ranks: Ranks, n: int, source: str, *later: str) -> Report:
+    session = ranks.session(n)
+    session.restart()
+    for cell in (SETUP + dedent(source), *later):
+        run = session.run(cell)
+        assert run.ok, run.errors
+    return ddt.diagnose(run)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_legal_division_is_silent(ranks: Ranks, name: str) -> None:
+    found = report(ranks, 2, HEALTHY[name])
+    assert not found.findings, str(found)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_wrong_division_is_found(ranks: Ranks, name: str) -> None:
+    source, cause, culprits = FAULTY[name]
+    found = report(ranks, 3, source)
+    assert [(f.cause, f.ranks) for f in found.findings] == [(cause, culprits)], str(found)
+
+
+def test_an_order_that_stays_the_same_is_seen_across_cells(ranks: Ranks) -> None:
+    source = "loader = DataLoader(data, 8, sampler=DistributedSampler(data))\nfit(loader)"
+    found = report(ranks, 2, source, "fit(loader)")
+    assert [f.cause for f in found.findings] == ["set-epoch-forgotten"]
+
+
+def test_a_cell_that_is_run_again_begins_at_the_same_epoch(ranks: Ranks) -> None:
+    source = "sampler = DistributedSampler(data)\nloader = DataLoader(data, 8, sampler=sampler)"
+    found = report(ranks, 2, source, *["fit(loader, 2, sampler)"] * 2)
+    assert not found.findings, str(found)
+
+
+def test_a_fault_of_an_earlier_cell_is_not_told_again(ranks: Ranks) -> None:
+    found = report(ranks, 2, "loader = DataLoader(data, 8)\nfit(loader)", "x = torch.ones(1)")
+    assert not found.findings, str(found)

@@ -1,0 +1,38 @@
+"""What the counters of the main thread say of a cell."""
+
+from __future__ import annotations
+
+import time
+
+from ddt_notebook.model import codec
+from ddt_notebook.model.performance import RankPerformance
+from ddt_notebook.probes import performance
+
+
+def spent(seconds: float, *, busy: bool) -> RankPerformance:
+    record = performance.PerformanceRecord()
+    record.begin_run()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not busy:
+            time.sleep(seconds)
+    record.end_run()
+    assert record.ran_s >= seconds
+    return codec.from_plain(RankPerformance, {"rank": 0, **record.plain()})
+
+
+def test_sleep_is_neither_computing_nor_queueing() -> None:
+    told = spent(0.2, busy=False)
+    assert told.cpu_s < 0.1
+    assert (told.queued_s or 0.0) < 0.1
+
+
+def test_work_is_computing_or_queueing() -> None:
+    told = spent(0.2, busy=True)
+    assert told.cpu_s + (told.queued_s or 0.2) > 0.1
+
+
+def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(performance, "_COUNTERS", tmp_path / "schedstat")
+    assert spent(0.01, busy=False).queued_s is None
+    assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}

@@ -1,0 +1,297 @@
+"""The pre-flight report: what each check sees, and what it makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddt_notebook.doctor import compare_reports, doctor
+from ddt_notebook.model.codec import FormatError
+from ddt_notebook.model.preflight import Check, Preflight
+from ddt_notebook.preflight import processes, resources, versions
+from ddt_notebook.preflight.comparing import compare_machines, rank_checks
+from ddt_notebook.preflight.network import network_checks
+from ddt_notebook.preflight.processes import Ended
+from ddt_notebook.preflight.shadows import shadow_checks
+from ddt_notebook.preflight.variables import variable_checks
+from ddt_notebook.views.preflight import PreflightView
+
+VERSIONS = {
+    "python": "3.12.1",
+    "torch": "2.13.0+cu130",
+    "cuda": "13.0",
+    "rocm": "",
+    "gpus": "2",
+    "gpu": "NVIDIA H100",
+    "architectures": "sm_80 sm_90",
+    "capability": "9.0",
+    "distributed": "yes",
+    "has nccl": "yes",
+}
+WELL = Ended(0, "", "")
+
+
+def verdicts(checks: object) -> dict[str, str]:
+    return {check.name: check.verdict for check in checks}  # type: ignore[attr-defined]
+
+
+# -- this machine ----------------------------------------------------------------------------------
+
+
+def test_a_machine_that_runs_the_tests_is_well() -> None:
+    told: list[str] = []
+    report = doctor(2, progress=told.append)
+    assert report.ok, str(report)
+    assert len(told) == 3
+    by_name = {check.name: check for check in report.checks}
+    assert by_name["gloo"].seen == "two processes formed a group and reduced a number on it"
+    assert report.preflight.facts["versions.torch"].startswith("2.")
+    assert Preflight.from_json(json.loads(json.dumps(report.to_json()))) == report.preflight
+    assert "checks passed" in str(report)
+    assert "<details" in report.to_html()
+    assert set(report.to_frame().verdict) <= {"ok", "warning"}
+
+
+def test_a_group_that_cannot_be_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth99")
+    (check,) = versions.backend_checks({"has gloo": "yes", "gpus": "0"})
+    assert check.verdict == "error"
+    assert "eth99" in check.seen
+    assert check.fix == "look at GLOO_SOCKET_IFNAME=eth99 first"
+
+
+def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    hanging = tmp_path / "sitecustomize.py"
+    hanging.write_text(
+        f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (ended,) = processes.run_together(["versions"], [os.environ], limit_s=1.5)
+    assert ended.status is None
+    assert not psutil.pid_exists(int(note.read_text()))
+
+
+def test_ranks_must_be_some() -> None:
+    with pytest.raises(ValueError, match="there cannot be 0 ranks"):
+        doctor(0)
+
+
+# -- versions --------------------------------------------------------------------------------------
+
+
+def test_versions_that_go_together() -> None:
+    assert set(verdicts(versions.version_checks(VERSIONS, WELL)).values()) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "verdict"),
+    [
+        ({"torch": "2.4.1"}, "torch", "warning"),
+        ({"python": "3.9.2"}, "Python", "error"),
+        ({"distributed": "no"}, "torch.distributed", "error"),
+        ({"has nccl": "no"}, "NCCL", "error"),
+        ({"capability": "12.0"}, "CUDA architectures", "error"),
+    ],
+)
+def test_versions_that_do_not(changed: dict[str, str], name: str, verdict: str) -> None:
+    found = verdicts(versions.version_checks(VERSIONS | changed, WELL))
+    assert {n: v for n, v in found.items() if v != "ok"} == {name: verdict}
+
+
+def test_torch_that_cannot_be_imported() -> None:
+    ended = Ended(1, "", "Traceback …\nImportError: libcudart.so.13: cannot open shared object\n")
+    (check,) = versions.version_checks({}, ended)
+    assert (check.verdict, check.name) == ("error", "torch")
+    assert "libcudart" in check.seen
+
+
+def test_code_for_an_older_gpu_of_the_same_generation_runs() -> None:
+    assert versions._runs_on("sm_80", "sm_86")
+    assert not versions._runs_on("sm_90", "sm_86")
+    assert not versions._runs_on("sm_80", "sm_90")
+    assert versions._runs_on("compute_80", "sm_90")
+    assert versions._runs_on("sm_90a", "sm_90")
+
+
+# -- environment variables -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict", "told"),
+    [
+        ("NCCL_DEBUG", "INFO", "ok", ""),
+        ("NCCL_DEBUG", "VERBOSE", "error", "VERSION, WARN, INFO"),
+        ("NCCL_DEBGU", "INFO", "warning", "NCCL_DEBUG"),
+        ("TORCH_DISTRIBUTED_DEBG", "INFO", "warning", "TORCH_DISTRIBUTED_DEBUG"),
+        ("MASTER_PROT", "29500", "warning", "MASTER_PORT"),
+        ("MASTER_PORT", "http", "error", "cannot be"),
+        ("RANK", "0", "warning", "unset RANK"),
+        ("CUDA_VISIBLE_DEVICES", "0,1", "ok", ""),
+        ("CUDA_VISIBLE_DEVICES", "0;1", "error", "cannot be"),
+        ("NCCL_P2P_DISABLE", "0", "ok", ""),
+        ("NCCL_P2P_DISABLE", "1", "warning", "unset NCCL_P2P_DISABLE"),
+        ("OMP_NUM_THREADS", "0", "error", "cannot be"),
+    ],
+)
+def test_variables(name: str, value: str, verdict: str, told: str) -> None:
+    (check,) = variable_checks({name: value})
+    assert (check.name, check.verdict) == (name, verdict)
+    assert told in check.fix
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PATH", "HOME", "NCCL_MIN_NCHANNELS", "TORCH_CUDA_ARCH_LIST", "MY_NCCL_DEBUG", "RANKS"),
+        *("NCCL_SOMETHING_NEW", "OMPI_COMM_WORLD_SIZE", "CUDA_HOME", "WORLD", "TORCHVISION_HOME"),
+    ],
+)
+def test_variables_that_are_none_of_our_business(name: str) -> None:
+    assert list(variable_checks({name: "1"})) == []
+
+
+# -- network ---------------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = str(taken.getsockname()[1])
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        assert verdicts(network_checks(address))["MASTER_PORT"] == "error"
+    assert verdicts(network_checks(address))["MASTER_PORT"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "verdict"),
+    [
+        ("GLOO_SOCKET_IFNAME", "lo", "ok"),
+        ("GLOO_SOCKET_IFNAME", "l", "error"),
+        ("NCCL_SOCKET_IFNAME", "l", "ok"),
+        ("NCCL_SOCKET_IFNAME", "=l", "error"),
+        ("NCCL_SOCKET_IFNAME", "^docker", "ok"),
+        ("NCCL_SOCKET_IFNAME", "ib0", "error"),
+    ],
+)
+def test_interfaces_by_name(variable: str, value: str, verdict: str) -> None:
+    assert verdicts(network_checks({variable: value}))[variable] == verdict
+
+
+def test_an_address_that_nobody_knows() -> None:
+    found = verdicts(network_checks({"MASTER_ADDR": "no-such-host.invalid"}))
+    assert found["MASTER_ADDR"] == "error"
+
+
+# -- limits and modules ----------------------------------------------------------------------------
+
+
+def test_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "free_memory", lambda: 200 << 20)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    found = verdicts(resources.resource_checks(2, 1, {}))
+    assert (found["memory"], found["threads"]) == ("warning", "ok")
+    found = verdicts(resources.resource_checks(16, 4, {"OMP_NUM_THREADS": "4"}))
+    assert (found["memory"], found["threads"]) == ("error", "warning")
+
+
+def test_modules_that_hide_a_package(tmp_path: Path) -> None:
+    assert verdicts(shadow_checks([tmp_path])) == {"shadowing": "ok"}
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "utils.py").write_text("")
+    assert verdicts(shadow_checks([tmp_path])) == {"shadowing": "ok"}
+    (tmp_path / "types.py").write_text("")
+    (tmp_path / "plotly.py").write_text("")
+    (tmp_path / "torch").mkdir()
+    assert verdicts(shadow_checks([tmp_path])) == {"plotly": "warning", "types": "error"}
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    assert verdicts(shadow_checks([tmp_path]))["torch"] == "error"
+
+
+def test_a_checkout_does_not_hide_itself(root: Path) -> None:
+    assert "ddt_notebook" not in verdicts(shadow_checks([root]))
+
+
+# -- ranks and machines ----------------------------------------------------------------------------
+
+
+def test_ranks_that_differ() -> None:
+    alike = {rank: {"torch": "2.13.0", "threads": "1"} for rank in range(3)}
+    (check,) = rank_checks(alike)
+    assert check.verdict == "ok"
+    alike[2] |= {"threads": "4", "NCCL_DEBUG": "INFO"}
+    found = {check.name: check for check in rank_checks(alike)}
+    assert found["threads"].seen == "1 on rank 0, rank 1; 4 on rank 2"
+    assert found["NCCL_DEBUG"].verdict == "warning"
+
+
+def test_machines_that_differ(tmp_path: Path) -> None:
+    facts = {"versions.torch": "2.13.0", "environment.NCCL_DEBUG": "INFO"}
+    trouble = Check(topic="network", name="host name", verdict="error", seen="x", fix="y")
+    one = Preflight(machine="alpha", facts=facts)
+    two = Preflight(machine="beta", facts=facts | {"versions.torch": "2.14.0"}, checks=(trouble,))
+    found = verdicts(compare_machines([one, two]).checks)
+    assert found == {"versions.torch": "error", "host name on beta": "error"}
+    assert compare_machines([one, one]).ok
+
+    paths = [tmp_path / f"{number}.json" for number in range(2)]
+    for path, report in zip(paths, (one, two), strict=True):
+        path.write_text(json.dumps(report.to_json()))
+    view = compare_reports(paths)
+    assert not view.ok
+    assert "2.13.0 on alpha; 2.14.0 on beta" in str(view)
+    paths[0].write_text('{"x": 1}')
+    with pytest.raises(FormatError, match=r"0\.json: this is not a pre-flight report"):
+        compare_reports(paths)
+
+
+def test_what_a_machine_says_is_escaped() -> None:
+    check = Check(topic="x", name="<b>n", verdict="error", seen="<script>", meaning="m", fix="f")
+    shown = PreflightView(Preflight(machine="<i>host", checks=(check,))).to_html()
+    assert "<script>" not in shown
+    assert "<i>" not in shown
+
+
+def test_from_a_shell(tmp_path: Path) -> None:
+    run = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, "doctor", "--quick"]
+    environment = os.environ | {"NCCL_DEBUG": "LOUD"}
+    ended = subprocess.run(
+        [*command, "--json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    assert ended.returncode == 1
+    plain = json.loads(ended.stdout)
+    assert [c["name"] for c in plain["checks"] if c["verdict"] == "error"] == ["NCCL_DEBUG"]
+
+
+def test_interrupted_it_leaves_nothing_behind(tmp_path: Path) -> None:
+    run = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
+    running = subprocess.Popen(
+        [sys.executable, "-c", run, "doctor"], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 20
+    children: list[psutil.Process] = []
+    while not children and time.monotonic() < deadline:
+        children = psutil.Process(running.pid).children(recursive=True)
+        time.sleep(0.05)
+    assert children
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=20)
+    assert running.returncode == 2
+    _, left = psutil.wait_procs(children, timeout=5)
+    assert not left

@@ -1,0 +1,174 @@
+"""The pages of ``%ddt_explain`` and ``ddt.taxonomy()``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.diagnose.compare import SingleRank, compare
+from ddt_notebook.faults import card, cards
+from ddt_notebook.faults.search import search
+from ddt_notebook.model import Report
+from ddt_notebook.taxonomy import UnknownSymptom, symptoms
+from ddt_notebook.views import diffs
+from ddt_notebook.views.card import CardView
+from ddt_notebook.views.comparison import ComparisonView, SingleRankView
+from ddt_notebook.views.explanation import ExplanationView
+from ddt_notebook.views.hits import HitsView
+from ddt_notebook.views.report import show
+from ddt_notebook.views.taxonomy import TaxonomyView
+
+from .builders import hang_finding
+from .test_html import KEPT, parsed
+
+CARD = "collective-under-rank-condition"
+HOSTILE = "<script>alert(1)</script> & \x1b[31m <img src=x onerror=alert(1)>" + " y" * 300
+
+
+def fits(text: str) -> bool:
+    """Whether a text is 80 columns wide; addresses and code are not broken."""
+    return all(len(line) <= 80 or "http" in line or "    " in line for line in text.splitlines())
+
+
+def test_the_taxonomy_as_tree_table_and_figure() -> None:
+    view = ddt.taxonomy()
+    assert isinstance(view, TaxonomyView)
+    text = repr(view)
+    assert "taxonomy of 637 faults in distributed training · 4 stages, 27 named symptoms" in text
+    assert "  D  57.3%  training & evaluation" in text
+    assert re.search(r"D\.2\.1 +hang +44 +\d+ cards?", text)
+    assert fits(text)
+    page = parsed(view.to_html())
+    assert page.tags <= KEPT | {"style"}
+    assert "installation & build failure" in page.text
+    frame = view.to_frame()
+    assert len(frame) == 30
+    assert frame.faults.sum() == 637
+    (tree,) = view.to_plotly()["data"]
+    assert (
+        sum(v for v, parent in zip(tree["values"], tree["parents"], strict=True) if not parent)
+        == 637
+    )
+    for code in "ABCD":
+        own = tree["values"][tree["ids"].index(code)]
+        below = [v for v, p in zip(tree["values"], tree["parents"], strict=True) if p == code]
+        assert sum(below) == own
+    assert set(tree["parents"]) - {""} <= set(tree["ids"])
+    view.to_figure()
+    assert set(view._repr_mimebundle_()) == {
+        "text/plain",
+        "text/html",
+        "application/vnd.plotly.v1+json",
+    }
+    assert json.loads(json.dumps(view.to_json()))["stages"][3]["faults"] == 365
+
+
+@pytest.mark.parametrize("code", [symptom.code for symptom in symptoms()])
+def test_every_symptom_has_a_page(code: str) -> None:
+    view = ddt.taxonomy(code)
+    assert isinstance(view, ExplanationView)
+    assert code in repr(view)
+    assert fits(repr(view))
+    assert parsed(view.to_html()).tags <= KEPT | {"style"}
+    assert view.to_json()["code"] == code
+    assert len(view.to_frame()) == len(view.to_json()["fixes"])
+
+
+@pytest.mark.parametrize("name", [one.id for one in cards()])
+def test_every_card_has_a_page(name: str) -> None:
+    view = ddt.explain(name)
+    assert isinstance(view, CardView)
+    text = repr(view)
+    one = card(name)
+    assert f"\n  {name}: " in text
+    for reference in one.references:
+        assert reference.url in text
+    assert fits(text)
+    page = parsed(view.to_html())
+    assert page.tags <= KEPT | {"style"}
+    for said in (one.title, one.sees, one.why, one.cluster):
+        assert said.replace("`", "") in page.text.replace("`", "")
+    plain = json.loads(json.dumps(view.to_json()))
+    assert plain["symptoms"] == list(one.symptoms)
+
+
+def test_a_card_page_escapes_what_it_shows() -> None:
+    hostile = dataclasses.replace(card(CARD), sees=HOSTILE, fixed=HOSTILE, apart={"x": HOSTILE})
+    html = CardView(hostile).to_html()
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert "\x1b" not in html
+    assert "\x1b" not in CardView(hostile).to_text()
+
+
+def test_a_diff_shows_what_changed_and_little_else() -> None:
+    before = "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\nf = 6\ng = 7"
+    after = before.replace("a = 1", "a = 0") + "\nh = 8"
+    assert diffs.lines(before, after, 1) == [
+        "- a = 1",
+        "+ a = 0",
+        "  b = 2",
+        "…",
+        "  g = 7",
+        "+ h = 8",
+    ]
+    assert "<b>+ a = 0</b>" in diffs.as_html(before, after)
+    assert diffs.lines(before, before) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("hang", "D.2.1"),
+        ("memory issue", "D.1.2"),
+        ("collective under a condition on the rank", CARD),
+        ("loop ends by the clock", "loop-ends-by-clock"),
+    ],
+)
+def test_words_find_what_fits_best_first(words: str, first: str) -> None:
+    assert search(words)[0].name == first
+
+
+def test_a_message_finds_the_cards_that_give_it() -> None:
+    message = card(CARD).nccl[0]
+    assert CARD in [hit.name for hit in search(f"RuntimeError: {message}17, OpType=ALLREDUCE", 50)]
+
+
+def test_several_hits_are_a_list_and_one_clear_hit_is_its_page() -> None:
+    several = ddt.explain("hang")
+    assert isinstance(several, HitsView)
+    assert "%ddt_explain D.2.1\n       hang (a symptom of the study)" in repr(several)
+    assert fits(repr(several))
+    assert parsed(several.to_html()).tags <= KEPT | {"style"}
+    assert len(several.to_frame()) == len(several.hits)
+    assert isinstance(ddt.explain(" d.2.1 "), ExplanationView)
+    assert isinstance(ddt.explain(), TaxonomyView)
+
+
+@pytest.mark.parametrize("query", ["D.9.9", "B", "zebra", "?", "<>"])
+def test_what_is_not_known_is_said(query: str) -> None:
+    with pytest.raises(UnknownSymptom):
+        ddt.explain(query)
+
+
+def test_a_comparison_shows_itself() -> None:
+    before = show(Report(ok=False, findings=[hang_finding(title=HOSTILE)]))
+    for after in (show(Report(ok=True, checked="all agree")), before):
+        view = ComparisonView(compare(before, after), before, after)
+        assert repr(view).startswith("gone · " if after.ok else "same · ")
+        page = parsed(view.to_html())
+        assert page.tags <= KEPT | {"style"}
+        assert "\x1b" not in page.text
+
+
+@pytest.mark.parametrize("verdict", ["also", "called", "several", "otherwise", "endless", "well"])
+def test_a_single_rank_check_shows_itself(verdict: str) -> None:
+    view = SingleRankView(SingleRank(verdict, HOSTILE, ""), 4)  # type: ignore[arg-type]
+    assert repr(view).startswith("single-rank check · ")
+    page = parsed(view.to_html())
+    assert page.tags <= KEPT | {"style"}
+    assert "\x1b" not in page.text
