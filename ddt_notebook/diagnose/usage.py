@@ -111,7 +111,23 @@ def reads(node: ast.AST, keys: Collection[str]) -> bool:
         return False
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
         return False
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return _reads_items(node, keys)
     return any(reads(child, keys) for child in ast.iter_child_nodes(node))
+
+
+def _reads_items(
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp, keys: Collection[str]
+) -> bool:
+    """Whether a comprehension reads the items of a list that is followed: going over it is none."""
+    items = set(keys)
+    for part in node.generators:
+        if key(part.iter) in items:
+            items |= {name.id for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+        elif reads(part.iter, items):
+            return True
+    conditions = [condition for part in node.generators for condition in part.ifs]
+    return any(reads(one, items) for one in (*conditions, node.elt))
 
 
 def _collections(tree: ast.Module, statement: ast.stmt, start: str) -> Iterator[str]:

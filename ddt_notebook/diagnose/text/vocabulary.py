@@ -73,9 +73,13 @@ _WORDS = {
 }
 _NAME = re.compile(r"<([a-z ]+)>")
 _GAP = re.compile(r"<(\d+)(\.?)>")
+#: Repetition without a limit before a gap takes quadratic time on a long word; a gap covers it.
+_WORD_BEFORE_GAP = re.compile(r"\\w\*(?=[^()|]?<\d)")
+_REST_OF_WORD = re.compile(r"\\w\*")
 
 
 def expand(pattern: str) -> str:
     """The regular expression that a pattern stands for; other names in ``<>`` stay."""
     named = _NAME.sub(lambda match: _WORDS.get(match[1], match[0]), pattern)
-    return _GAP.sub(lambda match: rf"[^\n{match[2]}]{{0,{match[1]}}}", named)
+    plain = _REST_OF_WORD.sub(r"\\w{0,20}", _WORD_BEFORE_GAP.sub("", named))
+    return _GAP.sub(lambda match: rf"[^\n{match[2]}]{{0,{match[1]}}}", plain)
