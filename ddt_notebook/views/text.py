@@ -134,7 +134,7 @@ def _without_findings(diagnosis: Report, snapshot: Snapshot | None, style: Style
 
 def _outcome(diagnosis: Report, snapshot: Snapshot | None) -> str:
     if diagnosis.ok or snapshot is None:
-        word = "ok" if diagnosis.ok else "failed"
+        word = "ok" if diagnosis.ok else "undecided"
         return f"{word} · {diagnosis.checked}" if diagnosis.checked else word
     return f"{snapshot.outcome} after {words.duration(snapshot.duration_s)}"
 

@@ -14,11 +14,12 @@ _HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?')
 _LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
 _QUOTED = re.compile(
-    r"\b((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
+    r"\b([A-Z]\w{0,60}?(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
 )
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|<frozen|importlib")
 #: Lines after the last one of a traceback that may belong to its message.
 _MESSAGE = 12
+_LINE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
     if index >= len(lines):
         return None, index
     text = lines[index].text[indent:] if indent else lines[index].text
-    match = _LAST.match(text.strip())
+    match = _LAST.match(text.strip()[:_LINE])
     if match is None or not match[1]:
         return None, index + 1
     message = [match[2] or ""]
