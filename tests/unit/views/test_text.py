@@ -117,6 +117,6 @@ def test_a_report_shows_itself_and_stays_a_report() -> None:
 
 def test_an_empty_report() -> None:
     assert text.report(Report(ok=True)) == "ok"
-    assert text.headline(Report(ok=False)) == "failed"
+    assert text.headline(Report(ok=False)) == "undecided"
     assert isinstance(show(Report(ok=True)).findings, list)
     assert not [f for f in show(Report(ok=True)).findings if isinstance(f, Finding)]
