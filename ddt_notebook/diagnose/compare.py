@@ -102,6 +102,8 @@ def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleR
     ended = _ended_themselves(several, report)
     alike = next((rank for rank in ended if _ending(rank) == _ending(one)), None)
     shown = next((_described(rank) for rank in (alike, *ended) if rank is not None), "")
+    if not shown and several.outcome == "ok":
+        shown = "finished the cell"
     if alone.outcome == "interrupted":
         return SingleRank("endless", "", shown)
     if alone.outcome == "ok":

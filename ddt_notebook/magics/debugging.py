@@ -11,12 +11,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, magics_class
 
 from .. import api
+from ..diagnose.text import diagnose_log
 from ..session import active
 from ..session.result import RunResult
 from ..session.session import Session
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page
+from ..views.report import show
 from . import options as opt
 from .config import DDT
 from .correcting import correct
@@ -28,6 +30,7 @@ _FIRST_STEPS = (
     "what goes wrong, or start a session with %ddt_start -n 4 and put %%ddt on top of its cells;\n"
     "for a fault that happened elsewhere: %ddt_debug ask, or %ddt_debug and the text of the error"
 )
+_LONGEST_PATH = 400
 #: A symptom by its code.
 _CODE = re.compile(r"[A-D](\.\d+){1,2}", re.IGNORECASE)
 
@@ -50,6 +53,7 @@ class DebugMagics(RunningMagics):
         opt.AGAIN,
         opt.SINGLE,
         opt.FIX,
+        free_text="about",
     )
     def ddt_debug(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Say what is wrong: with the last run (%ddt_debug), or with this cell (%%ddt_debug).
@@ -60,7 +64,7 @@ class DebugMagics(RunningMagics):
         if args.about:
             if cell is not None:
                 raise UsageError("ddt_debug: words are for %ddt_debug, on a line of its own")
-            return self._about(session, " ".join(args.about))
+            return self._about(session, args.about)
         if cell is None:
             return self._debug_last(session, args)
         if args.single or args.fix:
@@ -118,7 +122,7 @@ class DebugMagics(RunningMagics):
         return session.last_run
 
     @line_cell_magic
-    @opt.options(opt.PATH)
+    @opt.options(opt.PATH, silenced=False)
     def ddt_lint(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Say what the code alone lets foresee: of this cell (%%ddt_lint), a file, or the last run.
 
@@ -163,4 +167,7 @@ class DebugMagics(RunningMagics):
         if _CODE.fullmatch(text.strip()):
             with one_line("ddt_debug"):
                 return page(text)
+        path = Path(text).expanduser()
+        if "\n" not in text and len(text) < _LONGEST_PATH and path.is_file():
+            return show(diagnose_log(path))
         return api.diagnose_text(text)

@@ -152,7 +152,7 @@ QUERY = Option(
 )
 ABOUT = Option(
     "about",
-    nargs="*",
+    nargs="?",
     metavar="SYMPTOM|TEXT|ask|ANSWER",
     help="a code such as D.2.1, the text of an error, or `ask`: questions that lead to the "
     "symptom, answered with a number, unknown, undo, restart or leave",
@@ -175,15 +175,21 @@ VARIABLES = Option(
 class _Parser(MagicArgumentParser):
     """Checks the flags before argparse does: its own messages blame the wrong argument."""
 
-    def __init__(self, magic: Magic, shared: tuple[Option, ...]) -> None:
+    def __init__(self, magic: Magic, shared: tuple[Option, ...], free_text: str) -> None:
         super().__init__(prog=magic.__name__, description=magic.__doc__)
         self.allow_abbrev = False
+        self._free_text = free_text
         for option in shared:
             option.add_to(self)
         self.add_argument("-h", "--help", action="store_true", help="print this text")
 
     def parse_line(self, line: str) -> argparse.Namespace | None:
         """The arguments of a magic line; None if the help was asked for and printed."""
+        text = line.strip()
+        if self._free_text and text and not text.startswith(("-", "#")):
+            found = self.parse_args([])
+            setattr(found, self._free_text, _unquoted(text))
+            return found
         try:
             words = shlex.split(line.rstrip().removesuffix(";"))  # ";" silences the view
         except ValueError as error:
@@ -220,14 +226,33 @@ class _Parser(MagicArgumentParser):
         self.error(f"there is no option {flag}; {hint}")
 
 
-def options(*shared: Option) -> Callable[[Magic], Magic]:
+def _unquoted(text: str) -> str:
+    """A text without the quotation marks around all of it."""
+    whole = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if whole and text[0] not in text[1:-1] else text
+
+
+def options(
+    *shared: Option, free_text: str = "", silenced: bool = True
+) -> Callable[[Magic], Magic]:
     """Decorator: a method ``(self, arguments, cell)`` becomes a magic with these options.
 
     The method's docstring describes the magic; the options are added to it.
+
+    Parameters
+    ----------
+    shared
+        The options.
+    free_text
+        Name of the argument that takes a line which begins with no option as it is, so that an
+        error message can be pasted with its quotation marks and dashes.
+    silenced
+        Whether a ``;`` at the end of the cell hides the view. IPython can tell only of a cell that
+        is Python.
     """
 
     def decorate(method: Magic) -> Magic:
-        parser = _Parser(method, shared)
+        parser = _Parser(method, shared, free_text)
 
         @functools.wraps(method)
         def magic(self: Any, line: str, cell: str | None = None) -> Any:
@@ -235,6 +260,7 @@ def options(*shared: Option) -> Callable[[Magic], Magic]:
             return None if arguments is None else method(self, arguments, cell)
 
         magic.__doc__ = parser.help_text()
-        return output_can_be_silenced(no_var_expand(magic))
+        found = no_var_expand(magic)
+        return output_can_be_silenced(found) if silenced else found
 
     return decorate

@@ -144,6 +144,8 @@ def _flagged(run: RunResult) -> dict[str, Flagged]:
     for name, view in _FLAGGED.items():
         with suppress(ValueError):
             views[name] = view(run)
+    if run.snapshot.outcome == "hung":  # what was cut off cannot be called well
+        return {name: view for name, view in views.items() if view.flags}
     return views
 
 

@@ -179,12 +179,17 @@ class LoaderRecord:
                 return log
         for log in self.logs:  # a loader made anew for each epoch goes on where the last one ended
             same = log.place == place and log.about["dataset"] == _name(loader)
-            if same and log.loader() is None:
+            if same and log.loader() is None and _as_long(log, loader):
                 log.loader = weakref.ref(loader)
                 log.made += 1
                 return log
         self.logs = [*self.logs, new_log(loader, place)][-_MAX_LOADERS:]
         return self.logs[-1]
+
+
+def _as_long(log: LoaderLog, loader: DataLoader[Any]) -> bool:
+    """Whether the subsets that a loader goes over are as long as those of an earlier one."""
+    return [len(s) for s in log.subsets] == [len(s) for s in new_log(loader, "").subsets]
 
 
 #: Of this process.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 
 from .. import faults
@@ -40,6 +41,9 @@ def page(query: str = "") -> Page:
     if wanted.lower() in faults.card_ids():
         return card_page(wanted.lower())
     hits = search(wanted)
+    near = difflib.get_close_matches(wanted.lower(), faults.card_ids(), n=1, cutoff=0.85)
+    if near and " " not in wanted:  # a card, misspelt
+        return card_page(near[0])
     if not hits:
         last = study.symptoms()[-1].code
         raise study.UnknownSymptom(

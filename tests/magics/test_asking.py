@@ -77,3 +77,25 @@ def test_a_cell_that_is_debugged_is_read_first(notebook: Notebook) -> None:
     assert "only some ranks come to barrier" in after
     assert "rank 1 never entered barrier" in after
     notebook.run("%ddt_stop")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: EADDRINUSE (errno: -98, name: 'address already in use')",
+        "it's CUDA out of memory",
+        '"KeyError: LOCAL_RANK"',
+    ],
+)
+def test_any_text_can_be_pasted(notebook: Notebook, text: str) -> None:
+    assert notebook.run(f"%ddt_debug {text}").findings
+
+
+def test_a_log_can_be_named(notebook: Notebook, tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert notebook.run(f"%ddt_debug {log}").findings[0].ranks == [1]
+
+
+def test_a_cell_that_is_no_python_is_told(notebook: Notebook) -> None:
+    assert "the source is not Python" in repr(notebook.run("%%ddt_lint\nprint("))

@@ -56,6 +56,15 @@ HEALTHY = {
         order = torch.randperm(64, generator=torch.Generator().manual_seed(1)).tolist()
         fit(DataLoader(Subset(data, order[:48][rank::world_size]), 4, shuffle=True))
         """,
+    "random part, broken off": """
+        torch.manual_seed(rank)
+        part = Subset(data, torch.randperm(64)[:48].tolist())
+        fit(DataLoader(part, 4, shuffle=True), limit=9)
+        """,
+    "own order of a common part, broken off": """
+        torch.manual_seed(rank)
+        fit(DataLoader(Subset(data, range(8, 56)), 4, shuffle=True), limit=8)
+        """,
     "folds": """
         for fold in range(4):
             part = Subset(data, [i for i in range(64) if i % 4 != fold])
@@ -256,6 +265,11 @@ FAULTY = {
     ),
     "overlap": (
         "fit(DataLoader(Subset(data, range(rank * 16, rank * 16 + 24)), 8))",
+        "shard-overlap",
+        [0, 1, 2],
+    ),
+    "overlap, broken off": (
+        "fit(DataLoader(Subset(data, range(rank * 16, rank * 16 + 24)), 8, shuffle=True), limit=2)",
         "shard-overlap",
         [0, 1, 2],
     ),

@@ -116,17 +116,43 @@ def wrong_shards(context: Context) -> Iterator[Finding]:
     """Shards made by hand that overlap, or leave samples out."""
     for shared in shared_loaders(context):
         seen = shared.division
-        if not _comparable(shared, seen) or not (shared.trains and shared.complete):
+        if not _comparable(shared, seen) or not shared.trains:
             continue
         if shared.random or _mostly_the_same(shared):
             continue
         evened = _evened_out(shared)
+        if not shared.complete:
+            if _are_ranges(shared) and seen.overlap > max(seen.padding, evened, len(seen.ranks)):
+                yield _overlap(shared, seen)
+            continue
         allowed = 0 if _by_hand(shared) else evened
         dropped = any(loader.drop_last for loader in shared.loaders.values())
         if seen.overlap > max(seen.padding, evened):
             yield _overlap(shared, seen)
         elif (seen.gaps or 0) > allowed and not dropped:
             yield from _gap(shared, seen)
+
+
+def _are_ranges(shared: Shared) -> bool:
+    """Whether each rank's data is certainly a range of its own, however early its loop was left.
+
+    A range reaches no further than it is long; a random part of the data does, and so does what a
+    rank draws from data that all share. Together the ranks have more than any of them could.
+    """
+    loaders = shared.loaders.values()
+    if len({(x.dataset, x.dataset_size) for x in loaders}) > 1 or not _by_hand(shared):
+        return False
+    everything = longest = 0
+    for loader in loaders:
+        most = (loader.expected_batches or 0) * (loader.batch_size or 0)
+        mine = unpack_indices(loader.handed_out)
+        starts = {index for epoch in loader.epochs for index in epoch.first}
+        lowest = min(starts | {(mine & -mine).bit_length() - 1})
+        if max(starts | {mine.bit_length() - 1}) - lowest >= most:
+            return False
+        everything |= mine
+        longest = max(longest, most)
+    return everything.bit_count() > longest
 
 
 def _by_hand(shared: Shared) -> bool:

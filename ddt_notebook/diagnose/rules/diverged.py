@@ -26,6 +26,8 @@ def diverged(context: Context) -> Iterator[Finding]:
     for group in replicas.replicas(snapshot):
         if group.first.wrapper != "DDP" or _is_special(context, group):
             continue
+        if _holds_others(context, group):
+            continue  # what lies outside DDP may well differ
         if group.first_apart is not None:
             finding = _in_ddp(context, group, group.first_apart)
         else:
@@ -43,6 +45,16 @@ def _is_special(context: Context, group: Replicas) -> bool:
     """Whether DDP was told not to average everything at each step: ranks may well differ then."""
     models = _models(context, group).values()
     return any(model.communication_hook or model.ignores_parameters for model in models)
+
+
+def _holds_others(context: Context, group: Replicas) -> bool:
+    """Whether the optimizer also steps parameters that are no part of the model in DDP."""
+    for rank, model in _models(context, group).items():
+        own = set(model.parameters)
+        watched = {name.removeprefix(f"{model.name}.") for name in group.ranks[rank].watched}
+        if own and len(own) < group.ranks[rank].parameters and not watched <= own:
+            return True
+    return False
 
 
 def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:

@@ -87,9 +87,10 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
         if not all(pairs.values()):
             continue
         first = shared.first()
-        numbers = [epoch.number for epoch in first.epochs if epoch.trained]
         start = first.epochs[-1].first[:8]
-        told = sorted({epoch.sampler_epoch or 0 for epoch in first.epochs if epoch.trained})
+        alike = [epoch for epoch in first.epochs if epoch.trained and epoch.first[:8] == start]
+        numbers = [epoch.number for epoch in alike]
+        told = sorted({epoch.sampler_epoch or 0 for epoch in alike})
         yield conclude(
             "D.2.5",
             f"{shared.name} gave {ranks_text(pairs)} the samples in the same order in every epoch",

@@ -13,7 +13,7 @@ from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.replicas import Replicas
 from ddt_notebook.diagnose.words import count, listing
 from ddt_notebook.model import Finding
-from ddt_notebook.model.training import OptimizerTraining
+from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
 
 from .teams import slices_by_rank
 
@@ -59,10 +59,11 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
     sent = {rank: communication(context.reports[rank]) for rank in group.ranks}
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
-    if any(one.is_opaque(shapes) for one in sent.values()):
+    if any(one.is_opaque(shapes) for one in sent.values()) or _in_smaller_groups(context, group):
         return None
     if all(reduced.values()):
-        return _partly_reduced(context, group, min(reduced.values(), key=lambda r: sum(r.values())))
+        fewest = min(reduced.values(), key=lambda r: sum(r.values()))
+        return _partly_reduced(context, group, fewest) or _started_apart(context, group, fewest)
     if any(reduced.values()):
         return None
     broadcasts = max(sum(one.broadcast[s] for s in shapes) for one in sent.values())
@@ -152,7 +153,7 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
     rounds = min(reduced.get(shape, 0) // times for shape, times in first.shapes.items())
     if always and max(reduced.values(), default=0) >= _steps(context, first):
         title = f"gradients of {shown} are not reduced, others are"
-        confidence = "likely"
+        confidence = "possible" if _own_parts(group, never, always) else "likely"
     elif rounds >= _steps(context, first) and not equal_later:
         title = (
             f"no gradient that {first.name} used was equal on all ranks, although tensors of their "
@@ -180,6 +181,74 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
             ),
         ],
         confidence=confidence,  # type: ignore[arg-type]
+    )
+
+
+def _own_parts(group: Replicas, never: set[int], always: set[int]) -> bool:
+    """Whether what is not reduced seems to be each rank's own, as a head on a shared trunk."""
+    watched = group.first.watched
+    variables = [{watched[at].partition(".")[0] for at in part} for part in (never, always)]
+    apart = set(group.apart(min(group.states)))
+    return variables[0].isdisjoint(variables[1]) or (never <= apart and always.isdisjoint(apart))
+
+
+def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:
+    """Gradients that agree in every step, of models that never did."""
+    first = group.first
+    start = min(group.states)
+    if group.first_apart != start or start or _compares(context, group):
+        return None
+    if not _all_reduced_together(context, group, reduced):
+        return None
+    if any(group.gradients_apart(step) for step in group.stepped):
+        return None
+    apart = [at for at in group.apart(start) if _has_gradients(group, at)]
+    if not apart:
+        return None
+    name = first.watched[apart[0]]
+    return conclude(
+        "D.2.5",
+        f"the ranks' copies of {first.model or 'the model'} differed before the first step of "
+        f"{first.name}, and averaging their gradients keeps them apart",
+        cause="replicas-start-apart",
+        ranks=group.ranks,
+        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        evidence=[
+            f"apart before the first step and at the end, first in {name}",
+            f"at {count(len(group.stepped), 'sampled step')} all watched gradients were equal",
+            "no parameter was broadcast in this cell",
+            *replicas.how_far(context.snapshot, name),
+        ],
+        confidence="likely",
+    )
+
+
+def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, int]) -> bool:
+    """Whether all ranks reduced each parameter's gradient in every step, and sent nothing else."""
+    shapes = group.first.shapes
+    steps = _steps(context, group.first)
+    if any(reduced.get(shape, 0) < times * steps for shape, times in shapes.items()):
+        return False
+    for rank in group.ranks:
+        if any(communication(context.reports[rank]).broadcast[shape] for shape in shapes):
+            return False
+    return True
+
+
+def _in_smaller_groups(context: Context, group: Replicas) -> bool:
+    """Whether the cell reduces in groups that lack some of the ranks: each may have a model."""
+    return any(
+        call.op == "all_reduce" and call.members and not set(group.ranks) <= set(call.members)
+        for rank in group.ranks
+        for call in context.reports[rank].calls
+    )
+
+
+def _has_gradients(group: Replicas, position: int) -> bool:
+    return all(
+        state.gradients[position] != NO_GRADIENT
+        for step in group.stepped
+        for state in group.states[step].values()
     )
 
 

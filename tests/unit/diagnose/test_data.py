@@ -182,6 +182,36 @@ class TestShards:
         parts = [loader(ALL[:10]), loader(ALL[8:16]), loader(ALL[16:])]
         assert causes(diagnose(scene(*parts))) == [("shard-overlap", [0, 1])]
 
+    @staticmethod
+    def left_early(indices: list[int], batches: int, **fields: Any) -> LoaderPartition:
+        epochs = fields.pop("epochs", (epoch(indices, complete=False),))
+        return loader(indices, epochs=epochs, expected_batches=batches, **fields)
+
+    def test_that_overlap_are_found_in_an_unfinished_loop(self) -> None:
+        parts = [self.left_early([9, 2, 3, 4, 5, 6, 7, 8], 3), self.left_early(ALL[6:16], 3)]
+        assert causes(diagnose(scene(*parts))) == [("shard-overlap", [0, 1])]
+
+    def test_that_hardly_overlap_may_be_evened_out(self) -> None:
+        parts = [self.left_early(ALL[:11], 3), self.left_early(ALL[10:20], 3)]
+        assert not causes(diagnose(scene(*parts)))
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            ([5, 11, 2, 20, 14, 8, 3, 17], [3, 8, 1, 19, 22, 10, 14, 5]),
+            (ALL[:14], ALL[6:20]),
+        ],
+        ids=["reach further than they are long", "all share one part"],
+    )
+    def test_of_an_unfinished_loop_need_not_be_ranges(self, parts: tuple[list[int], ...]) -> None:
+        batches = 5 if len(parts[0]) > 8 else 3
+        assert not causes(diagnose(scene(*(self.left_early(part, batches) for part in parts))))
+
+    def test_that_move_from_epoch_to_epoch_are_drawn(self) -> None:
+        epochs = (epoch(ALL[20:]), epoch(ALL[:10], number=2, complete=False))
+        parts = [self.left_early(ALL[:10], 3, epochs=epochs), self.left_early(ALL[4:14], 3)]
+        assert not causes(diagnose(scene(*parts)))
+
     def test_that_are_evened_out_by_hand_are_legal(self) -> None:
         indices = [*ALL[:23], 0]
         parts = [loader(indices[r::2], dataset_size=23, universe=23) for r in range(2)]

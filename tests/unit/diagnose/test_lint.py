@@ -35,6 +35,7 @@ NOT_IN_THE_CODE = frozenset(
     small-collectives straggler-compute straggler-data submodules-in-another-order tensor-shapes
     tensors-on-two-devices uneven-batch-sizes unused-parameter-in-last-step rank-missing-at-setup
     environment-invalid spawn-in-a-cell iterator-exhausted learning-rate-not-scaled loss-not-finite
+    replicas-start-apart
     """.split()
 )
 

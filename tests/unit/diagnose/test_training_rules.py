@@ -204,6 +204,57 @@ def test_what_is_sent_for_another_reason_may_keep_them_right(calls: list[Any]) -
     assert report.ok
 
 
+def test_a_part_that_is_not_reduced() -> None:
+    calls = [all_reduce(shapes=((4, 4),))]
+    reports = [rank(0, *calls), rank(1, *calls)]
+
+    def report(*start: int) -> Report:
+        return found(
+            *(
+                replace(
+                    optimizer((1, one), (3, end), wrapper=""),
+                    states=tuple(
+                        replace(state, gradients=state.gradients and (5, end))
+                        for state in states((1, one), (3, end))
+                    ),
+                )
+                for one, end in zip(start, (4, 8), strict=True)
+            ),
+            reports=reports,
+        )
+
+    assert only(report(2, 2)).cause == "gradients-not-reduced"
+    own = report(2, 6)
+    assert not own.findings, "each rank has a part of its own from the start"
+    assert [hint.cause for hint in own.hints] == ["gradients-not-reduced"]
+
+
+BOTH_REDUCED = [all_reduce(shapes=((4, 4),)), all_reduce(shapes=((4,),))]
+
+
+def averaged(*calls: Any, gradients: tuple[int, int] = (5, 5), **fields: Any) -> Report:
+    """Two copies without DDP that are apart before and after one step."""
+    return found(
+        optimizer((1, 2), (3, 4), wrapper="", gradients=gradients[0], **fields),
+        optimizer((7, 2), (9, 4), wrapper="", gradients=gradients[1], **fields),
+        reports=[rank(0, *calls), rank(1, *calls)],
+    )
+
+
+def test_averaged_gradients_of_copies_that_never_were_equal() -> None:
+    finding = only(averaged(*BOTH_REDUCED))
+    assert (finding.symptom, finding.cause) == ("D.2.5", "replicas-start-apart")
+    assert (finding.ranks, finding.confidence) == ([0, 1], "likely")
+    assert "model.0.weight" in finding.evidence[0]
+
+
+def test_copies_that_are_apart_on_purpose() -> None:
+    assert averaged(BOTH_REDUCED[0]).ok, "not every parameter"
+    assert averaged(*BOTH_REDUCED, shapes={"4×4": 2, "4": 1}).ok, "one of two of a shape"
+    sent = replace(BOTH_REDUCED[1], op="broadcast")
+    assert averaged(*BOTH_REDUCED, sent).ok, "a server"
+
+
 def test_other_rates_without_a_word_are_a_search() -> None:
     report = found(
         optimizer((1, 2), (3, 4), wrapper="", gradients=5),
