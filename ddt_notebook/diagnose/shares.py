@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ddt_notebook.model import Position
+
+from . import syntax
 from .carriers import carriers
+from .returned import Returned, parts
 from .source import Sources
-from .usage import METADATA, SIZES, argument, called_name, key
+from .usage import METADATA, SIZES, Trail, Use, argument, called_name, key
 
 #: Calls that take a part of the data when they are given the rank.
 _PARTS = frozenset({"range", "arange", "Subset", "islice", "narrow"})
@@ -34,12 +38,15 @@ class Share:
         Under which names the value is kept.
     trains
         Whether gradients are computed from the same pass over the data.
+    origin
+        Where a function has returned it: its names in there, and that of the function.
     """
 
     cell: int
     statement: ast.stmt
     names: tuple[str, ...]
     trains: bool
+    origin: tuple[str, ...] = ()
 
 
 class Shares:
@@ -54,18 +61,80 @@ class Shares:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self.carriers = carriers(sources)
+        self._calls = Returned(sources, self.carriers)
         self._known: dict[tuple[_Owner, str], bool] = {}
 
     def __iter__(self) -> Iterator[Share]:
+        todo, seen = list(self._computed()), set()
+        for share in todo:
+            seen.add(share)
+            yield share
+            todo += [one for one in self._passed_on(share) if one not in seen]
+
+    def uses(self, share: Share, name: str, rank: int) -> Iterator[tuple[int, Use]]:
+        """What a rank does with a share in its function: one use, and what comes after it.
+
+        Only where a use leaves the value and the way of the rank as they are, more may come.
+        """
+        trail = Trail(self._sources, rank, self.carriers, leaves=False)
+        cell, statement = share.cell, share.statement
+        while (found := trail.follow(cell, statement, name)) is not None:
+            yield found
+            use = found[1]
+            after = self._sources.statement(Position(file=f"cell[{cell}]", line=use.line))
+            if not use.keys or after is None or after.lineno <= statement.lineno:
+                return
+            if not self._leaves_alone(after, use):
+                return
+            statement, name = after, use.keys[0]
+
+    def _leaves_alone(self, statement: ast.stmt, use: Use) -> bool:
+        """Whether a print or a condition changes nothing about a value that it reads."""
+        if use.kind == "print":
+            return True
+        if use.kind != "decision" or not isinstance(statement, ast.If):
+            return False
+        return not any(
+            isinstance(inner, syntax.LEAVES)
+            or (isinstance(inner, ast.Call) and called_name(inner) in self.carriers)
+            or (isinstance(getattr(inner, "ctx", None), ast.Store) and key(inner) in use.keys)
+            for inner in ast.walk(statement)
+        )
+
+    def _passed_on(self, share: Share) -> Iterator[Share]:
+        """What the callers of a function have of a share that it returns."""
+        for name in share.names:
+            for cell, use in self.uses(share, name, 0):
+                tree = self._sources.tree(cell)
+                node = self._sources.statement(Position(file=f"cell[{cell}]", line=use.line))
+                if tree is None or not isinstance(node, ast.Return) or node.value is None:
+                    continue
+                function = syntax.following(tree, node)[1]
+                if function is None:
+                    continue
+                trains = share.trains or _trains(function)
+                for part in parts(node.value, use.keys):
+                    words = {*share.origin, name, *use.keys} | (
+                        {function.name} if part is None else set()
+                    )
+                    for place, statement, target in self._calls.receivers(function, part):
+                        if not self._is_sent(target):
+                            origin = tuple(sorted(words))
+                            yield Share(place, statement, (target,), trains, origin)
+
+    def _computed(self) -> Iterator[Share]:
+        """Those that are not returned by a function."""
         for cell, tree in self._sources.trees.items():
             for owner, node in _scoped(tree):
                 if isinstance(node, ast.For) and self._divided(_core(node.iter), owner):
+                    if self._carries(node):
+                        continue
                     names = tuple(dict.fromkeys(_accumulated(node)))
-                    if not self._sent.intersection(names):
+                    if not any(map(self._is_sent, names)):
                         yield Share(cell, node, names, _trains(node))
                 elif isinstance(node, ast.Assign) and self._computes(node.value, owner):
                     target = key(node.targets[0])
-                    if target is not None and target not in self._sent:
+                    if target is not None and not self._is_sent(target):
                         yield Share(cell, node, (target,), False)
 
     def _computes(self, value: ast.expr, owner: _Owner) -> bool:
@@ -74,6 +143,14 @@ class Shares:
         if any(called_name(call) in self._sources.functions for call in calls):
             return False
         return self._divided(value, owner)
+
+    def _is_sent(self, name: str) -> bool:
+        """Whether a value, or the collection of which it is an item, may go to other ranks."""
+        return name in self._sent or name.partition("[")[0] in self._sent
+
+    def _carries(self, node: ast.AST) -> bool:
+        calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+        return any(called_name(call) in self.carriers for call in calls)
 
     @cached_property
     def _carried(self) -> set[str]:
@@ -110,7 +187,7 @@ class Shares:
         """Whether an expression takes a part of something by the rank."""
         if node is None or depth > _DEPTH:
             return False
-        inside = list(_contents(node))
+        inside = list(_contents(node, self._sources.functions))
         if any(isinstance(i, ast.Call) and called_name(i) in self.carriers for i in inside):
             return False
         return any(
@@ -138,7 +215,8 @@ class Shares:
                 return self._all_divided(self._returned(called_name(node)), depth)
             case ast.Attribute(attr=name, ctx=ast.Load()):
                 value = self._sources.names.value(f".{name}")
-                return value is not None and self._divided(value, None, depth)
+                scope = next((by for one, by in self._assigned if one is value), None)
+                return value is not None and self._divided(value, scope, depth)
             case ast.Name(id=name, ctx=ast.Load()) if name not in self._carried:
                 if owner is not None and name in _parameters(owner):
                     return self._divided_argument(owner, name, depth)
@@ -165,6 +243,10 @@ class Shares:
                 for name, value in self._bound(node, owner):
                     found.setdefault((owner, name), []).append(value)
         return found
+
+    @cached_property
+    def _assigned(self) -> list[_Value]:
+        return [value for values in self._bindings.values() for value in values]
 
     def _bound(self, node: ast.stmt, owner: _Owner) -> Iterator[tuple[str, _Value]]:
         match node:
@@ -202,24 +284,43 @@ class Shares:
         names = _parameters(function)
         method = names[:1] == ["self"]
         position = names.index(name) - method
-        given = []
-        for _, statement in self._sources.statements_calling(function.name):
+        given: list[tuple[ast.expr, _Owner]] = []
+        called = self._classes.get(function, function.name)
+        for cell, statement in self._sources.statements_calling(called):
+            scope = syntax.following(self._sources.trees[cell], statement)[1]
             for call in ast.walk(statement):
-                if isinstance(call, ast.Call) and called_name(call) == function.name:
+                if isinstance(call, ast.Call) and called_name(call) == called:
                     named = [k.value for k in call.keywords if k.arg == name]
-                    given += named or call.args[position : position + 1]
-        return bool(given) and all(self._divided(one, None, depth + 1) for one in given)
+                    given += [(v, scope) for v in named or call.args[position : position + 1]]
+        return bool(given) and all(self._divided(one, by, depth + 1) for one, by in given)
+
+    @cached_property
+    def _classes(self) -> dict[_Owner, str]:
+        """Under which name a constructor is called."""
+        return {
+            method: node.name
+            for tree in self._sources.trees.values()
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+            for method in node.body
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        }
 
 
-def _contents(node: ast.AST) -> Iterator[ast.AST]:
-    """What an expression reads; not what it asks only for its size or type."""
+def _contents(node: ast.AST, known: Container[str]) -> Iterator[ast.AST]:
+    """What an expression reads; not what it asks only for its size or type.
+
+    A call of a known function stands for what that returns, whatever it is given.
+    """
     if isinstance(node, ast.Attribute) and node.attr in METADATA:
         return
     if isinstance(node, ast.Call) and called_name(node) in SIZES:
         return
     yield node
+    if isinstance(node, ast.Call) and called_name(node) in known:
+        return
     for child in ast.iter_child_nodes(node):
-        yield from _contents(child)
+        yield from _contents(child, known)
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
@@ -257,7 +358,7 @@ def _accumulated(loop: ast.For) -> Iterator[str]:
             yield name
 
 
-def _trains(loop: ast.For) -> bool:
+def _trains(node: ast.stmt) -> bool:
     return any(
-        isinstance(node, ast.Call) and called_name(node) == "backward" for node in ast.walk(loop)
+        isinstance(inner, ast.Call) and called_name(inner) == "backward" for inner in ast.walk(node)
     )

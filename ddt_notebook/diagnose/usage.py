@@ -17,7 +17,7 @@ from . import syntax
 from .source import Sources
 
 #: Functions and methods whose result is the value in another form.
-_FORMS = frozenset({
+FORMS = frozenset({
     "item", "float", "int", "round", "tolist", "numpy", "clone", "detach", "cpu", "to", "mean",
     "sum", "max", "min", "abs", "sqrt", "exp", "div", "mul", "add", "sub", "format", "str", "norm",
     "double", "half", "view", "reshape", "flatten", "squeeze", "unsqueeze", "argmax", "stack",
@@ -30,7 +30,7 @@ _OVERWRITES = frozenset({"zero_", "fill_", "copy_", "normal_", "uniform_"})
 _STORES = frozenset({"append", "add", "extend", "update"})
 _DEPTH = 3
 
-UseKind = Literal["print", "decision", "step", "kept"]
+UseKind = Literal["print", "decision", "step", "kept", "return"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Use:
         In the cell.
     kind
         ``"print"``: shows it; ``"decision"``: branches on it; ``"step"``: an optimizer applies it
-        as a gradient; ``"kept"``: computes from it something that nothing reads any more.
+        as a gradient; ``"kept"``: computes from it something that nothing reads any more;
+        ``"return"``: hands it to the caller.
     text
         The statement.
     keys
@@ -157,10 +158,15 @@ class Trail:
     carriers
         Names of functions that make a value the same on every rank, or may do so: there the trail
         is lost.
+    leaves
+        Whether it is followed out of a function; otherwise its ``return`` is a use.
     """
 
-    def __init__(self, sources: Sources, rank: int, carriers: frozenset[str]) -> None:
+    def __init__(
+        self, sources: Sources, rank: int, carriers: frozenset[str], leaves: bool = True
+    ) -> None:
         self._sources, self._rank, self._carriers = sources, rank, carriers
+        self._leaves = leaves
         self._keys: set[str] = set()
         self._kept: ast.stmt | None = None
         self._scaled = False
@@ -188,8 +194,12 @@ class Trail:
                 if self._lost:
                     return None
                 if isinstance(one, ast.Return):
-                    returned = self._reads(one.value)
-                    return self._callers(function, depth) if returned else None
+                    if one.value is None or not self._reads(one.value):
+                        return None
+                    if not self._leaves:
+                        follows = self._follows(one.value)
+                        return (cell, self._use(one, "return")) if follows else None
+                    return self._callers(function, depth)
                 if isinstance(one, (ast.Break, ast.Continue, ast.Raise)):
                     return None
         if self._kept is not None and function is None and not self._guarded:
@@ -341,7 +351,7 @@ class Trail:
         if _conditional(node, self._sources):
             return False
         return all(
-            called_name(inner) in _FORMS
+            called_name(inner) in FORMS - self._carriers
             for inner in ast.walk(node)
             if isinstance(inner, ast.Call) and self._reads(inner)
         )
@@ -355,7 +365,7 @@ def _is_form(node: ast.expr, function: str) -> bool:
         return False
     if called_name(node) == function:
         return True
-    if called_name(node) not in _FORMS:
+    if called_name(node) not in FORMS:
         return False
     inner = node.func.value if isinstance(node.func, ast.Attribute) else None
     return any(_is_form(one, function) for one in (inner, *node.args) if one is not None)

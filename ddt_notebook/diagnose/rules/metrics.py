@@ -10,7 +10,7 @@ from ddt_notebook.diagnose import syntax
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.shares import Share, Shares
-from ddt_notebook.diagnose.usage import Trail, Use
+from ddt_notebook.diagnose.usage import Use
 from ddt_notebook.diagnose.words import agree, ranks_text
 from ddt_notebook.model import Finding
 
@@ -22,7 +22,8 @@ _METRIC = re.compile(
 _LOSS = re.compile(r"(?<![a-z])(loss|losses|error)(?![a-z])", re.IGNORECASE)
 #: Words by which a text says that it speaks of one rank, or of all.
 _LOCAL = re.compile(
-    r"(?<![a-z])(rank|local|shard|own|mine|my|partial|worker|share|subset)(?![a-z])", re.IGNORECASE
+    r"(?<![a-z])(rank|local|shard|own|mine|my|partial|worker|share|subset|fold)(?![a-z])",
+    re.IGNORECASE,
 )
 _GLOBAL = re.compile(
     r"(?<![a-z])(global(?!_(step|batch|rank|epoch|iter))|overall|across"
@@ -68,18 +69,21 @@ def _shown(context: Context) -> Iterator[_Shown]:
         return
     shares = Shares(context.sources)
     for share in shares:
+        if _LOCAL.search(" ".join(share.origin)):
+            continue
         for name in share.names:
             uses: dict[int, Use] = {}
             for rank in context.reports:
-                trail = Trail(context.sources, rank, shares.carriers)
-                cell, use = trail.follow(share.cell, share.statement, name) or (0, None)
-                if use is not None and cell == snapshot.cell.number and _counts(use):
-                    uses[rank] = use
+                for cell, use in shares.uses(share, name, rank):
+                    if _counts(use):
+                        if cell == snapshot.cell.number:
+                            uses[rank] = use
+                        break
             printed = {rank: use for rank, use in uses.items() if use.kind == "print"}
             decided = {rank: use for rank, use in uses.items() if use.kind == "decision"}
             if decided or 0 < len(printed) < len(context.reports):
                 chosen = decided or printed
-                names = {name, *(one for use in chosen.values() for one in use.keys)}
+                names = {name, *share.origin, *(one for use in chosen.values() for one in use.keys)}
                 yield share, " ".join(sorted(names)), chosen
 
 
@@ -90,11 +94,19 @@ def _counts(use: Use) -> bool:
     if use.kind != "decision":
         return False
     statement = ast.parse(use.text).body[0]
-    return isinstance(statement, ast.If) and any(
-        isinstance(node, (ast.Break, ast.Return))
-        or (isinstance(node, ast.Call) and syntax.calls(node, "save"))
-        for inner in statement.body
-        for node in ast.walk(inner)
+    # `if correct:` asks whether there is anything, and decides nothing by how good it is
+    compared = isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Compare) for node in ast.walk(statement.test)
+    )
+    return (
+        compared
+        and isinstance(statement, ast.If)
+        and any(
+            isinstance(node, (ast.Break, ast.Return))
+            or (isinstance(node, ast.Call) and syntax.calls(node, "save"))
+            for inner in statement.body
+            for node in ast.walk(inner)
+        )
     )
 
 

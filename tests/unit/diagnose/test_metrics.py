@@ -18,6 +18,76 @@ for x, y in loader:
     correct += (model(x) == y).sum().item()
     total += len(y)
 """
+EVALUATE = """\
+@torch.no_grad()
+def evaluate(model, batches):
+    good = total = loss = 0
+    for x, y in batches:
+        good += (model(x) == y).sum().item()
+        loss += criterion(model(x), y).item()
+        total += len(y)
+    return good / total
+"""
+PAIR = EVALUATE.replace("return good", "return loss / total, good")
+ITEMS = EVALUATE.replace("return good / total", "return {'loss': loss, 'acc': good / total}")
+MEAN = "def mean(v):\n    t = torch.tensor(v)\n    dist.all_reduce(t)\n    return t.item() / 3\n"
+BEST = "if acc > best:\n    best = acc\n"
+CALL = "acc = evaluate(model, loader)\n"
+SHOWN = "if rank == 0:\n    print('accuracy', acc)"
+CLASS = """\
+class Trainer:
+    def __init__(self, val):
+        self.val, self.best = val, 0
+        self.batches = val
+    def evaluate(self, batches):
+        good, total = 0, 0
+        for x, y in batches:
+            good += (self.model(x) == y).sum().item()
+            total += len(y)
+        return good / total
+    def fit(self):
+        for epoch in range(2):
+            acc = self.evaluate(self.batches)
+            if acc > self.best:
+                self.best = acc
+            if rank == 0:
+                print('validation', acc)
+"""
+EVALUATE = """\
+@torch.no_grad()
+def evaluate(model, batches):
+    good = total = loss = 0
+    for x, y in batches:
+        good += (model(x) == y).sum().item()
+        loss += criterion(model(x), y).item()
+        total += len(y)
+    return good / total
+"""
+PAIR = EVALUATE.replace("return good", "return loss / total, good")
+ITEMS = EVALUATE.replace("return good / total", "return {'loss': loss, 'acc': good / total}")
+MEAN = "def mean(v):\n    t = torch.tensor(v)\n    dist.all_reduce(t)\n    return t.item() / 3\n"
+BEST = "if acc > best:\n    best = acc\n"
+CALL = "acc = evaluate(model, loader)\n"
+SHOWN = "if rank == 0:\n    print('accuracy', acc)"
+CLASS = """\
+class Trainer:
+    def __init__(self, val):
+        self.val, self.best = val, 0
+        self.batches = val
+    def evaluate(self, batches):
+        good, total = 0, 0
+        for x, y in batches:
+            good += (self.model(x) == y).sum().item()
+            total += len(y)
+        return good / total
+    def fit(self):
+        for epoch in range(2):
+            acc = self.evaluate(self.batches)
+            if acc > self.best:
+                self.best = acc
+            if rank == 0:
+                print('validation', acc)
+"""
 
 
 def run(source: str, **fields: object) -> Report:
@@ -104,3 +174,177 @@ def test_only_after_a_run_of_all_ranks() -> None:
     source = f"{LOADER}{COUNT}if rank == 0:\n    print('accuracy', correct / total)"
     idle = rank(1, state="idle")
     assert diagnose(snapshot(rank(0, all_reduce(members=(0,))), idle, source=source)).ok
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (f"{EVALUATE}{LOADER}{CALL}{SHOWN}", "    print('accuracy', acc)"),
+        (f"{EVALUATE}{LOADER}{CALL}{BEST}{SHOWN}", "    print('accuracy', acc)"),
+        (
+            f"{EVALUATE}{LOADER}{CALL}print(f'rank {{rank}}: {{acc}}')\n{SHOWN}",
+            "    print('accuracy",
+        ),
+        (f"{PAIR}{LOADER}loss, {CALL}{BEST}{SHOWN}", "    print('accuracy', acc)"),
+        (f"{PAIR}{LOADER}both = evaluate(model, loader)\nacc = both[1]\n{SHOWN}", "    print('acc"),
+        (
+            (
+                f"{ITEMS}{LOADER}got = evaluate(model, batches=loader)\n"
+                "if rank == 0:\n    print(got['acc'])"
+            ),
+            "    print(got['acc'])",
+        ),
+        (
+            (
+                f"{EVALUATE}{LOADER}def result():\n    return evaluate(model, loader)\n"
+                f"acc = 100 * result()\n{SHOWN}"
+            ),
+            "    print('accuracy', acc)",
+        ),
+        (f"{CLASS}{LOADER}Trainer(loader).fit()", "                print('validation', acc)"),
+        (
+            f"{EVALUATE}{LOADER}train = evaluate(model, loader)\nshow(train)\n{CALL}{SHOWN}",
+            "    print('accuracy', acc)",
+        ),
+    ],
+)
+def test_metric_that_a_function_returns(source: str, line: str) -> None:
+    finding = only(run(source))
+    assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
+    number = next(at for at, text in enumerate(source.splitlines(), 1) if text.startswith(line))
+    assert f"line {number}: " in finding.where[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{MEAN}{EVALUATE}{LOADER}acc = mean(evaluate(model, loader))\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}acc = mean(acc)\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}{BEST}acc = mean(acc)\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}if acc > best:\n    acc = mean(acc)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}acc = average(acc)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}acc = average(evaluate(model, loader))\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}{BEST}dist.gather(acc, accs)\nacc = sum(accs)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}print('accuracy', acc)",
+        f"{EVALUATE}{LOADER}local_{CALL}if rank == 0:\n    print('accuracy', local_acc)",
+        f"{EVALUATE}{LOADER}other = DataLoader(data)\nacc = evaluate(model, other)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}evaluate = averaged(evaluate)\n{CALL}{SHOWN}",
+        f"@averaged\n{EVALUATE}{LOADER}{CALL}{SHOWN}",
+        f"{EVALUATE}{LOADER}own = evaluate(model, loader)\nacc = metric.evaluate()\n{SHOWN}",
+        f"{PAIR}{LOADER}loss, {CALL}loss, acc = avg(loss), avg(acc)\n{SHOWN}",
+        f"{PAIR.replace('good / total', 'float(all_sum(good))')}{LOADER}loss, {CALL}{SHOWN}",
+        (
+            f"{ITEMS}{LOADER}got = evaluate(model, loader)\ngot = reduce_dict(got)\n"
+            "if rank == 0:\n    print(got['acc'])"
+        ),
+        (
+            f"{ITEMS}{LOADER}got = evaluate(model, loader)\naverage_(got)\n"
+            "if rank == 0:\n    print(got['acc'])"
+        ),
+        (
+            f"{ITEMS}{LOADER}got = evaluate(model, loader)\ngot['acc'] = average(got['acc'])\n"
+            "if rank == 0:\n    print(got['acc'])"
+        ),
+        (
+            f"{EVALUATE}{LOADER}".replace(
+                "        total", "        dist.all_reduce(hits)\n        total"
+            )
+            + f"{CALL}{SHOWN}"
+        ),
+        (
+            f"{LOADER}{COUNT.replace('correct', 'counts[0]').replace('total', 'counts[1]')}"
+            f"dist.all_reduce(counts)\nacc = counts[0] / counts[1]\n{SHOWN}"
+        ),
+    ],
+)
+def test_returned_values_that_may_be_of_all_ranks(source: str) -> None:
+    report = run(source)
+    assert report.ok
+    assert not [hint for hint in report.hints if hint.symptom == "D.2.4"]
+
+
+def test_accuracy_of_a_training_pass_that_a_function_returns() -> None:
+    trained = EVALUATE.replace("        total", "        loss.backward()\n        total")
+    assert run(f"{trained}{LOADER}{CALL}{SHOWN}").ok
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (f"{EVALUATE}{LOADER}{CALL}{SHOWN}", "    print('accuracy', acc)"),
+        (f"{EVALUATE}{LOADER}{CALL}{BEST}{SHOWN}", "    print('accuracy', acc)"),
+        (
+            f"{EVALUATE}{LOADER}{CALL}print(f'rank {{rank}}: {{acc}}')\n{SHOWN}",
+            "    print('accuracy",
+        ),
+        (f"{PAIR}{LOADER}loss, {CALL}{BEST}{SHOWN}", "    print('accuracy', acc)"),
+        (f"{PAIR}{LOADER}both = evaluate(model, loader)\nacc = both[1]\n{SHOWN}", "    print('acc"),
+        (
+            f"{ITEMS}{LOADER}got = evaluate(model, batches=loader)\n"
+            "if rank == 0:\n    print(got['acc'])",
+            "    print(got['acc'])",
+        ),
+        (
+            f"{EVALUATE}{LOADER}def result():\n    return evaluate(model, loader)\n"
+            f"acc = 100 * result()\n{SHOWN}",
+            "    print('accuracy', acc)",
+        ),
+        (f"{CLASS}{LOADER}Trainer(loader).fit()", "                print('validation', acc)"),
+        (
+            f"{EVALUATE}{LOADER}train = evaluate(model, loader)\nshow(train)\n{CALL}{SHOWN}",
+            "    print('accuracy', acc)",
+        ),
+    ],
+)
+def test_metric_that_a_function_returns(source: str, line: str) -> None:
+    finding = only(run(source))
+    assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
+    number = next(at for at, text in enumerate(source.splitlines(), 1) if text.startswith(line))
+    assert f"line {number}: " in finding.where[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{MEAN}{EVALUATE}{LOADER}acc = mean(evaluate(model, loader))\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}acc = mean(acc)\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}{BEST}acc = mean(acc)\n{SHOWN}",
+        f"{MEAN}{EVALUATE}{LOADER}{CALL}if acc > best:\n    acc = mean(acc)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}acc = average(acc)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}acc = average(evaluate(model, loader))\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}{BEST}dist.all_gather_object(accs, acc)\nacc = sum(accs)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}{CALL}print('accuracy', acc)",
+        f"{EVALUATE}{LOADER}local_{CALL}if rank == 0:\n    print('accuracy', local_acc)",
+        f"{EVALUATE}{LOADER}other = DataLoader(data)\nacc = evaluate(model, other)\n{SHOWN}",
+        f"{EVALUATE}{LOADER}evaluate = averaged(evaluate)\n{CALL}{SHOWN}",
+        f"@averaged\n{EVALUATE}{LOADER}{CALL}{SHOWN}",
+        f"{EVALUATE}{LOADER}own = evaluate(model, loader)\nacc = metric.evaluate()\n{SHOWN}",
+        f"{PAIR}{LOADER}loss, {CALL}loss, acc = avg(loss), avg(acc)\n{SHOWN}",
+        f"{PAIR.replace('good / total', 'float(all_sum(good))')}{LOADER}loss, {CALL}{SHOWN}",
+        f"{ITEMS}{LOADER}got = evaluate(model, loader)\ngot = reduce_dict(got)\n"
+        "if rank == 0:\n    print(got['acc'])",
+        f"{ITEMS}{LOADER}got = evaluate(model, loader)\naverage_(got)\n"
+        "if rank == 0:\n    print(got['acc'])",
+        f"{ITEMS}{LOADER}got = evaluate(model, loader)\ngot['acc'] = average(got['acc'])\n"
+        "if rank == 0:\n    print(got['acc'])",
+        (
+            f"{EVALUATE}{LOADER}".replace(
+                "        total", "        dist.all_reduce(hits)\n        total"
+            )
+            + f"{CALL}{SHOWN}"
+        ),
+        (
+            f"{LOADER}{COUNT.replace('correct', 'counts[0]').replace('total', 'counts[1]')}"
+            f"dist.all_reduce(counts)\nacc = counts[0] / counts[1]\n{SHOWN}"
+        ),
+    ],
+)
+def test_returned_values_that_may_be_of_all_ranks(source: str) -> None:
+    report = run(source)
+    assert report.ok
+    assert not [hint for hint in report.hints if hint.symptom == "D.2.4"]
+
+
+def test_accuracy_of_a_training_pass_that_a_function_returns() -> None:
+    trained = EVALUATE.replace("        total", "        loss.backward()\n        total")
+    assert run(f"{trained}{LOADER}{CALL}{SHOWN}").ok
