@@ -53,41 +53,6 @@ class Trainer:
             if rank == 0:
                 print('validation', acc)
 """
-EVALUATE = """\
-@torch.no_grad()
-def evaluate(model, batches):
-    good = total = loss = 0
-    for x, y in batches:
-        good += (model(x) == y).sum().item()
-        loss += criterion(model(x), y).item()
-        total += len(y)
-    return good / total
-"""
-PAIR = EVALUATE.replace("return good", "return loss / total, good")
-ITEMS = EVALUATE.replace("return good / total", "return {'loss': loss, 'acc': good / total}")
-MEAN = "def mean(v):\n    t = torch.tensor(v)\n    dist.all_reduce(t)\n    return t.item() / 3\n"
-BEST = "if acc > best:\n    best = acc\n"
-CALL = "acc = evaluate(model, loader)\n"
-SHOWN = "if rank == 0:\n    print('accuracy', acc)"
-CLASS = """\
-class Trainer:
-    def __init__(self, val):
-        self.val, self.best = val, 0
-        self.batches = val
-    def evaluate(self, batches):
-        good, total = 0, 0
-        for x, y in batches:
-            good += (self.model(x) == y).sum().item()
-            total += len(y)
-        return good / total
-    def fit(self):
-        for epoch in range(2):
-            acc = self.evaluate(self.batches)
-            if acc > self.best:
-                self.best = acc
-            if rank == 0:
-                print('validation', acc)
-"""
 
 
 def run(source: str, **fields: object) -> Report:
