@@ -6,10 +6,10 @@ import contextlib
 import functools
 import ipaddress
 import os
+import queue
 import socket
+import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
 
 import psutil
 
@@ -67,7 +67,7 @@ def _name_check(what: str, name: str) -> Check:
     fix = f"add {name} to /etc/hosts, or use an address that all machines reach"
     try:
         addresses = _resolve(name)
-    except TookTooLong:
+    except TimeoutError:
         seen = f"{name}: no answer within {_RESOLVE_S:.0f} s"
         return _check(what, "error", seen, "every start of a job waits for the name", fix)
     except OSError as error:
@@ -85,12 +85,27 @@ def _name_check(what: str, name: str) -> Check:
 
 
 def _resolve(name: str) -> list[str]:
-    pool = ThreadPoolExecutor(max_workers=1)
+    """Addresses of a host; `TimeoutError` if nobody answers in time, `OSError` if it has none."""
+    answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(name, None)
+            answers.put(sorted({str(answer[4][0]).split("%")[0] for answer in found}))
+        except OSError as error:
+            answers.put(error)
+        except UnicodeError as error:  # too long or too odd for a host's name
+            answers.put(OSError(str(error)))
+
+    # a daemon, so that a name server that does not answer holds up nobody's end
+    threading.Thread(target=ask, daemon=True).start()
     try:
-        answers = pool.submit(socket.getaddrinfo, name, None).result(timeout=_RESOLVE_S)
-        return sorted({str(answer[4][0]).split("%")[0] for answer in answers})
-    finally:
-        pool.shutdown(wait=False)
+        answer = answers.get(timeout=_RESOLVE_S)
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
 
 
 def _interface_check(variable: str, wanted: str, interfaces: Mapping[str, str]) -> Check:
@@ -139,7 +154,7 @@ def _port_check(environment: Mapping[str, str]) -> Check:
 
 
 def _is_local(address: str) -> bool:
-    with contextlib.suppress(OSError, TookTooLong):
+    with contextlib.suppress(OSError):
         mine = {*up_interfaces().values(), "127.0.0.1", "::1"}
         return not address or bool(mine & set(_resolve(address)))
     return False

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 from ddt_notebook.doctor import compare_reports, doctor
 from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.preflight import Check, Preflight
-from ddt_notebook.preflight import processes, resources, versions
+from ddt_notebook.preflight import network, processes, resources, versions
 from ddt_notebook.preflight.comparing import compare_machines, rank_checks
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
@@ -188,9 +189,20 @@ def test_interfaces_by_name(variable: str, value: str, verdict: str) -> None:
     assert verdicts(network_checks({variable: value}))[variable] == verdict
 
 
-def test_an_address_that_nobody_knows() -> None:
-    found = verdicts(network_checks({"MASTER_ADDR": "no-such-host.invalid"}))
+@pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 80, "a..b"])
+def test_an_address_that_nobody_knows(address: str) -> None:
+    found = verdicts(network_checks({"MASTER_ADDR": address}))
     assert found["MASTER_ADDR"] == "error"
+
+
+def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(network, "_RESOLVE_S", 0.2)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait(20) and [])
+    checks = {check.name: check for check in network_checks({"MASTER_ADDR": "slow.example"})}
+    answered.set()
+    assert "no answer within" in checks["MASTER_ADDR"].seen
+    assert checks["MASTER_ADDR"].verdict == "error"
 
 
 # -- limits and modules ----------------------------------------------------------------------------
