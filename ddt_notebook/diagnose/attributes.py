@@ -6,7 +6,7 @@ import ast
 
 from ddt_notebook.model import Position, RankError
 
-from . import syntax
+from .cells import syntax
 from .context import Context
 
 _MAKES = frozenset(

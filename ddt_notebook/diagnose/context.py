@@ -10,11 +10,11 @@ from functools import cached_property
 from ddt_notebook.model import Call, Position, RankError, RankReport, Snapshot
 from ddt_notebook.model.progress import Wait, cannot_complete, waits
 
+from .cells.source import Sources
 from .errors import first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
 from .rendezvous import Discord, discord
-from .source import Sources
 
 #: A mismatch ends a process by these: gloo aborts, or overruns a buffer.
 _ABORTS = frozenset({6, 7, 11})

@@ -14,7 +14,7 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.diagnose.advice import causes, fixes
-from ddt_notebook.diagnose.syntax import parse
+from ddt_notebook.diagnose.cells.syntax import parse
 from ddt_notebook.faults import Advice, FaultCard, InvalidCard, UnknownCard, card, card_ids, cards
 from ddt_notebook.model import Cell
 from ddt_notebook.taxonomy import loader as study

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddt_notebook.diagnose import syntax
+from ddt_notebook.diagnose.cells import syntax
 from ddt_notebook.model import Cell, Finding, Snapshot
 
 from .calls import (

@@ -6,7 +6,7 @@ import ast
 import re
 from itertools import pairwise
 
-from ddt_notebook.diagnose import syntax
+from ddt_notebook.diagnose.cells import syntax
 
 from .fault import Correction, Fault
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ddt_notebook.diagnose import syntax
+from ddt_notebook.diagnose.cells import syntax
 
 from .fault import Correction, Fault, assigned_calls, own, scopes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ddt_notebook.diagnose import syntax
+from ddt_notebook.diagnose.cells import syntax
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.model import Position
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells.ways import Reason
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.messages import RECEIVES, SENDS
-from ddt_notebook.diagnose.ways import Reason
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 

@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.diagnose import syntax
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells import syntax
+from ddt_notebook.diagnose.cells.shares import Share, Shares
+from ddt_notebook.diagnose.cells.usage import Use
 from ddt_notebook.diagnose.context import Context
-from ddt_notebook.diagnose.shares import Share, Shares
-from ddt_notebook.diagnose.usage import Use
 from ddt_notebook.diagnose.words import agree, ranks_text
 from ddt_notebook.model import Finding
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells.ways import Reason
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.errors import is_peer_error
 from ddt_notebook.diagnose.match import Mismatch, Side
 from ddt_notebook.diagnose.messages import MessageMismatch, message_bytes
-from ddt_notebook.diagnose.ways import Reason
 from ddt_notebook.diagnose.words import agree, count, listing, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 

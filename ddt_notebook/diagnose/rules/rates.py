@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.diagnose import replicas, syntax
+from ddt_notebook.diagnose import replicas
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells import syntax
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.replicas import Replicas
 from ddt_notebook.model import Finding, Position

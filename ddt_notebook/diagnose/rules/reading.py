@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
-from ddt_notebook.diagnose.carriers import carriers
+from ddt_notebook.diagnose.cells.carriers import carriers
+from ddt_notebook.diagnose.cells.pending import first_change, first_read
+from ddt_notebook.diagnose.cells.usage import Trail, Use, argument, call_at, key
 from ddt_notebook.diagnose.context import Context
-from ddt_notebook.diagnose.pending import first_change, first_read
-from ddt_notebook.diagnose.usage import Trail, Use, argument, call_at, key
 from ddt_notebook.diagnose.words import agree, ranks_text
 from ddt_notebook.model import Call, Finding, Position
 

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.diagnose import syntax
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells import syntax
+from ddt_notebook.diagnose.cells.usage import Trail, argument, call_at, called_name, key
 from ddt_notebook.diagnose.context import Context
-from ddt_notebook.diagnose.usage import Trail, argument, call_at, called_name, key
 from ddt_notebook.model import Finding, Position
 
 from .reading import sites

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ddt_notebook.diagnose import syntax
+from ddt_notebook.diagnose.cells import syntax
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.words import count, ranks_text
 from ddt_notebook.model import Position

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddt_notebook.diagnose.words import count, ranks_text
 from ddt_notebook.model import Call, Position, RankReport
 
 from . import syntax
 from .rounds import issued, rounds
 from .syntax import Block, Loop
-from .words import count, ranks_text
 
 if TYPE_CHECKING:
     from .source import Sources

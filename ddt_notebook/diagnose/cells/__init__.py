@@ -1,0 +1,1 @@
+"""What the source of the cells says: statements, conditions, and where values go."""
