@@ -21,7 +21,7 @@ from .watching import choose, is_sampled, shape_text, sketches
 
 _MAX_RATES = 4
 _MAX_CHANGES = 8
-_MAX_VERSIONS = 1000
+_VERSIONS = 8
 _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
@@ -37,8 +37,8 @@ class OptimizerLog:
         self.made = made
         self.kind = type(optimizer).__name__
         self.run = -1
-        #: Version counters of its parameters after its last step.
-        self._version: int | None = None
+        #: What `_writes` gave after its last step.
+        self._written: tuple[int, int] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -61,6 +61,8 @@ class OptimizerLog:
         self._held: list[weakref.ref[torch.Tensor]] = []
         #: Where the watched parameters stand: group, and position in it.
         self._at: list[tuple[int, int]] = []
+        #: Some of them, whose version counters are read at every step.
+        self._counted: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
     def begin(
@@ -99,6 +101,7 @@ class OptimizerLog:
             for at in range(len(group["params"]))
         ]
         self._at = [places[at] for at in watched]
+        self._counted = self._at[:: max(1, len(self._at) // _VERSIONS)]
         owned = set(map(id, parameters))
         self._others = [
             (name, weakref.ref(module))
@@ -130,22 +133,21 @@ class OptimizerLog:
 
     def _was_changed(self, optimizer: Optimizer) -> bool:
         """Whether something else wrote into the parameters since the last step, or since DDP."""
-        before, now = self._version, _version(_parameters(optimizer))
+        before, now = self._written, self._writes(optimizer)
         log = self.replica
         if log is not None and log.built is not None:
             ddp, made = log.model(), log.built
             log.built = None
             if ddp is not None and before is None:
                 return sketches(watched_parameters(ddp.module)) != made
-        return before is not None and now is not None and before != now
+        return _differ(before, now)
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Called before each step."""
         step = self.steps
-        if step and len(self.changed_before) < _MAX_CHANGES and not self.sharded:
-            version = _version(_parameters(optimizer))
-            if version is not None and self._version is not None and version != self._version:
-                self.changed_before.append(step)
+        counts = step and len(self.changed_before) < _MAX_CHANGES and not self.sharded
+        if counts and _differ(self._written, self._writes(optimizer)):
+            self.changed_before.append(step)
         if self.replica is not None:
             self.synchronised += (
                 self.replica.averages and self.replica.forwards > self._seen_forwards
@@ -175,7 +177,7 @@ class OptimizerLog:
         self.steps += 1
         if self.sharded:
             return
-        self._version = _version(_parameters(optimizer))
+        self._written = self._writes(optimizer)
         if self._local and is_sampled(self.steps):  # it may be gone when the run has ended
             self._last = sketches(self._watched(optimizer))
 
@@ -207,6 +209,15 @@ class OptimizerLog:
     def _watched(self, optimizer: Optimizer) -> list[Any]:
         groups = optimizer.param_groups
         return [groups[number]["params"][at] for number, at in self._at]
+
+    def _writes(self, optimizer: Optimizer) -> tuple[int, int] | None:
+        """Number of parameters, and how often some of them were written to; None if not counted."""
+        groups = optimizer.param_groups
+        try:
+            written = sum(groups[number]["params"][at]._version for number, at in self._counted)
+        except (RuntimeError, LookupError):  # made in inference mode; taken out of its group
+            return None
+        return sum(len(group["params"]) for group in groups), written
 
     def plain(self, names: Mapping[int, str]) -> Plain:
         """An `OptimizerTraining` as plain data.
@@ -252,12 +263,11 @@ def _rates(optimizer: Optimizer) -> list[float]:
     return [float(group["lr"]) for group in groups if "lr" in group]
 
 
-def _version(tensors: list[torch.Tensor]) -> int | None:
-    """How often they were written to; None for tensors that do not count it."""
-    try:
-        return sum(tensor._version for tensor in tensors[:_MAX_VERSIONS])
-    except RuntimeError:  # made in inference mode
-        return None
+def _differ(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool:
+    """Whether something wrote in between; not told if it is another number of parameters."""
+    if before is None or now is None or before[0] != now[0]:
+        return False
+    return before[1] != now[1]
 
 
 def _visible(optimizer: Optimizer, frame: FrameType) -> tuple[Objects, bool]:

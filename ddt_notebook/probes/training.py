@@ -85,7 +85,9 @@ class TrainingRecord:
 
     def passes(self, model: DistributedDataParallel, inputs: list[Any], frame: FrameType) -> None:
         """A forward pass with gradients through DDP."""
-        log = self._replicas.get(model)
+        log = self._passed[-1] if self._passed else None
+        if log is None or log.model() is not model:
+            log = self._replicas.get(model)
         if log is None:
             log = self._replicas[model] = ReplicaLog(model)
         if log.run != self._run:
@@ -100,7 +102,7 @@ class TrainingRecord:
         if type(loss) is not torch.Tensor or not loss.is_cpu or loss.numel() != 1:
             return
         value = loss.item()
-        self._last_is_finite = isinstance(value, complex) or math.isfinite(value)
+        self._last_is_finite = type(value) is complex or math.isfinite(value)
         if self._last_is_finite or self._not_finite is not None:
             return
         last = self._passed[-1] if self._passed else None
@@ -118,7 +120,7 @@ class TrainingRecord:
         if self._stepping is not None and self._stepping is not optimizer:
             return  # an optimizer inside another one, which holds a part of it
         self._stepping = optimizer
-        log = self._optimizers.get(optimizer)
+        log = self._log_of(optimizer)
         if log is None:
             log = self._optimizers[optimizer] = OptimizerLog(optimizer, None)
         if log.run != self._run:
@@ -133,9 +135,15 @@ class TrainingRecord:
         if self._stepping is not optimizer:
             return
         self._stepping = None
-        log = self._optimizers.get(optimizer)
+        log = self._log_of(optimizer)
         if log is not None and log.run == self._run:
             log.after_step(optimizer)
+
+    def _log_of(self, optimizer: Optimizer) -> OptimizerLog | None:
+        last = self._stepped[-1] if self._stepped else None  # mostly it is the only one
+        if last is not None and last.optimizer() is optimizer:
+            return last
+        return self._optimizers.get(optimizer)
 
     def guarded(self, tell: Callable[..., None], *args: Any) -> None:
         """Record something; a mistake in it must not reach the user's code."""

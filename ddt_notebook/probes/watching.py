@@ -1,6 +1,6 @@
 """Fingerprints of a few tensors, cheap enough to be taken while a model trains.
 
-A tensor is read at up to `_ELEMENTS` places that are spread over it. Ranks that part do so in most
+A tensor is read at up to `_RUNS` places that are spread over it. Ranks that part do so in most
 elements; what is missed here, the whole fingerprints at the end of the run still show.
 """
 
@@ -16,8 +16,9 @@ from ..model.training import NO_GRADIENT
 from .objects import is_dtensor
 
 _WATCHED = 32
-_ELEMENTS = 1024
-_EVERY_STEP_UNTIL = 8
+#: What is read of a tensor: short runs, since every place that is touched costs a cache miss.
+_RUNS, _RUN = 128, 8
+_EVERY_STEP_UNTIL = 4
 
 
 def is_sampled(step: int) -> bool:
@@ -51,13 +52,16 @@ def sketch(tensor: torch.Tensor | None) -> int:
     count = tensor.numel()
     if not count:
         return 1
-    every = max(1, count // _ELEMENTS)
     part = tensor.detach()
-    if every > 1 or not part.is_contiguous():
+    every = count // _RUNS
+    if every > _RUN or not part.is_contiguous():
         if part.stride() and min(part.stride()) < 1:  # an expanded tensor repeats its elements
             part = part.contiguous()
-        part = part.as_strided(((count - 1) // every + 1,), (every,), part.storage_offset())
-    part = part.cpu()
+        # in the order in which it lies in memory
+        runs = ((_RUNS, _RUN), (every, 1)) if every > _RUN else ((count,), (1,))
+        part = part.as_strided(*runs, part.storage_offset())
+    if not part.is_cpu:
+        part = part.cpu()
     if part.dtype is not torch.float32:
         part = part.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     return zlib.crc32(part.numpy().tobytes())
