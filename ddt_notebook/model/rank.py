@@ -19,6 +19,7 @@ RankState = Literal[
     "stopped",  # suspended by the operating system (SIGSTOP)
     "silent",  # its monitor does not answer: C code holds the interpreter
     "idle",  # was not asked to run this cell
+    "recorded",  # only its record of calls is known, not where it stood outside them
 ]
 
 

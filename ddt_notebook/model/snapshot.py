@@ -73,6 +73,9 @@ class Snapshot:
         The session's limits, in seconds.
     duration_s
         How long the run took until it was ended.
+    origin
+        ``"session"``: ranks of ours. ``"dumps"``: what a job's Flight Recorder wrote; times of
+        different ranks are then not of one clock.
     created
         Wall-clock time, ISO 8601 with offset.
     torch_version
@@ -107,6 +110,7 @@ class Snapshot:
     timeout_s: float = 10.0
     hang_after_s: float = 2.0
     duration_s: float = 0.0
+    origin: Literal["session", "dumps"] = "session"
     created: str = ""
     torch_version: str = ""
     flight_recorder: bool = True

@@ -6,43 +6,17 @@ is False and the session says so.
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
 import threading
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._C import _distributed_c10d as c10d_native
 
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-}
-_OPS = {
-    "alltoall": "all_to_all_single",
-    "alltoall_base": "all_to_all_single",
-    "_all_gather_base": "all_gather",
-    "allgather": "all_gather",
-    "allreduce": "all_reduce",
-}
+from ..model import flight
+
 #: With more new entries than this, stacks are left out: symbolising them takes too long.
 _MAX_STACKS = 400
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads dicts, lists, numbers and strings, and no class at all."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"the Flight Recorder's dump names {module}.{name}")
 
 
 class FlightReader:
@@ -106,19 +80,18 @@ class FlightReader:
     @staticmethod
     def _frames() -> dict[int, list[dict[str, Any]]]:
         raw = c10d_native._dump_fr_trace(True, True, False)
-        data = _PlainUnpickler(io.BytesIO(raw)).load()
+        data = flight.unpickled(raw)
         return {entry["record_id"]: entry.get("frames", []) for entry in data.get("entries", [])}
 
 
 def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[str, Any]:
     """One entry with the field's own names, as the notebook reads it."""
-    op = entry["profiling_name"].rsplit(":", 1)[-1]
     plain = {
         "g": entry["process_group"][0],
         "id": entry["op_id"],  # counts as the backend does, messages included
-        "op": _OPS.get(op, op),
+        "op": flight.operation(entry),
         "s": entry["input_sizes"],
-        "d": [_DTYPES.get(name, name.lower()) for name in entry["input_dtypes"]],
+        "d": list(flight.dtypes(entry["input_dtypes"])),
         "o": entry["output_sizes"],
         "done": entry["retired"],
         "ns": entry["time_created_ns"],

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..model import Call, Position, Rendezvous
+from ..model import Call, Position, Rendezvous, flight
 from ..probes import ring
 from ..probes.ring import Record
 
 #: Gives the text of a line of a cell: cell number, line number.
 SourceLine = Callable[[int, int], str]
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/ddt_notebook/", "<")
 
 
 def from_record(record: Record, sequence: int | None, source_line: SourceLine) -> Call:
@@ -38,7 +37,7 @@ def from_record(record: Record, sequence: int | None, source_line: SourceLine) -
         dtypes=tuple(fields.get("d", ())),
         output_shapes=tuple(map(tuple, fields.get("o", ()))),
         where=where,
-        caller=_library_name(fields.get("lib")),
+        caller=flight.library(fields.get("lib")),
         asynchronous="async" in fields,
         entered_s=record.entered_s,
         left_s=record.left_s or None,
@@ -54,7 +53,8 @@ def from_flight(
     source_line: SourceLine,
 ) -> Call:
     """A collective that a library issued; its time is on the wall clock."""
-    where, caller = _from_frames(entry.get("frames") or [], source_line)
+    frame, caller = flight.user_frame(entry.get("frames") or [])
+    where = _position(*frame, source_line) if frame is not None else None
     return Call(
         index=0,
         op=entry["op"],
@@ -72,35 +72,7 @@ def from_flight(
     )
 
 
-def _from_frames(
-    frames: list[list[Any]], source_line: SourceLine
-) -> tuple[Position | None, str | None]:
-    """The user's line, and the library that issued the call; frames are innermost first."""
-    caller = None
-    for file, line, function in frames:
-        caller = caller or _library_name(file.partition("/torch/")[2])
-        if file.startswith("cell[") or (file and not any(part in file for part in _LIBRARIES)):
-            return _position(file, line, function, source_line), caller
-    return None, caller
-
-
 def _position(file: str, line: int, function: str, source_line: SourceLine) -> Position:
     at = Position(file=file, line=line, function=function)
     code = source_line(at.cell, line) if at.cell is not None else linecache.getline(file, line)
     return replace(at, code=code.strip()[:200])
-
-
-def _library_name(path: str | None) -> str | None:
-    """What users call the part of torch in this file."""
-    if not path:
-        return None
-    for part, name in (
-        ("nn/parallel/distributed", "DistributedDataParallel"),
-        ("autograd/graph", "DistributedDataParallel"),
-        ("algorithms/join", "Join"),
-        ("fsdp", "FSDP"),
-        ("distributed/tensor", "DTensor"),
-    ):
-        if part in path:
-            return name
-    return None

@@ -17,13 +17,14 @@ from .groups import hung_by_skip
 from .wording import last_line, message, name, to_change, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
-_SETTLED = frozenset({"finished", "idle", "stopped", "unknown"})
+_SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
 _MOVING = frozenset({"running", "silent"})
 _CAUSES = {
     "idle": "cell-ran-on-some-ranks",
     "stopped": "rank-suspended",
     "silent": "rank-silent",
     "running": "rank-too-slow",
+    "recorded": "rank-not-at-collective",
 }
 
 
@@ -152,6 +153,8 @@ def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, s
     elif state == "unknown":
         known = ranks[0] < context.snapshot.world_size
         lacks = "nothing is known of" if known else "the session has no"
+        if context.snapshot.origin == "dumps":
+            lacks = "there is no dump of"
         text = f"{what} is for {who} as well, but {lacks} {who}"
     elif state in _MOVING:
         limit = context.blocked_for(waiting) or context.snapshot.timeout_s
@@ -178,6 +181,8 @@ def _cause(
     """The cause as far as the records show it, and what shows it."""
     if state in ("idle", "stopped", "silent"):
         return _CAUSES[state], []
+    if state == "unknown" and context.snapshot.origin == "dumps":
+        return "rank-without-dump", []
     if state == "unknown":
         return "rank-missing-at-setup", []
     if call.kind == "p2p":
@@ -195,7 +200,7 @@ def _cause(
                 f"{fact} {ranks_text(ranks)} did not reach all parameters"
             ]
         return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
-    if state == "running":
+    if state in ("running", "recorded"):
         return _CAUSES[state], []
     return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
 

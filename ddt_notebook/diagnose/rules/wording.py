@@ -96,6 +96,7 @@ def last_line(context: Context, rank: int, group: str | None = None) -> str:
         "stopped": f"is suspended by the operating system{place}",
         "silent": f"does not answer: C code holds its interpreter{place}",
         "idle": "was not asked to run this cell",
+        "recorded": "had not entered it when its record was written",
     }[report.state]
     calls = [c for c in report.calls if c.kind == "collective" and group in (None, c.group)]
     if not calls:

@@ -1,0 +1,130 @@
+"""Reads the files that PyTorch's Flight Recorder left behind, one for each rank.
+
+Nothing in them is trusted: pickled dumps may hold plain data only.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..model import flight
+from ..model.codec import FormatError
+
+#: ``nccl_trace_rank_3``, ``comm_lib_trace_rank_3``, ``rank3.json``
+_NAME = re.compile(r"(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pkl|pickle|bin))?")
+_MAX_BYTES = 1 << 28
+_NEEDED = ("profiling_name", "process_group", "collective_seq_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What one rank's recorder held when it was written.
+
+    Attributes
+    ----------
+    entries
+        Oldest first, with torch's own names.
+    dropped
+        How many older ones the recorder's ring had no place for any more.
+    members
+        Global ranks of each process group by name, as far as the dump tells.
+    """
+
+    rank: int
+    path: Path
+    entries: tuple[dict[str, Any], ...]
+    dropped: int
+    members: dict[str, tuple[int, ...]]
+
+
+def read(path: str | Path) -> tuple[list[Dump], list[str]]:
+    """The dumps in a folder, or of one file, by rank; and what could not be read.
+
+    Raises
+    ------
+    FormatError
+        If there is no dump, or two of one rank.
+    OSError
+        If the path cannot be read.
+    """
+    path = Path(path)
+    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+    dumps: dict[int, Dump] = {}
+    notes = []
+    for file in files:
+        named = _NAME.fullmatch(file.name)
+        if named is None:
+            if file == path:
+                raise FormatError(f"{file.name}: the name of a dump ends with the number of a rank")
+            continue
+        try:
+            dump = _read(file, int(named["rank"]))
+        except FormatError as error:
+            notes.append(f"{file.name} was left out: {error}")
+            continue
+        if dump.rank in dumps:
+            first = dumps[dump.rank].path.name
+            raise FormatError(
+                f"{first} and {file.name} are both of rank {dump.rank}: name a "
+                "folder that holds the dumps of one job only"
+            )
+        dumps[dump.rank] = dump
+    if not dumps:
+        why = f" ({notes[0]})" if notes else ""
+        raise FormatError(
+            f"no Flight Recorder dump in {path}{why}; a job writes them with "
+            "TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set"
+        )
+    return [dumps[rank] for rank in sorted(dumps)], notes
+
+
+def _read(file: Path, rank: int) -> Dump:
+    if file.stat().st_size > _MAX_BYTES:
+        raise FormatError(f"larger than {_MAX_BYTES >> 20} MB")
+    data = file.read_bytes()
+    try:
+        plain = json.loads(data) if data[:1] == b"{" else flight.unpickled(data)
+    except (
+        ValueError,
+        pickle.UnpicklingError,
+        EOFError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        MemoryError,
+        OverflowError,
+    ) as error:
+        raise FormatError(f"not a dump ({error or type(error).__name__})") from None
+    entries = plain.get("entries") if isinstance(plain, dict) else None
+    if not isinstance(plain, dict) or not ("entries" in plain or "pg_config" in plain):
+        raise FormatError("not a dump of the Flight Recorder")
+    usable = tuple(e for e in entries or () if _is_entry(e))
+    dropped = int(usable[0].get("record_id") or 0) if usable else 0
+    return Dump(rank, file, usable, dropped, _members(plain.get("pg_config")))
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or any(key not in entry for key in _NEEDED):
+        return False
+    group = entry["process_group"]
+    return isinstance(group, (list, tuple)) and bool(group)
+
+
+def _members(config: Any) -> dict[str, tuple[int, ...]]:
+    """``{"0": {"ranks": "[0, 1]"}}`` as members by name; a group without ranks is left out."""
+    members: dict[str, tuple[int, ...]] = {}
+    if not isinstance(config, dict):
+        return members
+    for name, group in config.items():
+        ranks = group.get("ranks") if isinstance(group, dict) else group
+        if isinstance(ranks, str):
+            ranks = [int(number) for number in re.findall(r"\d+", ranks)]
+        if name and isinstance(ranks, (list, tuple)) and ranks:
+            members[str(name)] = tuple(sorted(int(r) for r in ranks if isinstance(r, int)))
+    return members

@@ -1,0 +1,100 @@
+"""What PyTorch's Flight Recorder writes, in the field's own names.
+
+The recorder of a running rank and the files that a real job left behind hold the same entries.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+from .collective import Shape
+
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+_OPS = {
+    "alltoall": "all_to_all_single",
+    "alltoall_base": "all_to_all_single",
+    "_all_gather_base": "all_gather",
+    "allgather": "all_gather",
+    "allreduce": "all_reduce",
+}
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/ddt_notebook/", "<")
+#: Innermost first, as the recorder has them: file, line, function.
+Frames = Iterable[tuple[str, int, str]]
+
+
+def operation(entry: dict[str, Any]) -> str:
+    """``"all_reduce"`` for the recorder's ``"gloo:all_reduce"`` or ``"nccl:allreduce"``."""
+    op = str(entry["profiling_name"]).rsplit(":", 1)[-1]
+    return _OPS.get(op, op)
+
+
+def dtypes(names: Iterable[str]) -> tuple[str, ...]:
+    """``"float32"`` for the recorder's ``"Float"``."""
+    return tuple(_DTYPES.get(name, name.lower()) for name in names)
+
+
+def shapes(sizes: Iterable[Iterable[int]]) -> tuple[Shape, ...]:
+    """Sizes of tensors as tuples."""
+    return tuple(tuple(map(int, size)) for size in sizes)
+
+
+def user_frame(frames: Frames) -> tuple[tuple[str, int, str] | None, str | None]:
+    """The user's innermost frame, None if there is none, and the library that issued the call."""
+    caller = None
+    for file, line, function in frames:
+        caller = caller or library(file.partition("/torch/")[2])
+        if file.startswith("cell[") or (file and not any(part in file for part in _LIBRARIES)):
+            return (file, line, function), caller
+    return None, caller
+
+
+def library(path: str | None) -> str | None:
+    """What users call the part of torch in this file."""
+    if not path:
+        return None
+    for part, name in (
+        ("nn/parallel/distributed", "DistributedDataParallel"),
+        ("autograd/graph", "DistributedDataParallel"),
+        ("algorithms/join", "Join"),
+        ("fsdp", "FSDP"),
+        ("distributed/tensor", "DTensor"),
+    ):
+        if part in path:
+            return name
+    return None
+
+
+def unpickled(data: bytes) -> Any:
+    """What a dump holds: dicts, lists, numbers and text.
+
+    Raises
+    ------
+    pickle.UnpicklingError
+        If it names any class or function, but those by which torch writes plain lists.
+    """
+    return _PlainUnpickler(io.BytesIO(data)).load()
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch.jit._pickle" and name in ("build_intlist", "build_doublelist"):
+            return _as_it_is
+        raise pickle.UnpicklingError(f"the Flight Recorder's dump names {module}.{name}")
+
+
+def _as_it_is(values: list[Any]) -> list[Any]:
+    return values

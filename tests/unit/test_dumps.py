@@ -1,0 +1,189 @@
+"""Flight Recorder dumps of a job, as NCCL's recorder writes them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.cli import main
+from ddt_notebook.dumps import load
+from ddt_notebook.model.codec import FormatError
+
+TRAIN = {"filename": "/home/me/train.py", "line": 42, "name": "step"}
+TORCH = {"filename": "/x/site-packages/torch/nn/parallel/distributed.py", "line": 1, "name": "f"}
+
+
+def entry(number: int, op: str = "all_reduce", state: str = "completed", **other: Any) -> dict:
+    return {
+        "record_id": number - 1,
+        "pg_id": 0,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": number,
+        "p2p_seq_id": 0,
+        "op_id": number,
+        "profiling_name": f"nccl:{op}",
+        "time_created_ns": 1_700_000_000_000_000_000 + number,
+        "input_sizes": [[1000]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[1000]],
+        "output_dtypes": ["Float"],
+        "state": state,
+        "retired": state == "completed",
+        "timeout_ms": 600_000,
+        "is_p2p": False,
+        "frames": [TORCH, TRAIN],
+    } | other
+
+
+def write(folder: Path, rank: int, *entries: dict, world: int = 4) -> None:
+    ranks = f"[{', '.join(map(str, range(world)))}]"
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
+    dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": list(entries)}
+    (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+
+
+def test_the_rank_that_never_came_is_named(tmp_path: Path) -> None:
+    for rank in (0, 1, 3):
+        later = entry(3, state="scheduled")  # issued, and queued behind the one that is stuck
+        write(tmp_path, rank, entry(1), entry(2, state="started"), later)
+    write(tmp_path, 2, entry(1))
+    report = ddt.diagnose_dumps(tmp_path)
+    (finding,) = report.findings
+    assert (finding.symptom, finding.cause) == ("D.2.1", "uneven-iterations")
+    assert (finding.ranks, finding.waiting) == ([2], [0, 1, 3])
+    assert "all_reduce #2" in finding.title
+    assert finding.where[0] == "train.py line 42"
+    assert report.snapshot is not None
+    assert report.snapshot.backend == "nccl"
+    assert report.snapshot.timeout_s == 600
+
+
+def test_without_a_library_nothing_is_said_of_the_reason(tmp_path: Path) -> None:
+    for rank in range(4):
+        last = [entry(2, state="started", frames=[TRAIN])] if rank else []
+        write(tmp_path, rank, entry(1, frames=[TRAIN]), *last)
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.cause, finding.ranks) == ("rank-not-at-collective", [0])
+
+
+def test_other_operations_under_one_number(tmp_path: Path) -> None:
+    for rank in range(4):
+        op = "broadcast" if rank == 1 else "all_reduce"
+        write(tmp_path, rank, entry(1), entry(2, op, "scheduled"))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.cause, finding.ranks) == ("different-collectives", [1])
+
+
+def test_other_sizes(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path, rank, entry(1, state="started", input_sizes=[[4 if rank == 3 else 6]]))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert finding.ranks == [3]
+    assert "6 on ranks 0-2; 4 on rank 3" in finding.title
+
+
+def test_a_rank_without_a_dump(tmp_path: Path) -> None:
+    for rank in range(3):
+        write(tmp_path, rank, entry(1), entry(2, state="started"))
+    report = ddt.diagnose_dumps(tmp_path)
+    (finding,) = report.findings
+    assert (finding.cause, finding.ranks) == ("rank-without-dump", [3])
+    assert any("no dump of rank 3" in note for note in report.snapshot.notes)
+
+
+def test_a_job_in_which_all_came(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path, rank, entry(1), entry(2))
+    report = ddt.diagnose_dumps(tmp_path)
+    assert report.ok
+    assert "4 ranks, 2 collectives" in report.checked
+
+
+def test_a_ring_that_has_turned_accuses_nobody(tmp_path: Path) -> None:
+    for rank in range(4):
+        kept = range(50, 60) if rank == 2 else range(40, 60)
+        write(tmp_path, rank, *(entry(number) for number in kept))
+    assert ddt.diagnose_dumps(tmp_path).ok
+
+
+def test_what_came_before_a_group_was_formed_anew_is_left_out(tmp_path: Path) -> None:
+    for rank in range(4):
+        before = [entry(1), *([entry(2)] if rank else [])]  # the fault of an earlier attempt
+        now = [entry(1, pg_id=1, record_id=5)]
+        write(tmp_path, rank, *before, *now)
+    assert ddt.diagnose_dumps(tmp_path).ok
+
+
+def test_a_rank_that_has_done_nothing_in_the_new_group(tmp_path: Path) -> None:
+    for rank in range(4):
+        now = [entry(1, "barrier", "started", pg_id=1, record_id=5)] if rank else []
+        write(tmp_path, rank, entry(1), *now)
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.cause, finding.ranks) == ("rank-not-at-collective", [0])
+
+
+def test_a_message_that_nobody_sent(tmp_path: Path) -> None:
+    receive = entry(0, "recv 1<-0", "started", is_p2p=True)
+    write(tmp_path, 0, entry(1), world=2)
+    write(tmp_path, 1, entry(1), receive, world=2)
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.ranks, finding.waiting) == ([0], [1])
+    assert "recv" in finding.title
+
+
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    for rank in range(2):
+        entries = [entry(1), *([entry(2, state="started")] if rank else [])]
+        plain = {"pg_config": {}, "entries": entries}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(plain))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert finding.ranks == [0]
+
+
+def test_what_a_dump_says_survives_the_trip_through_json(tmp_path: Path) -> None:
+    write(tmp_path, 0, entry(1, state="started"), world=2)
+    snapshot = load(tmp_path)
+    assert ddt.Snapshot.from_json(snapshot.to_json()) == snapshot
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (Path("was-run"),))
+
+
+def test_a_dump_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 0, entry(1), world=1)
+    (tmp_path / "nccl_trace_rank_1").write_bytes(pickle.dumps({"entries": [Hostile()]}))
+    report = ddt.diagnose_dumps(tmp_path)
+    assert not (tmp_path / "was-run").exists()
+    assert any("nccl_trace_rank_1 was left out" in note for note in report.snapshot.notes)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b"{", b"[]", b"\x80\x02]q\x00."])
+def test_what_is_no_dump_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "nccl_trace_rank_0").write_bytes(data)
+    with pytest.raises(FormatError, match="no Flight Recorder dump"):
+        ddt.diagnose_dumps(tmp_path)
+
+
+def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
+    write(tmp_path, 0, entry(1))
+    (tmp_path / "other_rank_0").write_bytes((tmp_path / "nccl_trace_rank_0").read_bytes())
+    with pytest.raises(FormatError, match="both of rank 0"):
+        ddt.diagnose_dumps(tmp_path)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(2):
+        entries = [entry(1), *([entry(2, state="started")] if rank else [])]
+        write(tmp_path, rank, *entries, world=2)
+    assert main(["analyze", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["ranks"] == [0]
+    assert main(["analyze", str(tmp_path / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
