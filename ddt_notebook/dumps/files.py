@@ -53,6 +53,7 @@ def read(path: str | Path) -> tuple[list[Dump], list[str]]:
         If the path cannot be read.
     """
     path = Path(path)
+    path.stat()  # raises if it is not there
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     dumps: dict[int, Dump] = {}
     notes = []

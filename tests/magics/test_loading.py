@@ -1,0 +1,57 @@
+"""``%ddt_load``: dumps of a job, and runs that were saved."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from IPython.core.error import UsageError
+
+import ddt_notebook as ddt
+
+from .conftest import Notebook
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """Two ranks, one of which stopped after its first collective."""
+    for rank in range(2):
+        entries = [
+            {
+                "record_id": at,
+                "profiling_name": "nccl:all_reduce",
+                "process_group": ["0", "default_pg"],
+                "collective_seq_id": at + 1,
+                "state": "started" if at else "completed",
+            }
+            for at in range(1 + rank)
+        ]
+        dump = {"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": entries}
+        (tmp_path / f"fr_rank_{rank}").write_text(json.dumps(dump))
+    return tmp_path
+
+
+def test_dumps_are_diagnosed_and_kept_for_the_views(notebook: Notebook, job: Path) -> None:
+    report = notebook.run(f"%ddt_load {job} -o job")
+    assert [finding.ranks for finding in report.findings] == [[0]]
+    table = ddt.collectives(notebook.names["job"]).to_frame()
+    assert set(table["op"]) == {"all_reduce"}
+
+
+def test_a_saved_run_is_diagnosed(notebook: Notebook, job: Path) -> None:
+    notebook.run(f"%ddt_load {job} -o job")
+    notebook.names["job"].save(job / "run.ddt.json")
+    report = notebook.run(f"%ddt_load {job / 'run.ddt.json'}")
+    assert [finding.ranks for finding in report.findings] == [[0]]
+
+
+@pytest.mark.parametrize("path", ["nothing-here", "nothing-here.ddt.json"])
+def test_what_is_not_there_is_one_line(notebook: Notebook, job: Path, path: str) -> None:
+    with pytest.raises(UsageError, match="ddt_load: .*No such file"):
+        notebook.run(f"%ddt_load {job / path}")
+
+
+def test_a_folder_without_dumps_is_one_line(notebook: Notebook, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no Flight Recorder dump"):
+        notebook.run(f"%ddt_load {tmp_path}")
