@@ -177,12 +177,12 @@ def _message(
 
 
 def _common(entry: dict[str, Any], group: str) -> dict[str, Any]:
+    """Without times: the clocks of several hosts do not agree."""
     frames = [
         (str(f.get("filename", "")), int(f.get("line", 0)), str(f.get("name", "")))
         for f in entry.get("frames") or ()
     ]
     frame, caller = flight.user_frame(frames)
-    created = entry.get("time_created_ns")
     return {
         "group": group,
         "status": "done"
@@ -194,7 +194,6 @@ def _common(entry: dict[str, Any], group: str) -> dict[str, Any]:
         "where": Position(file=frame[0], line=frame[1], function=frame[2]) if frame else None,
         "source": "flight recorder",
         "caller": caller,
-        "entered_s": created / 1e9 if created else None,
     }
 
 

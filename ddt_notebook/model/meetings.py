@@ -244,7 +244,7 @@ def _bucket_labels(
     reached: dict[str, tuple[tuple[int, ...], int]] = {}
     for (group, sequence), calls in sorted(found.items()):
         call = calls[min(calls)]
-        if call.source != "flight recorder":
+        if call.source != "flight recorder" or (call.caller is None and call.where is not None):
             continue
         label, size = call.caller or "library", call_bytes(call)
         if call.op == "all_reduce":

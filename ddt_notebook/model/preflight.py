@@ -19,8 +19,8 @@ class Check:
     Attributes
     ----------
     topic
-        ``"versions"``, ``"backends"``, ``"environment"``, ``"network"``, ``"resources"``,
-        ``"modules"``, ``"ranks"`` or ``"machines"``.
+        ``"versions"``, ``"backends"``, ``"environment"``, ``"time-outs"``, ``"network"``,
+        ``"resources"``, ``"modules"``, ``"ranks"`` or ``"machines"``.
     name
         What was checked: ``"gloo"``, ``"open files"``.
     verdict

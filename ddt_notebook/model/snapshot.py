@@ -74,8 +74,8 @@ class Snapshot:
     duration_s
         How long the run took until it was ended.
     origin
-        ``"session"``: ranks of ours. ``"dumps"``: what a job's Flight Recorder wrote; times of
-        different ranks are then not of one clock.
+        ``"session"``: ranks of ours. ``"dumps"``: what a job's Flight Recorder wrote; there are
+        no times then, since the clocks of several hosts do not agree.
     created
         Wall-clock time, ISO 8601 with offset.
     torch_version

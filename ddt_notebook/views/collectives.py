@@ -104,7 +104,10 @@ class CollectivesView(Displayable):
             return "no collective was called"
         moved = sum(meeting.bytes or 0 for meeting in self._met)
         met = words.count(len(self._met), "collective")
-        return f"{met}, {words.size(moved)} from each rank; nobody waited long for one rank"
+        told = f"{met}, {words.size(moved)} from each rank"
+        if self.snapshot.origin == "dumps":
+            return told
+        return f"{told}; nobody waited long for one rank"
 
     def _notes(self) -> list[str]:
         notes = []
@@ -113,7 +116,9 @@ class CollectivesView(Displayable):
         if any(report.calls_dropped for report in self.snapshot.ranks):
             notes.append("of very many collectives that agreed on all ranks, the last are kept")
         untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)
-        if untimed and not self.snapshot.timeline:
+        if self.snapshot.origin == "dumps":
+            notes.append("without times: the clocks of several hosts do not agree")
+        elif untimed and not self.snapshot.timeline:
             notes.append("%%ddt_debug also measures transfers that DDP and async_op start")
         return notes
 
