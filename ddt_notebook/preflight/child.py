@@ -37,6 +37,12 @@ def versions() -> dict[str, str]:
     for name in ("gloo", "nccl", "mpi", "xccl", "ucc"):
         there = getattr(dist, f"is_{name}_available", None)
         facts[f"has {name}"] = "yes" if available and there is not None and there() else "no"
+    if available:
+        from torch.distributed import constants
+
+        limits = {"gloo": constants.default_pg_timeout, "nccl": constants.default_pg_nccl_timeout}
+        for name, limit in limits.items():
+            facts[f"timeout {name}"] = str(limit.total_seconds()) if limit is not None else ""
     if facts["has nccl"] == "yes":
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return facts

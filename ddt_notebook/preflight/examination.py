@@ -13,6 +13,7 @@ from .comparing import environment_facts, rank_checks
 from .network import network_checks, up_interfaces
 from .resources import resource_checks
 from .shadows import shadow_checks
+from .timeouts import timeout_checks
 from .variables import variable_checks
 from .versions import backend_checks, read_versions, version_checks
 
@@ -22,6 +23,7 @@ def examine(
     *,
     form_groups: bool = True,
     environments: Mapping[int, Mapping[str, str]] | None = None,
+    session: tuple[float, float] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Preflight:
     """Check this machine before a job runs on it.
@@ -34,6 +36,8 @@ def examine(
         Whether to try each backend with two processes of its own; takes a few seconds.
     environments
         What the ranks of a session say of themselves, by rank.
+    session
+        The ``timeout`` and ``hang_after`` of that session, in seconds.
     progress
         Told what is done now.
 
@@ -52,6 +56,7 @@ def examine(
         checks += backend_checks(facts)
     progress("looking at the environment, the network and the limits …")
     checks += variable_checks(os.environ)
+    checks += timeout_checks(facts, os.environ, session)
     checks += network_checks(os.environ)
     checks += resource_checks(ranks, int(facts.get("threads", 1)), os.environ)
     checks += shadow_checks([Path.cwd()])

@@ -127,7 +127,16 @@ def backend_checks(facts: dict[str, str]) -> Iterator[Check]:
         )
 
 
-def _form(backend: str, size: int) -> Check:
+def form_group(backend: str, size: int) -> Ended | None:
+    """Have fresh processes form a group and reduce a number: the first that failed, None if none.
+
+    Parameters
+    ----------
+    backend
+        ``"gloo"`` or ``"nccl"``.
+    size
+        How many processes.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -143,7 +152,11 @@ def _form(backend: str, size: int) -> Check:
         for rank in range(size)
     ]
     ended = run_together(["form", backend], environments, _IMPORT_S + 2 * FORM_S)
-    failed = next((one for one in ended if one.status != 0), None)
+    return next((one for one in ended if one.status != 0), None)
+
+
+def _form(backend: str, size: int) -> Check:
+    failed = form_group(backend, size)
     if failed is None:
         processes = "two processes" if size == 2 else "one process"
         seen = f"{processes} formed a group and reduced a number on it"

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from IPython.core.error import UsageError
 
+from ddt_notebook import faults
+
 from .conftest import Notebook
 
 TRACEBACK = """RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"""
@@ -49,6 +51,91 @@ def test_what_a_run_showed_need_not_be_answered(notebook: Notebook) -> None:
     assert "(rank 0 raised\n  ZeroDivisionError)" in shown
     assert "What does the first error speak of?" in shown
     notebook.run("%ddt_stop")
+
+
+def test_nothing_has_run_yet(notebook: Notebook) -> None:
+    shown = repr(notebook.run("%ddt_debug"))
+    assert shown.startswith("nothing has run on ranks yet: put %%ddt_debug on top of a cell")
+    assert "How far did the job get?" in shown
+    assert "   1  a package could not be installed or built" in shown
+    assert "What do you see?" in repr(notebook.run("%ddt_debug 5"))
+
+
+def test_a_healthy_run_says_so_and_then_asks(notebook: Notebook) -> None:
+    notebook.run("%ddt_start -n 2")
+    notebook.run("%%ddt\ndist.all_reduce(torch.ones(1))")
+    view = notebook.run("%ddt_debug")
+    shown = repr(view)
+    assert shown.startswith("ok · 2 ranks, 1 collective on 1 group agrees")
+    assert "Does it run to its end? yes (the last run came to its end" in shown
+    assert "What do you see?" in shown
+    html = view.to_html()
+    assert html.index("1 collective on 1 group") < html.index("What do you see?")
+    assert "%ddt_debug check" in html
+    notebook.run("%ddt_stop")
+
+
+def test_hints_come_first_and_count(notebook: Notebook) -> None:
+    card = faults.card("new-group-on-some-ranks")
+    notebook.run(f"%ddt_start -n {card.n}")
+    notebook.run(f"%%ddt\n{card.broken}")
+    shown = repr(notebook.run("%ddt_debug"))
+    assert shown.index("hint · may be intended") < shown.index("question 1")
+    assert f"hinted at by the last run: setup failure {card.symptom}" in shown
+    notebook.run("%ddt_stop")
+
+
+def test_a_check_says_what_it_does_and_answers(notebook: Notebook) -> None:
+    notebook.run("%ddt_start -n 2 --hang-after 0.3")
+    notebook.run("%%ddt\nimport os\nfirst = not os.path.exists('seen')")
+    with pytest.raises(UsageError, match="nothing was asked"):
+        notebook.run("%ddt_debug check")
+    asked = repr(notebook.run("%ddt_debug ask"))
+    assert (
+        "%ddt_debug check does it for you: run the last cell up to 3 times more, each"
+        in " ".join(asked.split())
+    )
+    shown = notebook.shown("%ddt_debug check")
+    assert "check: run the last cell up to 3 times more, each time on 2 fresh ranks" in shown
+    assert "What do you see? checked, and not told (3 runs: the cell came to its end" in (
+        " ".join(shown.split())
+    )
+    with pytest.raises(UsageError, match="nothing that could run here answers this question"):
+        notebook.run("%ddt_debug check")
+    assert repr(notebook.run("%ddt_debug undo")) == asked
+    notebook.run("%ddt_stop")
+
+
+def test_a_check_leads_on(notebook: Notebook) -> None:
+    notebook.run("%ddt_start -n 2")
+    notebook.shown("%%ddt\ntorch.ones(2, 3) @ torch.ones(2, 3)")
+    assert "What does the first error speak of?" in repr(notebook.run("%ddt_debug ask"))
+    shown = notebook.shown("%ddt_debug check")
+    assert "check: read the error of the last run: RuntimeError" in shown
+    assert "shapes, sizes or types of tensors (D.1.5: rank" in " ".join(shown.split())
+    notebook.run("%ddt_stop")
+
+
+def test_the_last_run_outlives_its_session(notebook: Notebook) -> None:
+    notebook.run("%ddt_start -n 2")
+    notebook.shown("%%ddt\n1 / 0 if rank else None")
+    notebook.run("%ddt_stop")
+    shown = repr(notebook.run("%ddt_debug"))
+    assert "rank 1 raised ZeroDivisionError" in shown
+    assert "note this was run before the ranks were stopped" in shown
+    assert "(rank 1 raised" in repr(notebook.run("%ddt_debug ask"))
+    assert notebook.run("%ddt_debug --single").verdict == "several"
+    with pytest.raises(UsageError, match="no session: start one"):
+        notebook.run("%ddt_debug --again")
+
+
+@pytest.mark.parametrize("words", ["ask 2", "2 3", "undo check"])
+def test_one_answer_at_a_time(notebook: Notebook, words: str) -> None:
+    one, other = words.split()
+    with pytest.raises(
+        UsageError, match=f"one at a time: %ddt_debug {one}, then %ddt_debug {other}"
+    ):
+        notebook.run(f"%ddt_debug {words}")
 
 
 def test_a_symptom_and_a_text(notebook: Notebook) -> None:

@@ -23,6 +23,7 @@ from ddt_notebook.preflight.comparing import compare_machines, rank_checks
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
 from ddt_notebook.preflight.shadows import shadow_checks
+from ddt_notebook.preflight.timeouts import timeout_checks
 from ddt_notebook.preflight.variables import variable_checks
 from ddt_notebook.views.preflight import PreflightView
 
@@ -56,6 +57,7 @@ def test_a_machine_that_runs_the_tests_is_well() -> None:
     by_name = {check.name: check for check in report.checks}
     assert by_name["gloo"].seen == "two processes formed a group and reduced a number on it"
     assert report.preflight.facts["versions.torch"].startswith("2.")
+    assert by_name["process group"].seen.startswith("gloo 30 min")
     assert Preflight.from_json(json.loads(json.dumps(report.to_json()))) == report.preflight
     assert "checks passed" in str(report)
     assert "<details" in report.to_html()
@@ -159,6 +161,68 @@ def test_variables(name: str, value: str, verdict: str, told: str) -> None:
 )
 def test_variables_that_are_none_of_our_business(name: str) -> None:
     assert list(variable_checks({name: "1"})) == []
+
+
+# -- time-outs -------------------------------------------------------------------------------------
+
+FACTS = {"timeout gloo": "1800.0", "timeout nccl": "600.0"}
+
+
+def test_the_time_outs_that_hold() -> None:
+    group, session = timeout_checks(FACTS, {}, (10.0, 2.0))
+    assert (group.verdict, group.seen) == ("ok", "gloo 30 min, nccl 10 min")
+    assert "timedelta" in group.meaning
+    assert (session.verdict, session.name) == ("ok", "session")
+    assert session.seen == "10 s in a collective, 2 s once it cannot complete"
+    assert not list(timeout_checks({}, {}))
+    _, odd = timeout_checks(FACTS, {}, (2.0, 10.0))
+    assert odd.verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    ("environment", "verdict", "told"),
+    [
+        ({"NCCL_TIMEOUT": "3600"}, "warning", "neither torch nor NCCL reads NCCL_TIMEOUT"),
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts for ever"),
+        ({"NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts for ever"),
+        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "warning", "stops the processor"),
+        (
+            {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
+            "warning",
+            "stops the processor",
+        ),
+        ({"TORCH_NCCL_ENABLE_MONITORING": "0"}, "warning", "never ended"),
+        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "10"}, "warning", "healthy processes"),
+        ({"NCCL_IB_TIMEOUT": "3600"}, "error", "no number of seconds"),
+        ({"DEEPSPEED_TIMEOUT": "7200"}, "warning", "minutes: 5 days"),
+        ({"DEEPSPEED_TIMEOUT": "30m"}, "error", "cannot be imported"),
+        ({"DEEPSPEED_TIMEOUT": "120"}, "ok", "init_distributed"),
+        ({"HOROVOD_STALL_CHECK_DISABLE": "1"}, "warning", "which ranks it waits for"),
+        ({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30"}, "warning", "shorter"),
+    ],
+)
+def test_settings_of_time_outs(environment: dict[str, str], verdict: str, told: str) -> None:
+    _, check = timeout_checks(FACTS, environment)
+    assert (check.topic, check.verdict) == ("time-outs", verdict)
+    assert told in check.meaning
+    shown = PreflightView(Preflight(machine="host", checks=(check,)))
+    assert check.name in shown.to_text()
+    assert check.name in shown.to_html()
+    assert shown.to_json()["checks"][0]["meaning"] == check.meaning
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"},
+        {"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1800"},
+        {"NCCL_IB_TIMEOUT": "22"},
+        {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"},
+        {"HOROVOD_STALL_CHECK_TIME_SECONDS": "20", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30"},
+    ],
+)
+def test_settings_of_time_outs_that_are_well(environment: dict[str, str]) -> None:
+    assert [check.name for check in timeout_checks(FACTS, environment)] == ["process group"]
 
 
 # -- network ---------------------------------------------------------------------------------------

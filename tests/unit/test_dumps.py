@@ -14,7 +14,7 @@ from ddt_notebook.cli import main
 from ddt_notebook.dumps import load
 from ddt_notebook.model.codec import FormatError
 
-TRAIN = {"filename": "/home/me/train.py", "line": 42, "name": "step"}
+TRAIN = {"filename": "/job/train.py", "line": 42, "name": "step"}
 TORCH = {"filename": "/x/site-packages/torch/nn/parallel/distributed.py", "line": 1, "name": "f"}
 
 

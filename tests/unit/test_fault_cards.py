@@ -39,6 +39,8 @@ WITHOUT_CARD = {
     "import-error",
     "install-failed",
     "ranks-diverged-earlier",  # in an earlier cell
+    "rank-not-at-collective",  # of a job's dumps, which do not say where the rank stood
+    "rank-without-dump",
     "transfer-stalled",
 }
 #: Comments that would give a fault away.

@@ -89,8 +89,12 @@ def _diagnose(lines: list[Line], total: int) -> Report:
     # A healthy log is full of circumstances.
     likely = not text.is_log and ranked[0].probability >= _BY_CONTEXT
     known = bool(worth) and (told or likely)
-    made = [findings.finding(found, lines, speaks_of) for found in shown]
-    hints = [findings.finding(found, lines, speaks_of) for found in more if found not in shown]
+    made = [findings.finding(found, lines, speaks_of, text.lower) for found in shown]
+    hints = [
+        findings.finding(found, lines, speaks_of, text.lower)
+        for found in more
+        if found not in shown
+    ]
     checked = _checked(lines, total, speaks_of)
     if not known:
         unknown = _UNKNOWN.format(lines=checked)

@@ -111,7 +111,7 @@ variable creation
 eager (mode|execution)
 gradient tape
 gradienttape
-autograd
+autograd(?!\.backward\(|[/\\])
 internalerror
 find_unused_parameters
 assertionerror""",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import tomllib
-from collections.abc import Iterable, Sequence
-from importlib import resources
+from collections.abc import Sequence
 
 from ddt_notebook import faults
 from ddt_notebook.diagnose import advice
-from ddt_notebook.model import Finding, Fix
+from ddt_notebook.model import Finding
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.taxonomy import loader as taxonomy
 
+from . import advising
 from .lines import Line
 from .ranking import Ranked
 from .sights import Sight
@@ -23,13 +21,14 @@ _CERTAIN, _LIKELY = 0.75, 0.15
 _PLAIN = 3.0
 _EVIDENCE = 4
 _HANGS = ("B.2", "C.4", "D.2.1")
-_FIXES = 4
 _CARDS = 6
 _EXCERPT = 160
 
 
-def finding(ranked: Ranked, lines: Sequence[Line], frameworks: Iterable[str]) -> Finding:
-    """One symptom as a finding."""
+def finding(
+    ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str
+) -> Finding:
+    """One symptom as a finding; ``lower`` is the whole text in lower case."""
     cause = _cause(ranked)
     ranks = _ranks(ranked)
     return Finding(
@@ -42,7 +41,7 @@ def finding(ranked: Ranked, lines: Sequence[Line], frameworks: Iterable[str]) ->
         where=_where(ranked),
         evidence=_evidence(ranked, lines),
         confidence=_confidence(ranked),
-        fixes=_fixes(ranked.symptom, cause, list(frameworks), ranks[0] if ranks else 0),
+        fixes=advising.fixes(ranked.symptom, cause, frameworks, lower, ranks[0] if ranks else 0),
     )
 
 
@@ -163,28 +162,3 @@ def _marked(text: str, words: str) -> str:
 def _one_line(text: str, limit: int = _EXCERPT) -> str:
     plain = " ".join(text.split())
     return plain if len(plain) <= limit else f"{plain[: limit - 1]}…"
-
-
-@functools.cache
-def _table() -> dict[str, list[dict[str, str]]]:
-    text = resources.files(__package__).joinpath("advice.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-def _fixes(symptom: str, cause: str | None, frameworks: list[str], rank: int) -> list[Fix]:
-    """What fits the cause first, then the study's patterns for the symptom, by their share."""
-    chosen = advice.fixes(symptom, cause, rank=rank) if cause else []
-    known = {fix.pattern for fix in chosen}
-    shares = {pattern.pattern: pattern.share for pattern in taxonomy.fixes(symptom)}
-    general: dict[str, tuple[int, Fix]] = {}
-    for entry in _table().get(symptom, []):
-        framework = entry.get("framework")
-        if framework is not None and framework not in frameworks:
-            continue
-        pattern = entry["pattern"]
-        place = len(frameworks) if framework is None else frameworks.index(framework)
-        if pattern not in general or place < general[pattern][0]:
-            fix = Fix(pattern=pattern, advice=entry["advice"], share=shares.get(pattern, 0.0))
-            general[pattern] = (place, fix)
-    rest = sorted((fix for _, fix in general.values()), key=lambda fix: -fix.share)
-    return [*chosen, *(fix for fix in rest if fix.pattern not in known)][:_FIXES]

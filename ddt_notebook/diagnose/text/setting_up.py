@@ -66,6 +66,11 @@ mpi_abort""",
         kind="effect",
     ),
     Clue(
+        "the program does not know the argument that the launcher passes",
+        r"""unrecognized arguments: .{0,80}--local[-_]rank""",
+        {"B.1": 4.5},
+    ),
+    Clue(
         "the port is taken already",
         r"""address already in use
 eaddrinuse

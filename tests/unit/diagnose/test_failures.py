@@ -52,13 +52,14 @@ def test_faulthandler_names_the_line():
     assert "faulthandler: cell[3] line 4 in boom" in finding.evidence
 
 
-def test_the_thread_that_crashed_counts():
+@pytest.mark.parametrize("last_seen", [None, at(2)])
+def test_the_thread_that_crashed_counts(last_seen):
     text = (
         'Thread 0x1 (most recent call first):\n  File "connection.py", line 395 in _recv\n\n'
         'Current thread 0x2 (most recent call first):\n  File "ctypes.py", line 519 in string_at\n'
         '  File "cell[3]", line 6 in <module>\n'
     )
-    dead = rank(1, state="died", exit_signal=11, crash_text=text)
+    dead = rank(1, state="died", exit_signal=11, crash_text=text, position=last_seen)
     finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", source="\n" * 5 + "boom()")))
     assert finding.title == "rank 1 died (signal 11, SIGSEGV) at cell[3] line 6: boom()"
     assert finding.where == {1: "cell[3] line 6: boom()"}

@@ -156,3 +156,23 @@ CAUSES = [
 @pytest.mark.parametrize(("cause", "text"), CAUSES)
 def test_a_cause_is_named_only_if_the_words_tell_it(cause: str | None, text: str) -> None:
     assert diagnose_text(text).findings[0].cause == cause
+
+
+#: What every traceback of a step with DDP has above its last line, and ``python -m`` below it.
+FRAMES = """\
+  File "train.py", line 30, in <module>
+    loss.backward()
+  File "torch/_tensor.py", line 623, in backward
+    torch.autograd.backward(
+  File "torch/autograd/__init__.py", line 395, in backward
+    _engine_run_backward(
+"""
+LAUNCHER = '  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+
+
+def test_frames_of_libraries_tell_no_symptom() -> None:
+    lost = "RuntimeError: Connection closed by peer [127.0.0.1]:4711\n"
+    report = diagnose_text("Traceback (most recent call last):\n" + FRAMES + lost + LAUNCHER)
+    assert report.findings[0].symptom == "D.1.1"
+    told = [fact for finding in report.findings for fact in finding.evidence]
+    assert not [fact for fact in told if "«autograd" in fact or "«froze" in fact]

@@ -10,6 +10,7 @@ import pytest
 from ddt_notebook.diagnose.known import begin
 from ddt_notebook.diagnose.tree import MOST, Answer, Interview, Question, find, questions
 from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
+from ddt_notebook.model.training import OptimizerTraining, RankTraining
 from ddt_notebook.taxonomy import loader as study
 from ddt_notebook.views.interview import InterviewView
 
@@ -68,6 +69,20 @@ def test_every_question_is_about_known_symptoms() -> None:
         assert not question.needs or find(question.needs)
 
 
+def test_what_makes_no_sense_after_an_answer_is_not_asked() -> None:
+    wrong, message = find("wrong"), find("message")
+    shows = find("shows")
+    for choice in range(len(shows.choices)):
+        interview = Interview((Answer("shows", choice),))
+        asked = set()
+        while (question := interview.question) is not None:
+            asked.add(question.id)
+            interview = interview.answered(None)
+        assert (wrong.id in asked) <= (choice + 1 in wrong.given)
+        assert (message.id in asked) <= (choice + 1 in message.given)
+    assert {q.needs for q in questions() if q.given} <= {q.id for q in questions()}
+
+
 def test_somebody_who_knows_nothing_comes_to_an_end() -> None:
     interview = Interview()
     while interview.question is not None:
@@ -108,15 +123,53 @@ def snapshot(**changes: object) -> Snapshot:
 def test_a_run_tells_what_was_seen() -> None:
     assert begin(None) == Interview()
     hung = begin(snapshot(outcome="hung"))
-    assert [answer.told_by for answer in hung.answers] == ["the last run hung"]
+    assert [answer.told_by for answer in hung.answers] == [
+        "the session formed it",
+        "the last run hung",
+    ]
     killed = RankReport(rank=1, state="died", exit_signal=11)
-    assert begin(snapshot(outcome="failed", ranks=(killed,))).answers[0].question == "shows"
+    assert begin(snapshot(outcome="failed", ranks=(killed,))).answers[-1].question == "shows"
     missing = RankReport(
         rank=0, state="raised", error=RankError(type="ModuleNotFoundError", message="no horovod")
     )
     imported = begin(snapshot(outcome="failed", ranks=(missing,)))
     assert imported.conclusion == "A.2"
     assert imported.asked == 0
+
+
+def test_a_healthy_run_points_to_what_a_run_does_not_show() -> None:
+    begun = begin(snapshot(outcome="ok"))
+    assert [find(answer.question).ask for answer in begun.answers] == [
+        "Does it run to its end?",
+        "Was the process group formed?",
+    ]
+    assert set(list(begun.beliefs)[:4]) == {"D.2.2", "D.2.3", "D.2.4", "D.2.5"}
+    assert begun.conclusion is None
+    assert begun.question == find("shows")
+    hangs = begun.answered(2)
+    assert next(iter(hangs.beliefs)) == "D.2.1", "a person's word counts for more"
+
+
+def test_a_failure_after_some_steps() -> None:
+    stepped = RankTraining(rank=0, optimizers=(OptimizerTraining(name="optimizer", steps=7),))
+    begun = begin(snapshot(outcome="hung", training=(stepped,)))
+    assert {answer.question for answer in begun.answers} == {"formed", "stage", "shows", "first"}
+    assert begun.conclusion == "D.2.1"
+
+
+def test_what_a_run_hints_at_is_likelier() -> None:
+    plain, hinted = Interview(), Interview(hints=("D.2.3",))
+    assert hinted.beliefs["D.2.3"] > 2 * plain.beliefs["D.2.3"]
+    shown = InterviewView(hinted)
+    assert "hinted at by the last run: low efficiency D.2.3" in shown.to_text()
+    assert "hinted at by the last run: low efficiency D.2.3" in shown.to_html()
+
+
+def test_what_only_a_run_tells_is_never_asked() -> None:
+    interview = Interview()
+    while interview.question is not None:
+        assert interview.question.asked
+        interview = interview.answered(None)
 
 
 def test_it_reads_well() -> None:

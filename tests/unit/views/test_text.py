@@ -16,7 +16,8 @@ hang D.2.1 · training & evaluation · certain
   seen rank 1 made 16 calls on group 0, the others 17
   fix  fix behavior logic (5 of 44 hangs in the study): call the collective on
        every rank, outside `if rank …`
-  more %ddt_explain D.2.1 · %ddt_explain collective-under-rank-condition"""
+  more %ddt_explain D.2.1 · %ddt_explain collective-under-rank-condition ·
+       notebooks/d-training/D.2.1-hang.ipynb"""
 
 
 def test_a_hang_reads_as_designed() -> None:

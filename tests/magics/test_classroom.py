@@ -1,0 +1,108 @@
+"""``%ddt_exercise``, ``%ddt_hint`` and ``%ddt_check`` in a real shell, with real ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from IPython.core.error import UsageError
+
+from ddt_notebook.classroom.loader import exercise
+from ddt_notebook.session import active
+
+from .conftest import Notebook
+
+NAME = "shared-slice"
+
+
+def laid(notebook: Notebook) -> str:
+    """The cell that was laid below."""
+    return str(notebook.shell.payload_manager.read_payload()[-1]["text"])
+
+
+@pytest.fixture
+def lays_cells(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    """A shell whose next input goes to a payload, as in a notebook."""
+    manager = notebook.shell.payload_manager
+    monkeypatch.setattr(
+        notebook.shell,
+        "set_next_input",
+        lambda text: manager.write_payload({"source": "set_next_input", "text": text}),
+    )
+    return notebook
+
+
+def test_an_exercise_from_the_cell_to_the_grade(lays_cells: Notebook) -> None:
+    notebook, one = lays_cells, exercise(NAME)
+    sheet = notebook.run(f"%ddt_exercise {NAME} --student anna")
+    assert "2 ranks were started" in str(sheet)
+    assert laid(notebook) == one.cell()
+    session = active.get()
+    assert session is not None
+    assert session.world_size == one.n
+
+    notebook.run(one.cell())
+    before = session.last_run
+    grade = notebook.run("%ddt_check")
+    assert not grade.passed
+    assert "reads-once" in grade.failed
+    assert grade.world_size == one.graded_n
+    assert active.get() is session
+    assert session.last_run is before
+
+    notebook.run(one.cell(one.solution))
+    notebook.run("x = 1")
+    assert notebook.run("%ddt_check").passed
+    assert notebook.run(f"%%ddt_check {NAME}\nmodel = exercise.model()").failed
+    assert "passed" in str(notebook.run("%ddt_exercise"))
+
+    notebook.run("%ddt_restart")
+    assert "of your session are used" in str(notebook.run("%ddt_exercise --prepare"))
+    notebook.run(one.cell(one.solution))
+    assert session.last_run is not None
+    assert session.last_run.ok
+
+
+def test_the_practice_data_depend_on_the_student(lays_cells: Notebook) -> None:
+    seen = []
+    for student in ("anna", "ben", "anna"):
+        lays_cells.run(f"%ddt_exercise {NAME} --student {student}")
+        lays_cells.run("%%ddt\ntotal = float(exercise.dataset.take(range(5))[0][:, 20:40].sum())")
+        session = active.get()
+        assert session is not None
+        seen.append(session.pull("total"))
+    assert seen[0] == seen[2] != seen[1]
+
+
+def test_hints_come_one_by_one(notebook: Notebook) -> None:
+    hints = exercise(NAME).hints
+    told = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(4)]
+    assert [f"hint {n} of 3" in text for n, text in zip((1, 2, 3, 3), told, strict=True)] == [
+        True
+    ] * 4
+    assert [hint in text for hint, text in zip((*hints, hints[2]), told, strict=True)] == [True] * 4
+    assert "3 hints" in str(notebook.run("%ddt_exercise"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("%ddt_exercise shared-slices", "did you mean shared-slice"),
+        ("%ddt_exercise --prepare", "no exercise was begun"),
+        ("%ddt_hint", "no exercise was begun"),
+        ("%ddt_check", "no cell that begins with `# exercise: NAME`"),
+        ("%ddt_check own-clock", "no cell that begins with `# exercise: own-clock`"),
+        ("%%ddt_check\nx = 1", "no exercise was begun"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(notebook: Notebook, line: str, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        notebook.run(line)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_too_small_a_session_is_refused(notebook: Notebook, tmp_path: Path) -> None:
+    notebook.run("%ddt_start -n 2")
+    with pytest.raises(UsageError, match="even-ranks needs 3 ranks, and the session has 2"):
+        notebook.run("%ddt_exercise even-ranks")

@@ -1,0 +1,206 @@
+"""Exercises as data: what makes one complete, its seeds, its cells, its notebooks; no ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddt_notebook.classroom import replay
+from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom.desk import Catalogue, Desk, Sheet
+from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
+from ddt_notebook.classroom.exercise import InvalidExercise, named_in, without_magic
+from ddt_notebook.classroom.grade import Grade, Verdict
+from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
+from ddt_notebook.classroom.sheets import file_names, sheet, text_of, write
+from ddt_notebook.classroom.task import Setting, grading_seed, make_task, practice_seed
+
+
+def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
+    levels = [exercise(name).level for name in exercise_names()]
+    assert len(levels) >= 15
+    assert levels == sorted(levels)
+    assert set(levels) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_no_word_gives_the_fault_away(name: str) -> None:
+    one = exercise(name)
+    told = f"{one.name} {one.title} {one.start}".lower()
+    assert not any(fault.replace("-", " ") in told or fault in told for fault in one.faults)
+    assert not any(word in one.start.lower() for word in ("fault", "bug", "wrong", "fixme"))
+    assert one.solution not in json.dumps(sheet(one))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": "Shared Slice"}, "lower-case words"),
+        ({"title": "Ends with a stop."}, "without full stop"),
+        ({"level": 4}, "level is 1, 2 or 3"),
+        ({"story": "short"}, "story tells nothing"),
+        ({"faults": ()}, "one to three faults"),
+        ({"faults": ("no-such-card",)}, "no fault card 'no-such-card'"),
+        ({"solution": ""}, "another cell that solves it"),
+        ({"hints": ("a", "a", "b")}, "three hints"),
+        ({"behaviours": TRAINING[1:]}, "the first that it ends"),
+        ({"behaviours": (*TRAINING, TRAINING[0])}, "each once"),
+        ({"graded_n": 1}, "2 to 4 ranks"),
+        ({"minutes": 0}, "1 to 60 minutes"),
+    ],
+)
+def test_an_incomplete_exercise_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidExercise, match=message):
+        dataclasses.replace(exercise("shared-slice"), **change)
+
+
+def test_an_unknown_exercise_names_those_that_are_near() -> None:
+    with pytest.raises(UnknownExercise, match="did you mean shared-slice"):
+        exercise("shared-slices")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("%%ddt\n# exercise: own-clock\nx = 1", "own-clock"),
+        ("# exercise: own-clock", "own-clock"),
+        ("\n%%ddt_debug -n 3\n\n#exercise: own-clock\n", "own-clock"),
+        ("%%ddt\nx = 1\n# exercise: own-clock", ""),
+        ("%ddt_check own-clock", ""),
+        ("", ""),
+    ],
+)
+def test_the_first_line_names_the_exercise(source: str, name: str) -> None:
+    assert named_in(source) == name
+
+
+def test_the_magic_is_no_part_of_the_cell() -> None:
+    assert without_magic("%%ddt -r 0\nx = 1\n%%time") == "x = 1\n%%time"
+    assert without_magic("x = 1\n%%ddt\n") == "x = 1\n%%ddt\n"
+
+
+def test_data_depend_on_the_student_and_are_stable() -> None:
+    setting = exercise("own-clock").setting
+    anna, again = (make_task(setting, practice_seed("own-clock", "anna"), 3) for _ in range(2))
+    ben = make_task(setting, practice_seed("own-clock", "ben"), 3)
+    graded = make_task(setting, grading_seed("own-clock", "anna"), 3)
+    assert (anna.inputs == again.inputs).all()
+    assert anna.special == again.special
+    for other in (ben, graded):
+        assert (anna.inputs != other.inputs).any()
+        assert (anna.initial[0] != other.initial[0]).any()
+
+
+def test_held_out_samples_stay_with_the_grader(tmp_path: Path) -> None:
+    task = make_task(Setting(per_rank=5, extra=1, validation=7), 1, 2)
+    assert (len(task.labels), len(task.validation_labels)) == (11, 7)
+    task.save(tmp_path / "task.npz")
+    with np.load(tmp_path / "task.npz") as told:
+        sizes = {len(told[name]) for name in told.files if told[name].ndim}
+    assert len(task.held_labels) not in sizes
+
+
+@pytest.mark.parametrize("hidden", [0, 6])
+def test_the_replay_goes_down_the_slope(hidden: int) -> None:
+    task = make_task(Setting(per_rank=30, hidden=hidden), 3, 1)
+    weights = [values.astype("float64") for values in task.initial]
+    every = [np.arange(len(task.labels))]
+    moved = replay.train(weights, task.inputs, task.labels, every, 1.0)
+    before = replay.mean_loss(weights, task.inputs, task.labels)
+    for at, values in enumerate(weights):
+        nudged = [w.copy() for w in weights]
+        place = np.unravel_index(np.abs(values - moved[at]).argmax(), values.shape)
+        nudged[at][place] += 1e-6
+        slope = (replay.mean_loss(nudged, task.inputs, task.labels) - before) / 1e-6
+        assert slope == pytest.approx((values - moved[at])[place], rel=1e-3)
+
+
+def test_a_journal_is_read_up_to_what_was_finished() -> None:
+    events = np.array([[READ, 4], [TRAINED, 2], [READ, 1]], "<i4").tobytes()
+    journal = Journal.parse(events + b"\x01\x00")
+    assert list(journal.reads) == [4, 1]
+    assert list(journal.trained) == [2]
+    assert len(Journal.parse(b"").reads) == 0
+
+
+def graded(*states: str) -> Grade:
+    told = {"fails": "rank 1 <b>read</b> nothing"}
+    verdicts = tuple(
+        Verdict(f"k{i}", f"it is `so` {i}", state, told.get(state, ""))  # type: ignore[arg-type]
+        for i, state in enumerate(states)
+    )
+    return Grade("own-clock", verdicts, world_size=3, seconds=1.0, symptoms=("D.2.1 hang",))
+
+
+def test_a_grade_passes_only_if_all_holds() -> None:
+    assert graded("ok", "ok").passed
+    assert not graded("ok", "not reached").passed
+    assert not graded().passed
+    assert graded("ok", "fails").failed == ("k1",)
+    assert graded("ok", "fails").message == "it is `so` 1: rank 1 <b>read</b> nothing"
+
+
+def test_a_grade_says_the_same_as_text_html_and_json() -> None:
+    grade = graded("ok", "fails", "not reached")
+    text, page, plain = grade.to_text(), grade.to_html(), grade.to_json()
+    for behaviour in plain["behaviours"]:
+        assert behaviour["title"] in text
+        assert behaviour["state"] in text
+        assert behaviour["state"] in page
+    assert "rank 1 <b>read</b> nothing" in text
+    assert "&lt;b&gt;read" in page
+    assert "<b>read" not in page
+    assert "1 of 3 behaviours hold" in text
+    assert "1 of 3 behaviours hold" in page
+    assert "D.2.1 hang" in text
+    assert list(grade.to_frame()["state"]) == ["ok", "fails", "not reached"]
+
+
+def test_the_catalogue_shows_how_far_one_is() -> None:
+    desk = Desk("anna")
+    assert desk.of("own-clock").state == "new"
+    desk.of("own-clock").begun = True
+    assert desk.of("own-clock").state == "begun"
+    desk.of("own-clock").hints = 2
+    desk.of("own-clock").note(graded("ok", "fails"))
+    assert desk.of("own-clock").state == "1 of 2, 2 hints"
+    desk.of("own-clock").note(graded("ok", "ok"))
+    desk.of("own-clock").note(graded("fails", "ok"))
+    assert desk.of("own-clock").state == "passed, 2 hints"
+    shown = Catalogue(desk)
+    assert "1 passed" in shown.to_text()
+    assert "1 passed" in shown.to_html()
+    assert [row["name"] for row in shown.to_json()] == list(exercise_names())
+
+
+def test_the_sheet_tells_the_story_and_no_hint() -> None:
+    one = exercise("last-batch")
+    page = Sheet(one, "2 ranks were started").to_html()
+    text = " ".join(Sheet(one, "2 ranks were started").to_text().split())
+    assert one.story[:60] in text
+    assert "2 ranks were started" in text
+    assert all(behaviour.title.split("`")[0] in page for behaviour in one.behaviours)
+    assert not any(hint in text or hint in page for hint in one.hints)
+
+
+def test_the_notebooks_are_those_of_the_exercises(root: Path, tmp_path: Path) -> None:
+    folder = root / "notebooks" / "exercises"
+    assert {path.name for path in folder.glob("*.ipynb")} == set(file_names().values())
+    for name, file in file_names().items():
+        committed = (folder / file).read_text(encoding="utf-8")
+        assert committed == text_of(exercise(name)), "python -m ddt_notebook.classroom.sheets"
+    write(tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(file_names())
+
+
+def test_the_cell_to_repair_is_one_that_nbgrader_grades() -> None:
+    book = sheet(exercise("own-clock"))
+    answers = [c for c in book["cells"] if c["metadata"]["nbgrader"]["solution"]]
+    assert [c["metadata"]["nbgrader"]["grade_id"] for c in answers] == ["exercise-own-clock"]
+    assert answers[0]["metadata"]["nbgrader"]["points"] == 1
+    ids = [c["metadata"]["nbgrader"]["grade_id"] for c in book["cells"]]
+    assert len(set(ids)) == len(ids)

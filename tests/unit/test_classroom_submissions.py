@@ -1,0 +1,84 @@
+"""What is taken from notebooks that were handed in, and the table that comes of it; no ranks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddt_notebook.classroom.grading import Limits
+from ddt_notebook.classroom.guard import _refuse_unless_local
+from ddt_notebook.classroom.submissions import Row, handed_in, regrade, student_of, write_csv
+
+
+def notebook(path: Path, *cells: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"cells": list(cells)}), encoding="utf-8")
+    return path
+
+
+def code(source: str | list[str], **nbgrader: object) -> dict[str, Any]:
+    return {"cell_type": "code", "source": source, "metadata": {"nbgrader": nbgrader}}
+
+
+def test_cells_are_found_by_their_first_line_or_their_grade_id(tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path / "book.ipynb",
+        {"cell_type": "markdown", "source": "# exercise: own-clock"},
+        code("x = 1"),
+        code(["%%ddt\n", "# exercise: own-clock\n", "first"]),
+        code("y = 2", grade_id="exercise-new-epoch", points=3),
+        code("%%ddt\n# exercise: own-clock\nlast"),
+    )
+    found = {cell.exercise: cell for cell in handed_in(path)}
+    assert set(found) == {"own-clock", "new-epoch"}
+    assert found["own-clock"].source.endswith("last")
+    assert found["own-clock"].points == 1.0
+    assert found["new-epoch"].points == 3.0
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"cells": 3}', '{"cells": [{}]}', '{"cells": [1]}', "\x00"]
+)
+def test_what_is_no_notebook_is_told_and_stops_nothing(tmp_path: Path, content: str) -> None:
+    broken = tmp_path / "broken.ipynb"
+    broken.write_text(content)
+    empty = notebook(tmp_path / "empty.ipynb")
+    strange = notebook(tmp_path / "strange.ipynb", code("# exercise: no-such-exercise"))
+    paths = [broken, tmp_path / "missing.ipynb", empty, strange]
+    rows = list(regrade(paths, Limits()))
+    assert [row.student for row in rows] == ["broken", "missing", "empty", "strange"]
+    assert not any(row.passed for row in rows)
+    assert "is no notebook" in rows[0].message
+    assert "No such file" in rows[1].message
+    assert "no cell of an exercise" in rows[2].message
+    assert "no exercise 'no-such-exercise'" in rows[3].message
+
+
+def test_the_student_is_the_folder_of_nbgrader_or_the_file() -> None:
+    assert student_of(Path("submitted/anna/week1/book.ipynb")) == "anna"
+    assert student_of(Path("collected/ben.ipynb")) == "ben"
+
+
+def test_no_cell_of_the_table_is_a_formula() -> None:
+    file = io.StringIO()
+    row = Row(student="=1+1", notebook="a.ipynb", message="one, two", passed=True, seconds=1.5)
+    write_csv([row], file)
+    (found,) = csv.DictReader(io.StringIO(file.getvalue()))
+    assert found["student"] == "'=1+1"
+    assert found["message"] == "one, two"
+    assert found["passed"] == "True"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "", None, b"127.0.0.1"])
+def test_this_machine_may_be_reached(host: object) -> None:
+    _refuse_unless_local((host, 80))
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "example.org", "2001:db8::1", b"example.org"])
+def test_others_may_not(host: object) -> None:
+    with pytest.raises(PermissionError, match="no network beyond this machine"):
+        _refuse_unless_local((host, 80))

@@ -1,0 +1,80 @@
+"""Where the lessons stand, and how people get them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.cli import main
+from ddt_notebook.model import Finding
+from ddt_notebook.taxonomy import UnknownSymptom, lessons, symptoms
+from ddt_notebook.views import text
+from ddt_notebook.views.pages import symptom_page
+
+
+@pytest.mark.parametrize(
+    ("code", "path"),
+    [
+        ("A.1", "a-package/A.1-installation-build-failure.ipynb"),
+        ("b.2", "b-communication/B.2-hang-timeout.ipynb"),
+        ("C.7", "c-data-and-model/C.7-partition-error.ipynb"),
+        ("D.2.1", "d-training/D.2.1-hang.ipynb"),
+        ("D.2.2", "d-training/D.2.2-unexpected-parallelization-device.ipynb"),
+    ],
+)
+def test_a_symptom_names_its_lesson(code: str, path: str) -> None:
+    assert lessons.lesson(code) == path
+    assert lessons.lesson_in_folder(code) == f"notebooks/{path}"
+
+
+def test_only_the_symptoms_without_a_name_have_no_lesson() -> None:
+    without = {known.code for known in symptoms() if lessons.lesson(known.code) is None}
+    assert without == {"C.8", "D.1.11", "D.2.6"}
+    assert len(symptoms()) - len(without) == 27
+
+
+def test_an_unknown_symptom_has_no_lesson() -> None:
+    with pytest.raises(UnknownSymptom):
+        lessons.lesson("E.1")
+
+
+def test_explanations_and_findings_name_the_lesson() -> None:
+    path = "notebooks/d-training/D.2.1-hang.ipynb"
+    page = symptom_page("D.2.1")
+    assert path in page.to_text()
+    assert path in page.to_html()
+    assert page.to_json()["lesson"] == path
+    assert symptom_page("D.2.6").to_json()["lesson"] is None
+    assert "lesson" not in symptom_page("D.2.6").to_text()
+
+    found = Finding(symptom="D.2.1", stage="training & evaluation", title="rank 0 stays away")
+    assert path in text.finding(found)
+
+
+def test_the_list_begins_with_the_quick_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lessons"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("00-quickstart.ipynb")
+    assert first.endswith("Quick start: a training run that hangs, and how it tells you why")
+    hang = next(i for i, line in enumerate(rest) if line.startswith("d-training/D.2.1-hang"))
+    assert all(not line.startswith(("a-", "b-", "c-")) for line in rest[hang:])
+
+
+def test_a_copy_leaves_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "00-quickstart.ipynb"
+    mine.write_text("mine")
+    assert main(["lessons", "--copy", str(tmp_path)]) == 0
+    assert mine.read_text() == "mine"
+    assert "left as they were: 1" in capsys.readouterr().out
+    copied = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.ipynb")}
+    assert copied == set(lessons.notebooks())
+    assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")]
+
+
+def test_an_installation_without_notebooks_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lessons, "__file__", str(tmp_path / "package" / "taxonomy" / "lessons.py"))
+    assert main(["lessons"]) == 2
+    assert "lacks its notebooks" in capsys.readouterr().err
