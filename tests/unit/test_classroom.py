@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,14 @@ from ddt_notebook.classroom.exercise import InvalidExercise, named_in, without_m
 from ddt_notebook.classroom.grade import Grade, Verdict
 from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
 from ddt_notebook.classroom.sheets import file_names, sheet, text_of, write
-from ddt_notebook.classroom.task import Setting, grading_seed, make_task, practice_seed
+from ddt_notebook.classroom.task import (
+    Setting,
+    _digits,
+    grading_seed,
+    make_task,
+    practice_seed,
+)
+from ddt_notebook.session.errors import SessionError
 
 
 def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
@@ -102,6 +110,13 @@ def test_held_out_samples_stay_with_the_grader(tmp_path: Path) -> None:
     with np.load(tmp_path / "task.npz") as told:
         sizes = {len(told[name]) for name in told.files if told[name].ndim}
     assert len(task.held_labels) not in sizes
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    _digits.cache_clear()
+    with pytest.raises(SessionError, match=r"pip install 'ddt-notebook\[lab\]'"):
+        make_task(Setting(), 1, 2)
 
 
 @pytest.mark.parametrize("hidden", [0, 6])

@@ -1,0 +1,99 @@
+"""The command ``ddt-notebook grade``."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import math
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ddt_notebook.session.limits import parse_bytes
+
+from .isolation import leave_network
+
+
+def add_grade(commands: Any) -> None:
+    """Declare the command on the parser of ``ddt-notebook``."""
+    graded = commands.add_parser(
+        "grade",
+        help="regrade the exercises in notebooks that were handed in",
+        description="Run each exercise cell on fresh ranks with data of the grader, and judge what "
+        "it does. Other cells of the notebooks are not run.",
+    )
+    graded.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK.ipynb")
+    graded.add_argument("--csv", type=Path, metavar="PATH", help="write the rows there as CSV")
+    graded.add_argument("--json", action="store_true", help="print the rows as JSON")
+    graded.add_argument(
+        "--seconds", type=_seconds, default=30.0, help="limit for a cell (default: %(default)s)"
+    )
+    graded.add_argument(
+        "--memory", default="1G", metavar="SIZE", help="limit for a rank (default: %(default)s)"
+    )
+    graded.add_argument(
+        "--processes",
+        type=_count,
+        default=16,
+        metavar="N",
+        help="processes that a rank may start (default: %(default)s)",
+    )
+    graded.set_defaults(run=grade)
+
+
+def grade(options: argparse.Namespace) -> int:
+    """Grade, print and write; 0 if everything passed."""
+    parse_bytes(options.memory)
+    enclosed = leave_network()  # before anything that could start a thread is imported
+
+    from .grading import Limits, processes_allowed
+    from .submissions import regrade, write_csv
+
+    tell = functools.partial(print, file=sys.stderr)
+    tell(f"network: {_NETWORK[enclosed]}")
+    counted = "" if processes_allowed(0) is None else ", and RLIMIT_NPROC"
+    tell(
+        f"each rank: memory {options.memory} (RLIMIT_DATA), {options.processes} further processes "
+        f"(audit hook{counted}); each cell: {options.seconds:g} s"
+    )
+    limits = Limits(seconds=options.seconds, memory=options.memory, processes=options.processes)
+    rows = []
+    for row in regrade(options.notebooks, limits, functools.partial(tell, "grading")):
+        rows.append(row)
+        if not options.json:
+            told = f"{row.held} of {row.behaviours} behaviours hold" if row.behaviours else ""
+            told = "passed" if row.passed else told or "not graded"
+            print(f"{row.student}  {row.exercise or row.notebook}  {told}", flush=True)
+            if row.message:
+                print(f"  {row.message}", flush=True)
+    if options.csv is not None:
+        with open(options.csv, "w", encoding="utf-8", newline="") as file:
+            write_csv(rows, file)
+    if options.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+    return 0 if all(row.passed for row in rows) else 1
+
+
+_NETWORK = {
+    True: "none: the ranks live in a namespace that has a loopback interface only",
+    False: "Python refuses connections beyond this machine (audit hook); a network namespace is "
+    "not permitted here",
+}
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write seconds above 0")
+    return found
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number: write 0 or more")
+    return int(text)

@@ -1,0 +1,1 @@
+"""One module for each exercise, named like it, that defines ``EXERCISE``."""

@@ -1,0 +1,62 @@
+"""no_sync() is left on, and the sum of batches is taken for a mean."""
+
+from __future__ import annotations
+
+from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.task import Setting
+
+EXERCISE = Exercise(
+    name="four-batches",
+    title="make one step of four batches",
+    level=2,
+    minutes=12,
+    story="""
+    A batch of 40 does not fit into memory, so the gradients of four batches of 10 are to be
+    collected before each step. `no_sync()` saves the communication in between. The result is to
+    be that of the large batch, but the ranks drift apart, and the steps are too long. The cell
+    leaves the trained `model`.
+    """,
+    faults=("no-sync-left-on", "sum-shown-as-mean"),
+    start="""
+    model = DDP(exercise.model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    share = range(rank, len(exercise.dataset), world_size)
+    for epoch in range(exercise.epochs):
+        optimizer.zero_grad()
+        for number in range(exercise.accumulate):
+            x, y = exercise.dataset.take(share[number :: exercise.accumulate])
+            with model.no_sync():
+                loss_function(model(x), y).backward()
+        optimizer.step()
+    """,
+    solution="""
+    model = DDP(exercise.model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    from contextlib import nullcontext
+
+    share = range(rank, len(exercise.dataset), world_size)
+    for epoch in range(exercise.epochs):
+        optimizer.zero_grad()
+        for number in range(exercise.accumulate):
+            x, y = exercise.dataset.take(share[number :: exercise.accumulate])
+            last = number + 1 == exercise.accumulate
+            with nullcontext() if last else model.no_sync():
+                (loss_function(model(x), y) / exercise.accumulate).backward()
+        optimizer.step()
+    """,
+    hints=(
+        "There are two faults. First find out in which backward() the ranks exchange gradients.",
+        (
+            "no_sync() must not hold for the last of the four batches. And: four gradients "
+            "are added up; what should the step go by?"
+        ),
+        "Leave no_sync() away for the last batch, and divide each loss by exercise.accumulate.",
+    ),
+    behaviours=TRAINING,
+    setting=Setting(per_rank=40, epochs=12, batch=10, accumulate=4),
+)

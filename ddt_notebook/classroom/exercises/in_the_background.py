@@ -1,0 +1,67 @@
+"""Gradients are used before they have arrived."""
+
+from __future__ import annotations
+
+from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.task import Setting
+
+EXERCISE = Exercise(
+    name="in-the-background",
+    title="reduce gradients in the background",
+    level=2,
+    minutes=10,
+    story="""
+    To save time the gradients are reduced asynchronously. That was faster at once, but the ranks
+    drift apart, and no two runs give the same result. `exercise.late_rank` comes a little later
+    in each step, as some rank always does. The cell leaves the trained `model`.
+    """,
+    faults=("handle-not-waited",),
+    start="""
+    import time
+
+    model = exercise.model()
+    parameters = list(model.parameters())
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    x, y = exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
+
+    for epoch in range(exercise.epochs):
+        if rank == exercise.late_rank:
+            time.sleep(0.01)
+        model.zero_grad()
+        loss_function(model(x), y).backward()
+        handles = [dist.all_reduce(p.grad, async_op=True) for p in parameters]
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= exercise.learning_rate * parameter.grad / world_size
+    """,
+    solution="""
+    import time
+
+    model = exercise.model()
+    parameters = list(model.parameters())
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    x, y = exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
+
+    for epoch in range(exercise.epochs):
+        if rank == exercise.late_rank:
+            time.sleep(0.01)
+        model.zero_grad()
+        loss_function(model(x), y).backward()
+        handles = [dist.all_reduce(p.grad, async_op=True) for p in parameters]
+        for handle in handles:
+            handle.wait()
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= exercise.learning_rate * parameter.grad / world_size
+    """,
+    hints=(
+        "%ddt_show parity tells when the ranks part. What is in a gradient right after the call?",
+        "An asynchronous collective returns at once, with a handle. When is its result there?",
+        "Call wait() of every handle before the gradients are used.",
+    ),
+    behaviours=TRAINING,
+    setting=Setting(epochs=15),
+)

@@ -1,0 +1,87 @@
+"""The ranks have different numbers of batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddt_notebook.classroom import replay
+from ddt_notebook.classroom.behaviour import (
+    ENDS,
+    OWN_SHARE,
+    PARITY,
+    READS_ONCE,
+    WORKS,
+    accuracy,
+    as_one,
+)
+from ddt_notebook.classroom.evidence import Evidence
+from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.task import Setting
+from ddt_notebook.classroom.truth import batches_of, expected, steps_of
+
+
+def _joined(seen: Evidence) -> Any:
+    """What `Join` comes to: where few ranks have a batch left, their sum counts less."""
+    task = seen.task
+    rates = [task.setting.rate * len(ranks) / task.world_size for ranks in batches_of(seen)]
+    return replay.train(task.initial, task.inputs, task.labels, steps_of(seen), rates)
+
+
+EXERCISE = Exercise(
+    name="last-batch",
+    title="train on data that cannot be split evenly",
+    level=3,
+    minutes=20,
+    story="""
+    The number of samples is no multiple of the number of ranks, so that one rank has a batch more
+    than the others. At the end of the first epoch the job hangs. Every sample is to be used once
+    in each epoch: none left out, none twice. The cell leaves the trained `model`, the same on
+    every rank.
+    """,
+    faults=("uneven-iterations",),
+    start="""
+    model = DDP(exercise.model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    share = range(rank, len(exercise.dataset), world_size)
+    for epoch in range(exercise.epochs):
+        for first in range(0, len(share), exercise.batch_size):
+            x, y = exercise.dataset.take(share[first : first + exercise.batch_size])
+            optimizer.zero_grad()
+            loss_function(model(x), y).backward()
+            optimizer.step()
+    """,
+    solution="""
+    model = DDP(exercise.model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    share = range(rank, len(exercise.dataset), world_size)
+    for epoch in range(exercise.epochs):
+        with model.join():
+            for first in range(0, len(share), exercise.batch_size):
+                x, y = exercise.dataset.take(share[first : first + exercise.batch_size])
+                optimizer.zero_grad()
+                loss_function(model(x), y).backward()
+                optimizer.step()
+    """,
+    hints=(
+        "Print len(share) and the number of batches on each rank.",
+        (
+            "A rank that has no batch left must not stay away from the others' step. PyTorch "
+            "has a context for uneven inputs."
+        ),
+        "Put the loop over the batches of an epoch into `with model.join():`.",
+    ),
+    behaviours=(
+        ENDS,
+        READS_ONCE,
+        OWN_SHARE,
+        WORKS,
+        PARITY,
+        as_one(expected, _joined, within=0.05),
+        accuracy(0.2),
+    ),
+    setting=Setting(per_rank=40, extra=1, epochs=8, batch=10, rate=0.3),
+)

@@ -1,0 +1,91 @@
+"""Three faults in one cell."""
+
+from __future__ import annotations
+
+from ddt_notebook.classroom.behaviour import TRAINING, VALIDATION_SHARED, value
+from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.task import Setting
+from ddt_notebook.classroom.truth import validation_accuracy
+
+ALL_ACCURACY = value(
+    "value",
+    "`accuracy` is that on all validation samples, on every rank",
+    "accuracy",
+    validation_accuracy,
+)
+
+
+EXERCISE = Exercise(
+    name="three-at-once",
+    title="put a job right that has three faults",
+    level=3,
+    minutes=25,
+    story="""
+    A colleague has left, and this cell remains. It ends without an error, the ranks even agree on
+    the model, and yet neither the model nor the accuracy is right. There are three faults.
+    Training is to come to what one process reaches, each sample is read once in each epoch, and
+    `accuracy` is that on all of `exercise.validation`, on every rank, each sample read by one
+    rank.
+    """,
+    faults=("shard-overlap", "sum-shown-as-mean", "metric-not-reduced"),
+    start="""
+    model = exercise.model()
+    parameters = list(model.parameters())
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    size = len(exercise.dataset) // world_size
+    first = rank * size // 2
+    x, y = exercise.dataset.take(range(first, first + size))
+    for epoch in range(exercise.epochs):
+        model.zero_grad()
+        loss_function(model(x), y).backward()
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= exercise.learning_rate * parameter.grad
+
+    x, y = exercise.validation.take(range(rank, len(exercise.validation), world_size))
+    with torch.no_grad():
+        accuracy = (model(x).argmax(dim=1) == y).float().mean().item()
+    """,
+    solution="""
+    model = exercise.model()
+    parameters = list(model.parameters())
+    loss_function = torch.nn.CrossEntropyLoss()
+
+    size = len(exercise.dataset) // world_size
+    first = rank * size
+    x, y = exercise.dataset.take(range(first, first + size))
+    for epoch in range(exercise.epochs):
+        model.zero_grad()
+        loss_function(model(x), y).backward()
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= world_size
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= exercise.learning_rate * parameter.grad
+
+    x, y = exercise.validation.take(range(rank, len(exercise.validation), world_size))
+    with torch.no_grad():
+        correct = (model(x).argmax(dim=1) == y).sum()
+    dist.all_reduce(correct)
+    accuracy = correct.item() / len(exercise.validation)
+    """,
+    hints=(
+        "Follow the data, then the gradients, then the metric: there is a fault in each.",
+        (
+            "Which samples does the last rank take? What does all_reduce make of the "
+            "gradients? Whose accuracy is `accuracy`?"
+        ),
+        (
+            "Shares start at rank * size; gradients are divided by world_size; right answers "
+            "are counted, added up over the ranks, and divided by the number of all "
+            "validation samples."
+        ),
+    ),
+    behaviours=(*TRAINING, VALIDATION_SHARED, ALL_ACCURACY),
+    setting=Setting(validation=64),
+    leaves=("model", "accuracy"),
+)

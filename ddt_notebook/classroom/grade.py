@@ -1,0 +1,152 @@
+"""What a grading found: a table of behaviours, as text, HTML and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ddt_notebook.views import html, observed, text, words
+from ddt_notebook.views.bundle import Displayable
+
+State = Literal["ok", "fails", "not reached"]
+_SIGNS: dict[State, tuple[str, str]] = {
+    "ok": ("✓", "ok"),
+    "fails": ("✖", "error"),
+    "not reached": ("·", "hint"),
+}
+_HEAD = ("", "behaviour", "what was seen")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One behaviour in one run.
+
+    Attributes
+    ----------
+    key, title
+        Of the behaviour.
+    state
+        Whether it holds; ``"not reached"``: the run did not get so far that it could be seen.
+    message
+        What was observed, if it fails.
+    """
+
+    key: str
+    title: str
+    state: State
+    message: str = ""
+
+
+class Grade(Displayable):
+    """The verdict on a student's cell.
+
+    Parameters
+    ----------
+    exercise
+        Name of the exercise.
+    verdicts
+        In the order in which the behaviours build on one another.
+    world_size
+        Ranks on which the cell ran.
+    seconds
+        How long the grading took.
+    symptoms
+        Codes and names of what the diagnosis of the run says, if a behaviour fails.
+    """
+
+    __slots__ = ("exercise", "seconds", "symptoms", "verdicts", "world_size")
+
+    def __init__(
+        self,
+        exercise: str,
+        verdicts: tuple[Verdict, ...],
+        *,
+        world_size: int,
+        seconds: float,
+        symptoms: tuple[str, ...] = (),
+    ) -> None:
+        self.exercise = exercise
+        self.verdicts = verdicts
+        self.world_size = world_size
+        self.seconds = seconds
+        self.symptoms = symptoms
+
+    @property
+    def passed(self) -> bool:
+        """Whether every behaviour holds."""
+        return bool(self.verdicts) and self.held == len(self.verdicts)
+
+    @property
+    def held(self) -> int:
+        """How many behaviours hold."""
+        return sum(verdict.state == "ok" for verdict in self.verdicts)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Keys of the behaviours that fail."""
+        return tuple(verdict.key for verdict in self.verdicts if verdict.state == "fails")
+
+    @property
+    def message(self) -> str:
+        """What still fails, first of all."""
+        failing = (verdict for verdict in self.verdicts if verdict.state == "fails")
+        first = next(failing, None)
+        return f"{first.title}: {first.message}" if first else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "exercise": self.exercise,
+            "passed": self.passed,
+            "held": self.held,
+            "behaviours": [
+                {"key": v.key, "title": v.title, "state": v.state, "message": v.message}
+                for v in self.verdicts
+            ],
+            "symptoms": list(self.symptoms),
+            "world_size": self.world_size,
+            "seconds": round(self.seconds, 2),
+        }
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row for each behaviour."""
+        columns = ("key", "title", "state", "message")
+        rows = [{name: getattr(verdict, name) for name in columns} for verdict in self.verdicts]
+        return observed.frame(rows, columns)
+
+    def to_text(self) -> str:
+        """A line for each behaviour, and what was seen of those that fail."""
+        lines = [self._title()]
+        for verdict in self.verdicts:
+            mark = f"{_SIGNS[verdict.state][0]} {verdict.state:<11}"
+            first, *rest = text.wrap("", verdict.title)
+            lines += [f"{mark} {first.strip()}", *rest]
+            if verdict.message:
+                lines += text.wrap("seen", words.one_line(verdict.message, 600))
+        lines += text.wrap("", self._diagnosed()) if self.symptoms else []
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """A table of the behaviours."""
+        rows = [
+            (
+                html.chip(*_SIGNS[v.state][:1], v.state, _SIGNS[v.state][1]),
+                v.title,
+                html.prose(words.one_line(v.message, 600)),
+            )
+            for v in self.verdicts
+        ]
+        parts = [html.line(html.tag("b", self._title())), html.table(rows, _HEAD)]
+        if self.symptoms:
+            parts.append(html.line(self._diagnosed()))
+        return html.view(*parts)
+
+    def _title(self) -> str:
+        if self.passed:
+            told = "passed: every behaviour holds"
+        else:
+            told = f"not yet: {self.held} of {len(self.verdicts)} behaviours hold"
+        return f"{self.exercise} on {self.world_size} ranks, with other data: {told}"
+
+    def _diagnosed(self) -> str:
+        return f"the diagnosis of this run: {'; '.join(self.symptoms)}"

@@ -1,0 +1,295 @@
+"""Runs a student's cell on fresh ranks and judges what it did."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from ddt_notebook.diagnose import diagnose
+from ddt_notebook.session import active
+from ddt_notebook.session.errors import SessionError
+from ddt_notebook.session.result import RunResult
+from ddt_notebook.session.session import Session
+from ddt_notebook.taxonomy import loader as taxonomy
+
+from .evidence import Evidence, Journal, NotReached
+from .exercise import Exercise, without_magic
+from .grade import Grade, Verdict
+from .task import TASK, Task, make_task
+
+#: Numbers of the cells: those of the grader, the student's.
+_OWN, CELL = 0, 1
+_LOOK_LIMIT_S = 15.0
+_SYMPTOMS_TOLD = 2
+_SPARE_TASKS = 100
+_GIVE = """
+from ddt_notebook.classroom.workbench import Workbench as _ddt_workbench
+exercise = _ddt_workbench(rank, {folder!r})
+"""
+_ENCLOSE = """
+from ddt_notebook.classroom.guard import enclose as _ddt_enclose
+_ddt_enclose({folder!r}, processes={processes}, file_bytes={file_bytes}, cpu_seconds={cpu},
+             user_processes={user})
+"""
+_SEE = """
+import ddt_notebook.classroom.workbench as _ddt_workbench
+_ddt_seen = _ddt_workbench.look(globals(), {names!r})
+"""
+_LOAD = """
+import torch, ddt_notebook.classroom.workbench as _ddt_workbench
+_ddt_seen = _ddt_workbench.plain(torch.load({path!r}, weights_only=True))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How far a graded cell may go.
+
+    Attributes
+    ----------
+    seconds
+        Until it is interrupted.
+    timeout, hang_after
+        As in `Session`.
+    memory
+        What each rank may allocate.
+    processes
+        How many processes each rank may start.
+    file_bytes
+        Size of a file that a rank may write.
+    """
+
+    seconds: float = 30.0
+    timeout: float = 5.0
+    hang_after: float = 1.0
+    memory: str = "1G"
+    processes: int = 16
+    file_bytes: int = 64 << 20
+
+
+def lay_ready(session: Session, task: Task, folder: Path) -> None:
+    """Give the ranks of a session their variable ``exercise``.
+
+    Raises
+    ------
+    SessionError
+        If it cannot be made there.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    task.save(folder / TASK)
+    before = session.last_run, active.last_run()
+    _run_own(session, _GIVE.format(folder=str(folder)))
+    session.last_run = before[0]
+    active.keep(before[1])
+
+
+class Grader:
+    """Grades cells one after the other, each on ranks that have run nothing else.
+
+    Parameters
+    ----------
+    limits
+        How far a cell may go.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._sessions: dict[int, Session] = {}
+        self._graded = 0
+
+    def grade(self, exercise: Exercise, source: str, seed: int) -> Grade:
+        """Run a cell and judge it.
+
+        Parameters
+        ----------
+        exercise
+            What the cell is to do.
+        source
+            The cell, with or without the line of its magic.
+        seed
+            Of the grader's data.
+
+        Raises
+        ------
+        SessionError
+            If the ranks cannot be started.
+        """
+        started = time.monotonic()
+        seen = self._watch(exercise, source, seed)
+        verdicts = tuple(_judge(exercise, seen))
+        passed = all(verdict.state == "ok" for verdict in verdicts)
+        return Grade(
+            exercise.name,
+            verdicts,
+            world_size=exercise.graded_n,
+            seconds=time.monotonic() - started,
+            symptoms=() if passed else _symptoms(seen),
+        )
+
+    def close(self) -> None:
+        """Stop all sessions."""
+        for session in self._sessions.values():
+            session.stop()
+        self._sessions.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _watch(self, exercise: Exercise, source: str, seed: int) -> Evidence:
+        session = self._fresh(exercise.graded_n)
+        task = make_task(exercise.setting, seed, exercise.graded_n)
+        self._graded += 1
+        folder = session.pool.directory / f"exercise{self._graded}"
+        lay_ready(session, task, folder)
+        (folder / TASK).unlink()
+        # opened now and then unlinked: the cell finds no file that it could write its own story to
+        with contextlib.ExitStack() as stack:
+            journals = {}
+            for rank in range(exercise.graded_n):
+                path = folder / f"rank{rank}.journal"
+                journals[rank] = stack.enter_context(open(path, "rb"))
+                path.unlink()
+            _run_own(session, self._enclosing(folder))
+            run = self._run_bounded(session, without_magic(source))
+            variables = _variables(session, exercise.leaves) if run.ok else {}
+            noted = {rank: Journal.parse(file.read()) for rank, file in journals.items()}
+        loaded = self._load(session, folder / exercise.file) if exercise.file and run.ok else None
+        return Evidence(
+            task=task,
+            snapshot=run.snapshot,
+            errors={rank: f"{e.type}: {e.message}" for rank, e in run.errors.items()},
+            journals=noted,
+            variables=variables,
+            folder=folder,
+            loaded=loaded,
+            seconds=run.duration_s,
+        )
+
+    def _fresh(self, n: int) -> Session:
+        session = self._sessions.get(n)
+        if session is not None:
+            try:
+                session.restart()
+            except SessionError:
+                self._sessions.pop(n).stop()
+            else:
+                return session
+        limits = self.limits
+        with _other_session_stays_active():
+            self._sessions[n] = Session(
+                n, timeout=limits.timeout, hang_after=limits.hang_after, memory=limits.memory
+            )
+        return self._sessions[n]
+
+    def _enclosing(self, folder: Path) -> str:
+        limits = self.limits
+        return _ENCLOSE.format(
+            folder=str(folder),
+            processes=limits.processes,
+            file_bytes=limits.file_bytes,
+            cpu=int(2 * limits.seconds) + 30,
+            user=processes_allowed(limits.processes * len(self._sessions) * 4),
+        )
+
+    def _run_bounded(self, session: Session, source: str) -> RunResult:
+        with _limit(session, self.limits.seconds):
+            return session.run(source, cell=CELL, first_line=2)
+
+    @staticmethod
+    def _load(session: Session, path: Path) -> Any:
+        """What one process reads from a file that the cell wrote."""
+        if not path.is_file():
+            return None
+        session.restart()
+        with contextlib.suppress(SessionError), _limit(session, _LOOK_LIMIT_S):
+            _run_own(session, _LOAD.format(path=str(path)), ranks=0)
+            return session.pull("_ddt_seen", rank=0)
+        return None
+
+
+def _variables(session: Session, names: tuple[str, ...]) -> dict[int, dict[str, Any]]:
+    """What the ranks hold now; empty if the cell has left them in no state to tell."""
+    found: dict[int, dict[str, Any]] = {}
+    try:
+        with _limit(session, _LOOK_LIMIT_S):
+            _run_own(session, _SEE.format(names=list(names)))
+        for rank in range(session.world_size):
+            held = session.pull("_ddt_seen", rank=rank)
+            found[rank] = held if isinstance(held, dict) else {}
+    except SessionError:
+        return {rank: {} for rank in range(session.world_size)}
+    return found
+
+
+def _run_own(session: Session, source: str, ranks: int | None = None) -> None:
+    run = session.run(source, ranks, cell=_OWN)
+    if not run.ok:
+        told = next((f"{e.type}: {e.message}" for e in run.errors.values()), run.snapshot.outcome)
+        raise SessionError(f"the ranks cannot be made ready: {told}")
+
+
+def _judge(exercise: Exercise, seen: Evidence) -> Iterator[Verdict]:
+    for behaviour in exercise.behaviours:
+        key, title = behaviour.key, behaviour.title
+        try:
+            told = behaviour.check(seen)
+        except NotReached:
+            yield Verdict(key, title, "not reached")
+        except Exception as error:  # noqa: BLE001  (a cell can leave anything behind)
+            yield Verdict(key, title, "fails", f"what the ranks hold cannot be judged: {error}")
+        else:
+            yield Verdict(key, title, "fails" if told else "ok", told)
+
+
+def _symptoms(seen: Evidence) -> tuple[str, ...]:
+    """What the diagnosis says, without place and cause: those are for the student to find."""
+    codes = dict.fromkeys(finding.symptom for finding in diagnose(seen.snapshot).findings)
+    return tuple(f"{c} {taxonomy.symptom(c).title}" for c in list(codes)[:_SYMPTOMS_TOLD])
+
+
+def processes_allowed(more: int) -> int | None:
+    """What RLIMIT_NPROC is set to: tasks of this user now and some more; None for root.
+
+    The kernel does not hold root to it.
+    """
+    user = os.getuid()
+    if user == 0:
+        return None
+    now = 0
+    for process in psutil.process_iter(["uids", "num_threads"]):
+        uids = process.info["uids"]
+        if uids is not None and uids.real == user:
+            now += process.info["num_threads"] or 1
+    return now + more + _SPARE_TASKS
+
+
+@contextlib.contextmanager
+def _other_session_stays_active() -> Iterator[None]:
+    before = active.get()
+    try:
+        yield
+    finally:
+        active.set(before)
+
+
+@contextlib.contextmanager
+def _limit(session: Session, seconds: float) -> Iterator[None]:
+    """Interrupt what runs when its time is over."""
+    timer = threading.Timer(seconds, session.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,143 @@
+"""``%ddt_exercise``, ``%ddt_hint`` and ``%ddt_check``: exercises for one student."""
+
+from __future__ import annotations
+
+import argparse
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import line_cell_magic, line_magic, magics_class
+
+from ..classroom import loader
+from ..classroom.desk import Catalogue, Desk, Sheet
+from ..classroom.exercise import Exercise, named_in
+from ..classroom.grade import Grade
+from ..classroom.grading import Grader, lay_ready
+from ..classroom.task import grading_seed, make_task, practice_seed, student_name
+from ..session import active
+from ..session.session import Session
+from ..views import words
+from ..views.bundle import Displayable, Message
+from . import options as opt
+from .config import DDT
+from .running import RunningMagics, one_line
+from .stream import live_line
+
+_NAME = opt.Option("name", nargs="?", metavar="NAME", help="of the exercise")
+_STUDENT = opt.Option(
+    "--student", metavar="ID", help="whose data it is; stays until changed (default: user name)"
+)
+_PREPARE = opt.Option(
+    "--prepare",
+    action="store_true",
+    help="lay no cell: only give the ranks `exercise` again, such as after %%ddt_restart",
+)
+
+
+@magics_class
+class ClassroomMagics(RunningMagics):
+    """Exercises: the cell, hints, and a grader that looks at behaviour."""
+
+    def __init__(self, shell: InteractiveShell, config: DDT) -> None:
+        super().__init__(shell, config)
+        self._desk = Desk(student_name())
+
+    @line_magic
+    @opt.options(_NAME, _STUDENT, _PREPARE)
+    def ddt_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
+        """List the exercises, or lay the cell of one below and make its data ready."""
+        if args.student:
+            self._desk.student = args.student
+        if not args.name:
+            if args.prepare:
+                return self._prepared(self._exercise(""))
+            return Catalogue(self._desk)
+        one = self._exercise(args.name)
+        self._desk.current = one.name
+        if args.prepare:
+            return self._prepared(one)
+        notes = self._prepare(one)
+        self._desk.of(one.name).begun = True
+        self._shell.set_next_input(one.cell())
+        return Sheet(one, notes)
+
+    @line_magic
+    @opt.options(_NAME)
+    def ddt_hint(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
+        """Give the next of three hints."""
+        one = self._exercise(args.name)
+        progress = self._desk.of(one.name)
+        total = len(one.hints)
+        progress.hints = min(progress.hints + 1, total)
+        last = " (the last)" if progress.hints == total else ""
+        hint = one.hints[progress.hints - 1]
+        return Message(f"{one.name}, hint {progress.hints} of {total}{last}: {hint}")
+
+    @line_cell_magic
+    @opt.options(_NAME, _STUDENT)
+    def ddt_check(self, args: argparse.Namespace, cell: str | None = None) -> Grade:
+        """Grade the last cell of an exercise (%ddt_check), or this one (%%ddt_check NAME).
+
+        It runs on fresh ranks with data of the grader; your session is left alone.
+        """
+        if args.student:
+            self._desk.student = args.student
+        if cell is None:
+            one, source = self._last_cell(args.name)
+        else:
+            one, source = self._exercise(args.name or named_in(cell)), cell
+        self._desk.current = one.name
+        seed = grading_seed(one.name, self._desk.student)
+        with live_line(self._shell, f"grading {one.name} on {one.graded_n} fresh ranks …"):
+            with one_line("ddt_check"), Grader() as grader:
+                grade = grader.grade(one, source, seed)
+        self._desk.of(one.name).note(grade)
+        return grade
+
+    def _exercise(self, name: str | None) -> Exercise:
+        wanted = name or self._desk.current
+        if not wanted:
+            raise UsageError("no exercise was begun: %ddt_exercise lists them")
+        try:
+            return loader.exercise(wanted)
+        except loader.UnknownExercise as error:
+            raise UsageError(str(error)) from error
+
+    def _last_cell(self, name: str | None) -> tuple[Exercise, str]:
+        """The cell that was run last and names an exercise in its first line."""
+        for source in reversed(self._shell.history_manager.input_hist_raw):
+            found = named_in(source)
+            if found and found == (name or found):
+                return self._exercise(found), source
+        which = name or self._desk.current or "NAME"
+        raise UsageError(
+            f"ddt_check: no cell that begins with `# exercise: {which}` was run yet; "
+            f"%ddt_exercise {which} lays it below"
+        )
+
+    def _prepared(self, one: Exercise) -> Message:
+        return Message(self._prepare(one))
+
+    def _prepare(self, one: Exercise) -> str:
+        """Give the ranks their data, in a session that is started if there is none."""
+        session = active.get()
+        started = session is None
+        if session is None:
+            session = self._start(argparse.Namespace(world_size=one.n))
+        elif session.world_size < one.n:
+            raise UsageError(
+                f"ddt_exercise: {one.name} needs {words.count(one.n, 'rank')}, and the session has "
+                f"{session.world_size}: %ddt_stop ends it, then try again"
+            )
+        with one_line("ddt_exercise"):
+            self._give(session, one)
+        what = "were started" if started else "of your session are used"
+        return (
+            f"{words.count(session.world_size, 'rank')} {what}; `exercise` holds the data of "
+            f"{self._desk.student}. After a restart of the ranks: %ddt_exercise --prepare"
+        )
+
+    def _give(self, session: Session, one: Exercise) -> None:
+        seed = practice_seed(one.name, self._desk.student)
+        task = make_task(one.setting, seed, session.world_size)
+        lay_ready(session, task, session.pool.directory / f"exercise-{one.name}")
