@@ -26,3 +26,6 @@ class DDT(Configurable):
         config=True
     )
     colour = Bool(True, help="Colours in terminals (notebooks are not concerned).").tag(config=True)
+    widgets = Bool(
+        True, help="Buttons for %ddt_debug in notebooks; False: text and HTML without them."
+    ).tag(config=True)

@@ -28,8 +28,9 @@ from .running import RunningMagics, one_line, report_of
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
     "what goes wrong, or start a session with %ddt_start -n 4 and put %%ddt on top of its cells;\n"
-    "for a fault that happened elsewhere: %ddt_debug ask, or %ddt_debug and the text of the error"
+    "for a fault that happened elsewhere: %ddt_debug and the text of the error, or the questions"
 )
+_EARLIER = "this was run before the ranks were stopped; their variables are gone"
 _LONGEST_PATH = 400
 #: A symptom by its code.
 _CODE = re.compile(r"[A-D](\.\d+){1,2}", re.IGNORECASE)
@@ -41,7 +42,7 @@ class DebugMagics(RunningMagics):
 
     def __init__(self, shell: InteractiveShell, config: DDT) -> None:
         super().__init__(shell, config)
-        self._guide = Guide()
+        self._guide = Guide(shell, config)
 
     @line_cell_magic
     @opt.options(
@@ -64,7 +65,7 @@ class DebugMagics(RunningMagics):
         if args.about:
             if cell is not None:
                 raise UsageError("ddt_debug: words are for %ddt_debug, on a line of its own")
-            return self._about(session, args.about)
+            return self._about(args.about)
         if cell is None:
             return self._debug_last(session, args)
         if args.single or args.fix:
@@ -90,19 +91,19 @@ class DebugMagics(RunningMagics):
         others = [name for name, value in vars(args).items() if value and name not in mine]
         if others:
             raise UsageError("ddt_debug: options belong to %%ddt_debug, on top of a cell")
-        if session is None or (session.last_run is None and not asked):
-            return Message(_FIRST_STEPS)
         if not asked:
-            report = report_of(self._last_run(session, ""))
-            if report.findings or report.hints or report.ok:
-                return report
-            return self._guide.open(self._last_run(session, "").snapshot)
+            return self._report_or_ask(session)
+        if args.again:
+            session = self._session()
+        if args.fix and (given := self._guide.repair()) is not None:
+            return given
         last = self._last_run(session, f"--{asked[0]}")
         if args.single:
             with one_line("ddt_debug"):
                 return api.single_rank(last, limit=args.timeout)
         if args.fix:
             return correct(self._shell, report_of(last))
+        assert session is not None  # --again is what is left
         args.ranks = tuple(r.rank for r in last.snapshot.ranks if r.state != "idle")
         cell = last.snapshot.cell
         return self._run(
@@ -115,11 +116,24 @@ class DebugMagics(RunningMagics):
             trace=bool(last.snapshot.timeline),
         )
 
+    def _report_or_ask(self, session: Session | None) -> Displayable:
+        """The findings of the last run; where there are none, questions below what it tells."""
+        run, notes = session.last_run if session is not None else None, []
+        if run is None:
+            run, notes = active.last_run(), [_EARLIER]
+        if run is None:
+            return self._guide.open(Message(_FIRST_STEPS))
+        report = report_of(run, notes)
+        if self._guide.has_buttons and (report.findings or report.hints):
+            return self._guide.discuss(report, run)
+        return report if report.findings else self._guide.open(report)
+
     @staticmethod
-    def _last_run(session: Session, option: str) -> RunResult:
-        if session.last_run is None:
+    def _last_run(session: Session | None, option: str) -> RunResult:
+        run = session.last_run if session is not None else active.last_run()
+        if run is None:
             raise UsageError(f"ddt_debug: nothing has run yet, so that {option} has nothing to see")
-        return session.last_run
+        return run
 
     @line_cell_magic
     @opt.options(opt.PATH, silenced=False)
@@ -158,12 +172,11 @@ class DebugMagics(RunningMagics):
         else:
             self._shell.display_pub.publish(foreseen._repr_mimebundle_())
 
-    def _about(self, session: Session | None, text: str) -> Displayable:
+    def _about(self, text: str) -> Displayable:
         """What the words after the magic ask for: an answer, a symptom, or a text to diagnose."""
-        last = session.last_run if session is not None else None
         word = text.strip().lower()
         if self._guide.understands(word):
-            return self._guide.say(word, last.snapshot if last is not None else None)
+            return self._guide.say(word)
         if _CODE.fullmatch(text.strip()):
             with one_line("ddt_debug"):
                 return page(text)

@@ -39,8 +39,8 @@ class DoctorMagics(Magics):
         """Check versions, backends, environment, network, limits and the ranks before a job."""
         from ..doctor import doctor
 
-        with live_line(self._shell, "asking a fresh Python for its versions, forming groups …"):
+        with live_line(self._shell, "asking a fresh Python for its versions …") as say:
             try:
-                return doctor(args.ranks, form_groups=not args.quick)
+                return doctor(args.ranks, form_groups=not args.quick, progress=say)
             except SessionError as error:
                 raise UsageError(f"ddt_doctor: {error}") from error

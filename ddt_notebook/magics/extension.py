@@ -5,10 +5,12 @@ from __future__ import annotations
 from IPython.core.interactiveshell import InteractiveShell
 
 from ..session import active, launcher
+from .classroom import ClassroomMagics
 from .config import DDT
 from .debugging import DebugMagics
 from .doctor import DoctorMagics
 from .live import LiveMagics
+from .loading import LoadMagics
 from .magics import DDTMagics
 
 
@@ -21,6 +23,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         DebugMagics(shell, defaults),
         DoctorMagics(shell),
         LiveMagics(shell),
+        ClassroomMagics(shell, defaults),
+        LoadMagics(shell),
     )
     launcher.warm()
 
@@ -31,11 +35,12 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if session is not None:
         session.stop()
         print(f"ddt_notebook: the session of {session.world_size} ranks was stopped")
+    active.keep(None)
     registry = shell.magics_manager.registry
     live = registry.pop(LiveMagics.__name__, None)
     if isinstance(live, LiveMagics):
-        live.close()
-    for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics):
+        live.end()
+    for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics, LoadMagics):
         for kind, names in magics.magics.items():
             for name in names:
                 shell.magics_manager.magics[kind].pop(name, None)

@@ -1,56 +1,177 @@
-"""The guided tree behind ``%ddt_debug``: keeps the answers between two calls of the magic."""
+"""What ``%ddt_debug`` has come to with its user: keeps the steps between two calls of the magic.
+
+In a notebook it shows the assistant's panel, elsewhere the same as text; both take their steps in
+one `Consultation`, so that a button and a typed word mean the same.
+"""
 
 from __future__ import annotations
 
-from IPython.core.error import UsageError
+from dataclasses import replace
 
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from .. import inquiry
+from ..diagnose import consultation as steps
+from ..diagnose.consultation import Consultation
 from ..diagnose.known import begin
-from ..diagnose.tree import Interview
-from ..model import Snapshot
+from ..session import active
+from ..session.result import RunResult
 from ..views.bundle import Displayable, Message
-from ..views.interview import InterviewView
+from ..views.consultation import ConsultationView, RepairView
+from ..views.report import DisplayedReport
+from ..widgets.assistant import Assistant, Subject, offered
+from .config import DDT
+from .stream import live_line
 
 UNKNOWN = ("unknown", "?")
-WORDS = (*UNKNOWN, "ask", "undo", "restart", "leave")
+WORDS = (*UNKNOWN, "ask", "check", "undo", "restart", "leave")
+_NOTHING_ASKED = "ddt_debug: nothing was asked; %ddt_debug ask begins"
+#: What stands above the user's own cell, corrected, and above the example of a fault card.
+_AGAIN, _EXAMPLE = "%%ddt_debug --again\n", "%%ddt_debug\n# an example, not your cell: {}\n"
 
 
 class Guide:
-    """One interview at a time."""
+    """One consultation at a time.
 
-    def __init__(self) -> None:
-        self._interview: Interview | None = None
+    Parameters
+    ----------
+    shell
+        The notebook's shell, or a terminal's.
+    defaults
+        Says whether there may be buttons.
+    """
 
-    def open(self, snapshot: Snapshot | None) -> InterviewView:
-        """Begin, with what the last run tells already answered."""
-        return self._show(begin(snapshot))
+    def __init__(self, shell: InteractiveShell, defaults: DDT) -> None:
+        self._shell = shell
+        self._defaults = defaults
+        self._consultation: Consultation | None = None
+        self._subject = Subject()
+
+    @property
+    def has_buttons(self) -> bool:
+        """Whether the panel can be shown."""
+        return self._defaults.widgets and getattr(self._shell, "kernel", None) is not None
+
+    def open(self, before: Displayable | None = None) -> Displayable:
+        """Begin with questions; what the last run tells is answered already.
+
+        Parameters
+        ----------
+        before
+            What is shown before the first question.
+        """
+        self._subject = Subject(_last_run(), before)
+        return self._show(steps.begin(interview=begin(self._subject.snapshot)))
+
+    def discuss(self, report: DisplayedReport, run: RunResult) -> Displayable:
+        """Begin with what was found in a run, findings before hints."""
+        before: Displayable | None = None
+        if not report.findings:  # that the run was well comes before what may be intended
+            before = replace(report, hints=[])
+        elif report.notes:
+            before = Message("\n".join(report.notes))
+        self._subject = Subject(run, before)
+        topics = [*report.findings, *report.hints]
+        return self._show(steps.begin(topics, begin(run.snapshot)))
 
     @staticmethod
-    def understands(word: str) -> bool:
-        """Whether a word belongs to the interview and is no text to be diagnosed."""
-        return word in WORDS or word.isdigit()
+    def understands(text: str) -> bool:
+        """Whether words belong to the consultation and are no text to be diagnosed.
 
-    def say(self, word: str, snapshot: Snapshot | None) -> Displayable:
-        """Take an answer, or ``undo``, ``restart``, ``leave``; ``ask`` begins anew.
+        Raises
+        ------
+        UsageError
+            If they are more than one answer.
+        """
+        given = text.split()
+        if not given or not all(word in WORDS or word.isdigit() for word in given):
+            return False
+        if len(given) > 1:
+            raise UsageError(
+                f"ddt_debug: one at a time: %ddt_debug {given[0]}, then %ddt_debug {given[1]}"
+            )
+        return True
+
+    def say(self, word: str) -> Displayable:
+        """Take an answer, or ``check``, ``undo``, ``restart``, ``leave``; ``ask`` begins anew.
 
         Raises
         ------
         UsageError
             If nothing was asked, or there is no such answer.
         """
-        if word == "ask" or (word == "restart" and self._interview is not None):
-            return self.open(snapshot)
-        if self._interview is None:
-            raise UsageError("ddt_debug: nothing was asked; %ddt_debug ask begins")
+        if word == "ask":
+            return self.open()
+        if self._consultation is None:
+            raise UsageError(_NOTHING_ASKED)
         if word == "leave":
-            self._interview = None
+            self._consultation = None
             return Message("the questions are put away; %ddt_debug ask begins anew")
         if word == "undo":
-            return self._show(self._interview.without_last())
+            return self._show(self._consultation.undone())
+        if word == "restart":
+            return self._show(self._consultation.restarted())
+        if word == "check":
+            return self._check(self._consultation)
         try:
-            return self._show(self._interview.answered(None if word in UNKNOWN else int(word) - 1))
+            if word in UNKNOWN:
+                return self._show(self._consultation.unknown())
+            return self._show(self._consultation.chosen(int(word) - 1))
         except ValueError as error:
             raise UsageError(f"ddt_debug: {error}; undo takes the last answer back") from error
 
-    def _show(self, interview: Interview) -> InterviewView:
-        self._interview = interview
-        return InterviewView(interview)
+    def repair(self) -> RepairView | None:
+        """Offer the cell without the fault that is talked about as the next input.
+
+        Returns
+        -------
+        RepairView or None
+            None if no fault is talked about, or if something has run since.
+        """
+        run = self._subject.run
+        if self._consultation is None or run is not _last_run():
+            return None
+        made = self._consultation.repair(self._subject.snapshot)
+        if made is None:
+            return None
+        head = _AGAIN if made.derived else _EXAMPLE.format(made.says)
+        self._shell.set_next_input(head + made.whole)
+        return RepairView(made, placed=True)
+
+    def _check(self, consultation: Consultation) -> Displayable:
+        """Have the question answered by a look or a test run, which is told first."""
+        question, offer = consultation.question, offered(consultation)
+        if question is None:
+            raise UsageError("ddt_debug: nothing is asked any more; undo takes an answer back")
+        if not offer:
+            raise UsageError(
+                "ddt_debug: nothing that could run here answers this question; answer it with a "
+                "number, or unknown"
+            )
+        print(f"check: {offer}")
+        with live_line(self._shell, "checking …") as say:
+            answer = inquiry.check(question, active.get(), say)
+        return self._show(consultation.observed(answer))
+
+    def _show(self, consultation: Consultation) -> Displayable:
+        self._took(consultation)
+        if self.has_buttons:
+            return Assistant(consultation, self._subject, self._shell, self._took)
+        first = consultation.earlier is None
+        return ConsultationView(
+            consultation,
+            snapshot=self._subject.snapshot,
+            offer=offered(consultation),
+            before=self._subject.before if first else None,
+        )
+
+    def _took(self, consultation: Consultation | None) -> None:
+        self._consultation = consultation
+
+
+def _last_run() -> RunResult | None:
+    """The last run of the session, or of the one that was stopped."""
+    session = active.get()
+    run = session.last_run if session is not None else None
+    return run or active.last_run()

@@ -1,4 +1,4 @@
-"""``%ddt_live``: the panel that shows the ranks while a cell runs."""
+"""``%ddt_live``: the panel that shows the ranks while a cell runs; and JupyterLab's side panel."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..views.bundle import Message
 from . import options as opt
 
 if TYPE_CHECKING:
+    from ..widgets.lab import LabLink
     from ..widgets.live import LivePanel
 
 _CLOSE = opt.Option("--close", action="store_true", help="look on no more")
@@ -29,6 +30,12 @@ class LiveMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         self._panel: LivePanel | None = None
+        self._lab: LabLink | None = None
+        if getattr(shell, "kernel", None) is not None:
+            from ..widgets.lab import LabLink
+
+            self._lab = LabLink(shell)
+            self._lab.open()
 
     @line_magic
     @opt.options(_CLOSE)
@@ -51,3 +58,10 @@ class LiveMagics(Magics):
         if self._panel is not None:
             self._panel.close()
             self._panel = None
+
+    def end(self) -> None:
+        """Close the panel, and leave JupyterLab's side panel without an answer."""
+        self.close()
+        if self._lab is not None:
+            self._lab.close()
+            self._lab = None

@@ -155,7 +155,7 @@ ABOUT = Option(
     nargs="?",
     metavar="SYMPTOM|TEXT|ask|ANSWER",
     help="a code such as D.2.1, the text of an error, or `ask`: questions that lead to the "
-    "symptom, answered with a number, unknown, undo, restart or leave",
+    "symptom, answered with a number, unknown, check, undo, restart or leave",
 )
 PATH = Option("path", nargs="?", metavar="FILE.py", help="a file to read instead of a cell")
 VIEW = Option("view", metavar="VIEW", help="name of the view, such as stacks or placement")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -76,7 +76,7 @@ class RunningMagics(Magics):
                 simulate=given.get("simulate"),
             )
 
-    def _while_warming(self) -> AbstractContextManager[None]:
+    def _while_warming(self) -> AbstractContextManager[object]:
         """The first session of a notebook waits until torch is imported: say so."""
         if launcher.is_warm() or self.shell is None:
             return nullcontext()
@@ -125,8 +125,8 @@ class RunningMagics(Magics):
         raise CellFailed(report, colour=colour)
 
 
-def report_of(run: RunResult) -> DisplayedReport:
-    """The diagnosis of a run, with what became of its ranks."""
+def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
+    """The diagnosis of a run, with what became of its ranks, and notes."""
     killed = {report.rank for report in run.snapshot.ranks if report.killed}
     lost = [
         f"rank {rank} {'would not end and ' if rank in killed else ''}was replaced by a fresh one; "
@@ -135,7 +135,9 @@ def report_of(run: RunResult) -> DisplayedReport:
     ]
     what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
     held = [f"the {what} is held: %ddt_show stacks looks at it, %ddt_release ends it"]
-    return show(diagnose(run.snapshot), run.snapshot, lost + (held if run.frozen else []))
+    return show(
+        diagnose(run.snapshot), run.snapshot, [*lost, *(held if run.frozen else []), *notes]
+    )
 
 
 def _flagged(run: RunResult) -> dict[str, Flagged]:

@@ -299,12 +299,16 @@ def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:
 
 
 @contextmanager
-def live_line(shell: InteractiveShell, text: str) -> Iterator[None]:
-    """Show a line for as long as the block runs."""
+def live_line(shell: InteractiveShell, text: str) -> Iterator[Callable[[str], None]]:
+    """Show a line for as long as the block runs; what is yielded takes another line."""
     region = _live_region(shell)
     region.show([text], time.monotonic())
+
+    def say(other: str) -> None:
+        region.show([other], time.monotonic() + _LIVE_EVERY_S)  # each stays for a while: show all
+
     try:
-        yield
+        yield say
     finally:
         region.clear()
 

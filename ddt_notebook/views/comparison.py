@@ -72,7 +72,7 @@ class ComparisonView(Displayable):
         """The verdict, then the diagnosis of the later run."""
         sign, kind = _SIGNS[self.change]
         rows = [
-            (label, words.one_line(_name(finding)))
+            (html.tag("span", label, style="white-space:nowrap"), words.one_line(_name(finding)))
             for label, findings in self._parts()
             for finding in findings
         ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..faults import FaultCard
 from ..taxonomy import FixPattern, Symptom
+from ..taxonomy.lessons import lesson_in_folder
 from . import html, text, words
 from .bundle import Displayable
 
@@ -42,7 +43,7 @@ class ExplanationView(Displayable):
 
     def to_text(self) -> str:
         """The explanation, 80 columns wide."""
-        lines = [self._title(), *text.wrap("", self._frequency())]
+        lines = [self._title(), *text.wrap("", self.frequency())]
         if rows := self._rows():
             width = max(len(name) for name, *_ in rows)
             lines.append("  what repaired it")
@@ -52,11 +53,13 @@ class ExplanationView(Displayable):
             for card in self._cards:
                 lines.append(f"    {card.id}")
                 lines += text.wrap(" ", card.title)
+        if lesson := self._lesson():
+            lines.append(f"  lesson {lesson}")
         return "\n".join(lines)
 
     def to_html(self) -> str:
         """The explanation as HTML."""
-        parts = [html.line(html.tag("b", self._title())), html.line(self._frequency())]
+        parts = [html.line(html.tag("b", self._title())), html.line(self.frequency())]
         if rows := self._rows():
             parts.append(html.table(rows, ("what repaired it", "faults", "share")))
         if self._cards:
@@ -70,14 +73,17 @@ class ExplanationView(Displayable):
                 )
                 for card in self._cards
             ]
+        if lesson := self._lesson():
+            parts.append(html.line("lesson: ", html.code(lesson)))
         return html.view(*parts)
 
     def to_json(self) -> dict[str, Any]:
-        """The symptom, its fix patterns and its cards as plain data."""
+        """The symptom, its fix patterns, its cards and its lesson as plain data."""
         return {
             **dataclasses.asdict(self._symptom),
             "fixes": [dataclasses.asdict(pattern) for pattern in self._patterns],
             "cards": [{"id": card.id, "title": card.title} for card in self._cards],
+            "lesson": self._lesson(),
         }
 
     def to_frame(self) -> Any:
@@ -87,10 +93,14 @@ class ExplanationView(Displayable):
         rows = [dataclasses.asdict(pattern) for pattern in self._patterns]
         return frame(rows, ("pattern", "faults", "share"))
 
+    def _lesson(self) -> str | None:
+        return lesson_in_folder(self._symptom.code)
+
     def _title(self) -> str:
         return f"{self._symptom.title} {self._symptom.code} · {self._symptom.stage_title}"
 
-    def _frequency(self) -> str:
+    def frequency(self) -> str:
+        """How many faults of this kind the study had."""
         symptom = self._symptom
         found = f"{words.count(symptom.faults, 'fault')} of this kind in the study"
         if symptom.distributed_faults == symptom.faults:

@@ -12,7 +12,7 @@ from .bundle import Displayable
 from .html import Markup
 
 _OFFER = "`%ddt_debug --fix` puts the corrected cell into a new one"
-_KINDS = {"certain": "error", "likely": "warning", "possible": "hint"}
+KINDS = {"certain": "error", "likely": "warning", "possible": "hint"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -92,30 +92,14 @@ def _html(report: DisplayedReport) -> str:
         parts.append(html.card("hint", *map(_hint, report.hints)))
     parts += [html.line(html.tag("b", "note "), words.one_line(note)) for note in report.notes]
     if snapshot is not None:
-        parts += _original_errors(report, snapshot)
+        parts += original_errors(report, snapshot)
     return html.view(*parts)
 
 
 def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
-    kind = _KINDS[finding.confidence]
-    name, stage, confidence = words.heading(finding)
-    parts = [
-        html.line(html.chip(words.symbol(finding), name, kind), f"  {stage} · {confidence}"),
-        html.line(html.tag("b", words.one_line(finding.title, 1000))),
-    ]
-    parts += _places(places.of_finding(finding, snapshot), snapshot)
-    reasons = [fact for fact in finding.evidence if fact.startswith("likely why")]
-    parts += [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
+    parts = concluded(finding, snapshot)
     parts += [_fix(finding, number) for number in range(len(finding.fixes))]
-    facts = [fact for fact in finding.evidence if fact not in reasons]
-    if facts:
-        items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
-        parts.append(
-            html.details(
-                f"what was seen ({words.count(len(items), 'fact')})",
-                html.tag("ul", *items, style="margin:2px 0 2px 0"),
-            )
-        )
+    parts += seen(finding)
     made = correction(finding, snapshot) if snapshot is not None else None
     if made is not None and snapshot is not None:
         parts.append(
@@ -126,9 +110,39 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
                 html.line(html.prose(_OFFER)),
             )
         )
-    pages = [html.code(command) for command in words.more(finding)]
+    pages = [html.code(page) for page in words.more_pages(finding)]
     parts.append(html.line("read on: ", Markup(" · ".join(pages))))
-    return html.card(kind, *parts)
+    return html.card(KINDS[finding.confidence], *parts)
+
+
+def concluded(finding: Finding, snapshot: Snapshot | None) -> list[Markup]:
+    """What happened, where each rank stood, and the likely reason."""
+    name, stage, confidence = words.heading(finding)
+    chip = html.chip(words.symbol(finding), name, KINDS[finding.confidence])
+    parts = [
+        html.line(chip, f"  {stage} · {confidence}"),
+        html.line(html.tag("b", words.one_line(finding.title, 1000))),
+    ]
+    parts += _places(places.of_finding(finding, snapshot), snapshot)
+    return parts + [html.line(html.prose(words.one_line(r, 1000))) for r in _reasons(finding)]
+
+
+def seen(finding: Finding) -> list[Markup]:
+    """The observed facts, folded."""
+    facts = [fact for fact in finding.evidence if fact not in _reasons(finding)]
+    if not facts:
+        return []
+    items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
+    return [
+        html.details(
+            f"what was seen ({words.count(len(items), 'fact')})",
+            html.tag("ul", *items, style="margin:2px 0 2px 0"),
+        )
+    ]
+
+
+def _reasons(finding: Finding) -> list[str]:
+    return [fact for fact in finding.evidence if fact.startswith("likely why")]
 
 
 def _places(found: list[places.Place], snapshot: Snapshot | None) -> list[Markup]:
@@ -170,7 +184,8 @@ def _without_findings(report: Report, snapshot: Snapshot | None) -> Markup:
     return html.card("warning", head, *stood)
 
 
-def _original_errors(report: Report, snapshot: Snapshot) -> list[Markup]:
+def original_errors(report: Report, snapshot: Snapshot) -> list[Markup]:
+    """The errors that the ranks raised themselves, folded."""
     found = failures.of_snapshot(snapshot, report)
     if not found:
         return []

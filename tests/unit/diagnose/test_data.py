@@ -107,6 +107,11 @@ class TestWholeDataEverywhere:
         assert finding.where[1] == f"cell[{CELL}] line 2: for batch in loader:"
         assert "24 samples" in finding.title
 
+    def test_is_not_told_of_files_of_their_own(self) -> None:
+        other = epoch(ALL[:-1], content=())
+        own = loader(ALL[:-1], epochs=(other,), dataset_size=SIZE - 1, universe=SIZE - 1)
+        assert not causes(diagnose(scene(loader(ALL, epochs=(epoch(ALL, content=()),)), own)))
+
     def test_of_an_unfinished_loop_is_a_hint(self) -> None:
         parts = [
             loader(order[:20], epochs=(epoch(order[:20], complete=False),))

@@ -1,4 +1,4 @@
-"""The assistant as text and as HTML: the same content, readable untrusted, nothing foreign in it."""
+"""The assistant as text and as HTML: the same content, readable untrusted, no foreign markup."""
 
 from __future__ import annotations
 

