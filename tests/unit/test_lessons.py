@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from ddt_notebook.cli import main
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Report
 from ddt_notebook.taxonomy import UnknownSymptom, lessons, symptoms
 from ddt_notebook.views import text
 from ddt_notebook.views.pages import symptom_page
+from ddt_notebook.views.report import show
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,9 @@ def test_explanations_and_findings_name_the_lesson() -> None:
     assert "lesson" not in symptom_page("D.2.6").to_text()
 
     found = Finding(symptom="D.2.1", stage="training & evaluation", title="rank 0 stays away")
-    assert path in text.finding(found)
+    report = Report(ok=False, findings=[found])
+    assert path in text.report(report)
+    assert path in show(report).to_html()
 
 
 def test_the_list_begins_with_the_quick_start(capsys: pytest.CaptureFixture[str]) -> None:

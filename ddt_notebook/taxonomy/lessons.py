@@ -1,0 +1,120 @@
+"""Where the lesson on each symptom stands, and the folder of notebooks that holds it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from .loader import stages, symptom
+
+FOLDER = "notebooks"
+_SHORT_STAGES = {
+    "A": "a-package",
+    "B": "b-communication",
+    "C": "c-data-and-model",
+    "D": "d-training",
+}
+#: Faults that have nothing in common but that they fit nowhere else; there is no lesson on them.
+_UNNAMED = "others"
+
+
+def lesson(code: str) -> str | None:
+    """The lesson on a symptom, such as ``"d-training/D.2.1-hang.ipynb"``.
+
+    Parameters
+    ----------
+    code
+        A code of the taxonomy.
+
+    Returns
+    -------
+    str or None
+        The path below the folder of notebooks; None for the three symptoms named "others".
+
+    Raises
+    ------
+    UnknownSymptom
+        If the code is not in the taxonomy.
+    """
+    known = symptom(code)
+    if known.title == _UNNAMED:
+        return None
+    slug = re.sub(r"[^a-z0-9]+", "-", known.title.lower()).strip("-")
+    return f"{_SHORT_STAGES[known.stage]}/{known.code}-{slug}.ipynb"
+
+
+def lesson_in_folder(code: str) -> str | None:
+    """The same as people find it in a checkout, ``"notebooks/d-training/D.2.1-hang.ipynb"``."""
+    path = lesson(code)
+    return f"{FOLDER}/{path}" if path else None
+
+
+def lesson_folders() -> tuple[str, ...]:
+    """The folders of lessons, in the order of the stages."""
+    return tuple(_SHORT_STAGES[stage.code] for stage in stages())
+
+
+def notebooks_folder() -> Path:
+    """The folder of the project's notebooks, in a checkout or in an installed copy.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the installation lacks it.
+    """
+    package = Path(__file__).parent.parent
+    for folder in (package.parent / FOLDER, package / "_notebooks"):
+        if folder.is_dir() and any(folder.glob("*.ipynb")):
+            return folder
+    raise FileNotFoundError("this installation lacks its notebooks: reinstall ddt-notebook")
+
+
+def notebooks() -> dict[str, str]:
+    """Path below the folder of notebooks, and heading, of each notebook there is, in order."""
+    folder = notebooks_folder()
+    order = ["", *lesson_folders()]
+    found = [path.relative_to(folder) for path in folder.rglob("*.ipynb")]
+    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
+
+    def rank(path: Path) -> tuple[int, list[int | str]]:
+        parent = "" if path.parent == Path() else path.parts[0]
+        place = order.index(parent) if parent in order else len(order)
+        pieces = re.findall(r"\d+|\D+", path.as_posix())
+        return place, [int(p) if p.isdigit() else p for p in pieces]
+
+    return {path.as_posix(): _heading(folder / path) for path in sorted(found, key=rank)}
+
+
+def copy_notebooks(target: Path) -> tuple[int, list[str]]:
+    """Copy all notebooks, and what they need, into ``target``; what is there already stays.
+
+    Returns
+    -------
+    tuple
+        How many files were copied, and the paths that were left as they are.
+    """
+    source = notebooks_folder()
+    copied, kept = 0, []
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
+        if hidden or not path.is_file():
+            continue
+        goal = target / name
+        if goal.exists():
+            kept.append(name.as_posix())
+            continue
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, goal)
+        copied += 1
+    return copied, kept
+
+
+def _heading(path: Path) -> str:
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown" and source.startswith("# "):
+            return source.splitlines()[0].removeprefix("# ").strip()
+    return path.stem

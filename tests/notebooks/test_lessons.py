@@ -1,0 +1,91 @@
+"""Every named symptom has its lesson, and each lesson can be read from beginning to end."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.taxonomy import lessons, symptom, symptoms
+
+from .conftest import FENCE, prose, read, sections
+
+HEADINGS = [
+    "The cell that fails",
+    "Predict",
+    "Observe",
+    "Why",
+    "The fix",
+    "The fixed run",
+    "On a real cluster",
+    "Tell it apart",
+    "References",
+]
+PATHS = {
+    known.code: path for known in symptoms() if (path := lessons.lesson(known.code)) is not None
+}
+WIDEST = 78
+
+
+def text_of(cells: list) -> str:
+    return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+@pytest.mark.parametrize("code", PATHS)
+def test_the_lesson_has_all_its_parts_in_order(folder: Path, code: str) -> None:
+    book = read(folder / PATHS[code])
+    title = book.cells[0].source.splitlines()[0]
+    assert title.lower().startswith(f"# {code} {symptom(code).title}".lower())
+    assert [name for name in sections(book) if name] == HEADINGS
+
+
+@pytest.mark.parametrize("code", PATHS)
+def test_the_reader_is_asked_before_the_answer_is_told(folder: Path, code: str) -> None:
+    parts = sections(read(folder / PATHS[code]))
+    choices = re.findall(r"^(?:[-*]|\d\.|\w[.)]) ", text_of(parts["Predict"]), re.MULTILINE)
+    assert len(choices) >= 3
+    everything = prose(read(folder / PATHS[code]))
+    assert everything.index("## Predict") < everything.index("<details>")
+    assert everything.count("<details>") == everything.count("</details>")
+
+
+@pytest.mark.parametrize("code", PATHS)
+def test_the_reason_has_a_diagram_and_the_fix_a_diff(folder: Path, code: str) -> None:
+    parts = sections(read(folder / PATHS[code]))
+    diagrams = [body for kind, body in FENCE.findall(text_of(parts["Why"])) if kind in ("", "text")]
+    assert diagrams
+    assert max(len(line) for body in diagrams for line in body.splitlines()) <= WIDEST
+    diffs = [body for kind, body in FENCE.findall(text_of(parts["The fix"])) if kind == "diff"]
+    assert any(re.search(r"^[-+]", body, re.MULTILINE) for body in diffs)
+
+
+@pytest.mark.parametrize("code", PATHS)
+def test_the_fault_and_its_repair_are_run(folder: Path, code: str) -> None:
+    book = read(folder / PATHS[code])
+    parts = sections(book)
+    code_cells = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert any(cell.source.startswith("%%ddt") for cell in code_cells)
+    fixed = [cell for cell in parts["The fixed run"] if cell.cell_type == "code"]
+    assert any(cell.outputs for cell in fixed)
+    assert any(re.search(r"^\s*(assert|print)\b", cell.source, re.MULTILINE) for cell in fixed)
+    checked = [cell for cell in code_cells if "# NBVAL_CHECK_OUTPUT" in cell.source]
+    assert checked
+    assert all(cell.outputs for cell in checked)
+    assert "%ddt_stop" in code_cells[-1].source
+
+
+@pytest.mark.parametrize("code", PATHS)
+def test_the_reader_can_read_on(folder: Path, code: str) -> None:
+    parts = sections(read(folder / PATHS[code]))
+    assert re.search(r"\]\(https://[\w.-]+/", text_of(parts["References"]))
+    assert "%ddt_explain" in text_of(parts["References"]) + text_of(parts["Tell it apart"])
+
+
+def test_there_is_no_lesson_on_anything_else(folder: Path) -> None:
+    found = {
+        path.relative_to(folder).as_posix()
+        for name in lessons.lesson_folders()
+        for path in (folder / name).glob("*.ipynb")
+    }
+    assert found == set(PATHS.values())
