@@ -223,9 +223,9 @@ class Context:
             return call.where
         if report.error is not None and report.error.where is not None and report.state == "raised":
             return report.error.where
-        if report.position is None and report.state == "died":
+        if report.state == "died":  # written as it crashed: newer than the line that was last seen
             frames = crash_frames(report.crash_text)
-            return next((frame for frame in frames if frame.cell is not None), None)
+            return next((frame for frame in frames if frame.cell is not None), report.position)
         return report.position
 
     def places(self, ranks: Iterable[int]) -> dict[int, str]:

@@ -108,6 +108,8 @@ class Meeting:
         """From the last arrival to the end on the last rank, None if that was not measured."""
         if self.begun_s is None or len(self.ends_s) < len(self.calls):
             return None
+        if any(call.status == "failed" for call in self.calls.values()):
+            return None
         return max(0.0, max(self.ends_s.values()) - self.begun_s)
 
     @property

@@ -137,7 +137,9 @@ def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
         if report.state == "idle":
             continue
         spans = timelines.get(report.rank, {})
-        blocked, waiting = _standing_still(report.rank, by_rank[report.rank], spans)
+        blocked, waiting = _standing_still(
+            report.rank, by_rank[report.rank], spans, broken_off=snapshot.outcome != "ok"
+        )
         blocked += [
             (call.entered_s, call.left_s)
             for call in report.calls
@@ -190,7 +192,11 @@ def _overlap(few: list[Interval], many: list[Interval]) -> list[Interval]:
 
 
 def _standing_still(
-    rank: int, met: list[Meeting], spans: Mapping[SpanKind, list[Interval]]
+    rank: int,
+    met: list[Meeting],
+    spans: Mapping[SpanKind, list[Interval]],
+    *,
+    broken_off: bool,
 ) -> tuple[list[Interval], list[Interval]]:
     """When the rank did nothing else but take part in collectives, and when these waited."""
     blocked, waiting, beside = [], [], []
@@ -200,6 +206,8 @@ def _standing_still(
         if call.entered_s is None or end is None:
             continue
         wait = meeting.wait_s(rank)
+        if broken_off and len(meeting.calls) < len(meeting.members):  # in vain, to the end
+            wait = end - call.entered_s
         if wait:
             waiting.append((call.entered_s, call.entered_s + wait))
         if meeting.is_bucket:

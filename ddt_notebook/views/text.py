@@ -54,7 +54,7 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
         source = words.fix_source(item.symptom, fix)
         name = f"{fix.pattern} ({source})" if source else fix.pattern
         lines += wrap("fix", f"{name}: {words.one_line(fix.advice, 1000)}", style)
-    lines += wrap("more", " · ".join(words.more(item)), style)
+    lines += wrap("more", " · ".join(words.more_pages(item)), style)
     return "\n".join(lines)
 
 

@@ -13,6 +13,8 @@ from .flags import Flag
 _SHARE, _AT_LEAST_S = 0.05, 0.01
 #: Arrivals closer to each other than this say nothing.
 _NOTABLE_S = 1e-3
+#: So many collectives that came to nothing are named.
+_UNFINISHED = 2
 
 
 def short(seconds: float | None) -> str:
@@ -33,9 +35,9 @@ def rate(bytes_per_s: float | None) -> str:
 def straggler_flags(
     snapshot: Snapshot, met: list[Meeting], costs: dict[int, float], window_s: float
 ) -> list[Flag]:
-    """Ranks that held the others up for a notable part of the time, the worst first."""
+    """Collectives that came to nothing; and who held the others up for long, the worst first."""
     late = lateness(met)
-    found = []
+    found = _unfinished(snapshot, met)
     for rank, cost in sorted(costs.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
         if not notable or cost < max(_AT_LEAST_S, _SHARE * window_s):
@@ -48,3 +50,25 @@ def straggler_flags(
         )
         found.append(Flag("warning", text))
     return found
+
+
+def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
+    """The first collectives that raised, or for which a rank was waited in vain."""
+    if snapshot.outcome == "ok":
+        return []
+    found = []
+    for meeting in met:
+        absent = sorted(set(meeting.members) - set(meeting.calls))
+        waited = [
+            end - meeting.arrivals_s[rank]
+            for rank, end in meeting.ends_s.items()
+            if rank in meeting.arrivals_s
+        ]
+        age = f" {short(max(waited))}" if waited else ""
+        name, came = meeting.first.label, words.ranks(sorted(meeting.calls))
+        if absent:
+            who = words.ranks(absent)
+            found.append(f"{who} did not come to {name}; {came} waited{age}")
+        elif all(call.status == "failed" for call in meeting.calls.values()):
+            found.append(f"{name} raised on {came}")
+    return [Flag("warning", text) for text in found[:_UNFINISHED]]

@@ -11,6 +11,7 @@ from ..diagnose.words import ranks_text as ranks
 from ..faults import card_ids
 from ..model import Finding, Fix, RankReport
 from ..taxonomy import symptom
+from ..taxonomy.lessons import lesson_in_folder
 
 __all__ = [
     "block",
@@ -131,6 +132,12 @@ def more(finding: Finding) -> list[str]:
     return [f"%ddt_explain {name}" for name in named]
 
 
+def more_pages(finding: Finding) -> list[str]:
+    """Where to read on: the commands of `more`, then the lesson, if there is one."""
+    lesson = lesson_in_folder(finding.symptom)
+    return [*more(finding), *([lesson] if lesson else [])]
+
+
 def fix_source(code: str, fix: Fix) -> str:
     """``5 of 44 hangs in the study``; empty where the study has no such case."""
     known = symptom(code)
@@ -162,6 +169,8 @@ def state(report: RankReport) -> str:
             return "does not answer"
         case "idle":
             return "was not asked to run the cell"
+        case "recorded":
+            return "was in none of its collectives"
 
 
 def ending(report: RankReport) -> str:

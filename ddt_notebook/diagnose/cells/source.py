@@ -25,6 +25,7 @@ class Sources:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._world_size = snapshot.world_size
+        self._partition = {part.rank: part for part in snapshot.partition}
         self._cells = {cell.number: cell for cell in (*snapshot.earlier_cells, snapshot.cell)}
 
     @cached_property
@@ -110,6 +111,15 @@ class Sources:
             and not any(syntax.break_conditions(loop))
             for loop in loops
         )
+
+    def gives_as_many(self, cell: int | None, line: int, ranks: tuple[int, int]) -> bool:
+        """Whether the loader of a loop is known to have as many batches on both ranks."""
+        place, lengths = f"cell[{cell}] line {line}", []
+        for rank in ranks:
+            loaders = self._partition[rank].loaders if rank in self._partition else ()
+            here = [one for one in loaders if any(epoch.place == place for epoch in one.epochs)]
+            lengths.append({one.expected_batches for one in here})
+        return len(lengths[0]) == 1 and lengths[0] == lengths[1] and None not in lengths[0]
 
     def _frames(self, call: Call, caller: RankReport) -> list[Position]:
         """The lines in cells that led to the call, innermost first."""

@@ -183,7 +183,9 @@ class Walk:
                 says = "leaves the loop by what each rank finds by itself"
                 yield self._say(4, "collective-under-local-condition", test.lineno, says)
         if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
-            yield from self._uneven(node.lineno)
+            ranks = (self.caller.rank, self.absent.rank)
+            if not self.sources.gives_as_many(self.place.cell, node.lineno, ranks):
+                yield from self._uneven(node.lineno)
 
     def _uneven(self, line: int) -> Iterator[Reason]:
         mine, theirs = (rounds(self.call, report) for report in (self.caller, self.absent))

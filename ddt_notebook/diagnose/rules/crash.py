@@ -44,7 +44,7 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     if first.memory_bytes and first.exit_signal == signal.SIGKILL:
         evidence.append(f"it held {first.memory_bytes / 2**20:,.0f} MB when last seen")
     call = context.last_call(first.rank)
-    if call is not None:
+    if call is not None and call.where is not None:  # else it was seen some time before the end
         evidence.append(f"it ended inside {call.label} at {context.label(call.where)}")
     evidence += [note for note in context.snapshot.notes if _MEMORY.search(note)]
     evidence += victims_evidence(context, waiting)

@@ -69,6 +69,8 @@ def same_data(context: Context) -> Iterator[Finding]:
         seen = shared.division
         if not _comparable(shared, seen) or not shared.trains or shared.random:
             continue
+        if seen.same_content is None and _own_sizes(shared):
+            continue  # each rank may well have read a file of its own
         whole = _mostly_the_same(shared)
         if not whole or seen.overlap <= seen.padding:
             continue
@@ -99,6 +101,10 @@ def same_data(context: Context) -> Iterator[Finding]:
 def _comparable(shared: Shared, seen: Division) -> bool:
     undivided = all(x.indexed and x.replicas is None for x in shared.loaders.values())
     return undivided and seen.same_content is not False
+
+
+def _own_sizes(shared: Shared) -> bool:
+    return len({x.universe or x.dataset_size for x in shared.loaders.values()}) > 1
 
 
 def _mostly_the_same(shared: Shared) -> bool:

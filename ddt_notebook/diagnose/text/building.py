@@ -125,11 +125,16 @@ no module named""",
         "module-not-found",
     ),
     Clue(
+        "a file of another name is imported instead of the package",
+        r"""is not a package""",
+        {"A.2": 4.4},
+        "module-shadowed",
+    ),
+    Clue(
         "a name or a library could not be imported",
         r"""importerror
 cannot import name
 partially initialized module
-is not a package
 most likely due to a circular import""",
         {"A.2": 3.8},
         "import-error",

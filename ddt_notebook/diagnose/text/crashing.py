@@ -55,7 +55,6 @@ invalid device (id|function)
 cuda_error_invalid_device
 all devices must be
 device index
-no backend type associated with device
 list index out of range<80>rank
 local_rank<80>(out of range|indexerror)""",
         {"D.1.3": 3.8, "D.2.2": 0.3, "C.5": 0.6},

@@ -103,7 +103,7 @@ error in (the )?broadcast_(parameters|optimizer|variables)
 cannot pickle
 can't get local object
 picklingerror""",
-        {"C.3": 3.0, "D.1.6": 0.8, "B.1": 0.6},
+        {"C.3": 4.5, "D.1.6": 0.8, "B.1": 0.6},
         "unpicklable-object",
     ),
     Clue(

@@ -334,6 +334,12 @@ before (the )?(actual )?training (start|begin)""",
         kind="complaint",
     ),
     Clue(
+        "the group has no backend for this kind of tensor",
+        r"""no backend type associated with device""",
+        {"B.3": 4.0, "D.1.3": 3.0},
+        "device-without-backend",
+    ),
+    Clue(
         "the ranks do not communicate over the protocol that was wanted",
         r"""<not using><30><protocol>
 (falls?|fell|falling) back to<20>(tcp|socket|gloo|mpi)

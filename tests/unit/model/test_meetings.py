@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+import ddt_notebook as ddt
 from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 from ddt_notebook.model.meetings import item_bytes, lateness, meetings
 from ddt_notebook.model.shares import (
@@ -181,3 +184,12 @@ def test_spans_are_known_by_their_names() -> None:
 def test_a_traced_snapshot_survives_a_trip_through_json() -> None:
     run = snapshot([call(1, 1.0, 2.0)], timeline=(timeline(0, (BACKWARD, 1, 2), buckets=((8,),)),))
     assert Snapshot.from_json(run.to_json()) == run
+
+
+def test_who_waits_in_vain_waits_to_the_end() -> None:
+    alone = replace(snapshot([call(1, 1.0, 3.0, status="failed")]), outcome="hung")
+    (activity,) = activities(alone, meetings(alone))
+    assert activity.waiting == [(1.0, 3.0)]
+    assert activity.communication == []
+    (flag,) = ddt.collectives(alone).flags
+    assert flag.text == "rank 1 did not come to all_reduce #1 (1000 × float32); rank 0 waited 2.0 s"

@@ -1,0 +1,51 @@
+"""The built JupyterLab extension that is committed, so that nobody needs Node to install it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+LIMIT_BYTES = 300_000
+
+
+def bundle(root: Path) -> Path:
+    return root / "ddt_notebook" / "labextension"
+
+
+def test_was_built_from_the_sources_that_stand_beside_it(root: Path) -> None:
+    """After a change in extension/: make extension."""
+    folder = root / "extension"
+    files = [folder / name for name in ("package.json", "package-lock.json", "tsconfig.json")]
+    files += [path for name in ("schema", "src", "style") for path in (folder / name).iterdir()]
+    total = hashlib.sha256()
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        total.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    assert (bundle(root) / "sources.sha256").read_text().strip() == total.hexdigest()
+
+
+def test_is_whole_and_small(root: Path) -> None:
+    about = json.loads((bundle(root) / "package.json").read_text())
+    assert (bundle(root) / about["jupyterlab"]["_build"]["load"]).is_file()
+    assert (bundle(root) / "schemas" / "ddt-notebook" / "plugin.json").is_file()
+    files = [path for path in bundle(root).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < LIMIT_BYTES
+
+
+def test_menu_and_keys_name_commands_that_there_are(root: Path) -> None:
+    known = set(re.findall(r"'(ddt-notebook:[\w-]+)'", (root / "extension/src/ids.ts").read_text()))
+    schema = json.loads((root / "extension" / "schema" / "plugin.json").read_text())
+    items = schema["jupyter.lab.menus"]["main"][0]["items"]
+    used = {item["command"] for item in items if "command" in item}
+    used |= {shortcut["command"] for shortcut in schema["jupyter.lab.shortcuts"]}
+    assert used
+    assert used <= known
+
+
+def test_asks_the_network_for_nothing(root: Path) -> None:
+    """But what JupyterLab itself is asked: the sources hold no address."""
+    sources = [*(root / "extension" / "src").iterdir(), *(root / "extension" / "style").iterdir()]
+    text = "".join(path.read_text() for path in sources)
+    addresses = set(re.findall(r"https?://[^\s'\"]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}
