@@ -13,18 +13,17 @@ from .live import LiveMagics
 from .loading import LoadMagics
 from .magics import DDTMagics
 
+_WITH_DEFAULTS = (DDTMagics, DebugMagics, ClassroomMagics)
+_WITHOUT = (DoctorMagics, LiveMagics, LoadMagics)
+
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics, and start the fork server in the background."""
     defaults = DDT(parent=shell)
     shell.configurables.append(defaults)  # type: ignore[arg-type]  # IPython's own hint is wrong
     shell.register_magics(
-        DDTMagics(shell, defaults),
-        DebugMagics(shell, defaults),
-        DoctorMagics(shell),
-        LiveMagics(shell),
-        ClassroomMagics(shell, defaults),
-        LoadMagics(shell),
+        *(magics(shell, defaults) for magics in _WITH_DEFAULTS),
+        *(magics(shell) for magics in _WITHOUT),
     )
     launcher.warm()
 
@@ -40,7 +39,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     live = registry.pop(LiveMagics.__name__, None)
     if isinstance(live, LiveMagics):
         live.end()
-    for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics, LoadMagics):
+    for magics in (*_WITH_DEFAULTS, *_WITHOUT):
         for kind, names in magics.magics.items():
             for name in names:
                 shell.magics_manager.magics[kind].pop(name, None)

@@ -11,6 +11,8 @@ from .flags import Flag
 
 #: A rank is a straggler if it costs the others this share of the time, and this many seconds.
 _SHARE, _AT_LEAST_S = 0.05, 0.01
+#: Where every rank is one, the worst must cost so many times what the least does.
+_APART = 3
 #: Arrivals closer to each other than this say nothing.
 _NOTABLE_S = 1e-3
 #: So many collectives that came to nothing are named.
@@ -38,9 +40,13 @@ def straggler_flags(
     """Collectives that came to nothing; and who held the others up for long, the worst first."""
     late = lateness(met)
     found = _unfinished(snapshot, met)
-    for rank, cost in sorted(costs.items(), key=lambda item: -item[1]):
+    held = {r: cost for r, cost in costs.items() if cost >= max(_AT_LEAST_S, _SHARE * window_s)}
+    worst = max(held.values(), default=0.0)
+    if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
+        return found  # they take turns at it, as they do on a busy machine
+    for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
-        if not notable or cost < max(_AT_LEAST_S, _SHARE * window_s):
+        if not notable or statistics.median(notable) < _AT_LEAST_S:
             continue
         stood = "they stood still for it" if snapshot.timeline else "it was late by"
         text = (
