@@ -9,6 +9,7 @@ from . import (
     failures,
     import_time,
     kernel_kill,
+    lab_extension,
     lint,
     live_panel,
     memory,
@@ -37,6 +38,7 @@ TOPICS = (
     lint,
     text_diagnosis,
     live_panel,
+    lab_extension,
     kernel_kill,
     import_time,
 )

@@ -34,14 +34,14 @@ def measure() -> list[Figure]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        _run(client, START)
+        run(client, START)
         without, opened = [], []
         for _ in range(PAIRS):
-            without.append(_share(client))
-            _run(client, "%ddt_live")
-            opened.append(_share(client))
-            _run(client, "%ddt_live --close")
-        _run(client, "%ddt_stop")
+            without.append(share_of_cell(client))
+            run(client, "%ddt_live")
+            opened.append(share_of_cell(client))
+            run(client, "%ddt_live --close")
+        run(client, "%ddt_stop")
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -50,15 +50,15 @@ def measure() -> list[Figure]:
     return [Figure("live panel open: processor time of the kernel", cost, 1.0, "%", note=note)]
 
 
-def _share(client: BlockingKernelClient) -> float:
+def share_of_cell(client: BlockingKernelClient) -> float:
     """Processor time of the kernel in percent of one core, while the cell runs."""
-    _run(client, BEFORE)
-    _run(client, CELL)
+    run(client, BEFORE)
+    run(client, CELL)
     reply = client.execute("", user_expressions={"share": SHARE}, reply=True, timeout=30)
     return float(reply["content"]["user_expressions"]["share"]["data"]["text/plain"])
 
 
-def _run(client: BlockingKernelClient, source: str) -> None:
+def run(client: BlockingKernelClient, source: str) -> None:
     reply = client.execute_interactive(source, timeout=60, output_hook=lambda message: None)
     check(reply["content"]["status"] == "ok", f"{source!r} failed: {reply['content']}")
 

@@ -76,6 +76,11 @@ class RankLine:
         return f"{self.state} {self.wait}".rstrip()
 
     @property
+    def sign(self) -> tuple[str, str]:
+        """The state's sign, and the name of its colour."""
+        return _STATES[self.state]
+
+    @property
     def memory(self) -> str:
         """``≤ 251 MB ▁▂▆█``."""
         if self.memory_bytes is None:
@@ -187,13 +192,13 @@ def headline(
 
 
 def _row(line: RankLine) -> tuple[str, ...]:
-    sign, _ = _STATES[line.state]
+    sign, _ = line.sign
     where = line.where if len(line.where) <= 48 else f"{line.where[:47]}…"
     return (words.rank_list(line.ranks), f"{sign} {line.said}", where, line.memory)
 
 
 def _chip(line: RankLine) -> html.Markup:
-    sign, kind = _STATES[line.state]
+    sign, kind = line.sign
     return html.chip(sign, line.state, kind)
 
 

@@ -70,7 +70,7 @@ class LivePanel:
         self.interrupt.on_click(self._clicked("interrupting", lambda s: s.interrupt()))
         self.freeze.on_click(self._clicked("freezing", lambda s: s.freeze()))
         for button in (self.interrupt, self.freeze):
-            _answer_where_clicked(button)
+            answer_where_clicked(button.comm)
         self._buttons = ipywidgets.HBox([self.interrupt, self.freeze])
 
     def open(self) -> None:
@@ -175,11 +175,11 @@ def _identity() -> tuple[Session | None, int, bool]:
     return (session, session.generation, session.frozen)
 
 
-def _answer_where_clicked(button: Any) -> None:
-    """Let clicks come where the front end sends them.
+def answer_where_clicked(comm: Any) -> None:
+    """Let what is said through a comm come where the front end sends it.
 
     ipykernel 7.4 brings what a front end says to the shell from which its comm was last used. Here
     that is the main one: the click would wait for the end of the cell that it is to end.
     """
-    if hasattr(button.comm, "_reply_subshell_for"):
-        button.comm._reply_subshell_for = lambda data, sent_to: sent_to
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda data, sent_to: sent_to

@@ -1,0 +1,104 @@
+"""What the JupyterLab extension costs: its size, JupyterLab's start, and the kernel of a panel."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from jupyter_client.manager import KernelManager
+from playwright.sync_api import Browser, sync_playwright
+
+from ddt_notebook.widgets.lab import TARGET
+from tests.browser.server import Lab, find_chromium, running_lab
+
+from .common import ROOT, Figure
+from .live_panel import PAIRS, START, run, share_of_cell
+
+BUNDLE = ROOT / "ddt_notebook" / "labextension"
+STARTS = 7
+_LIMIT_MS = 60_000
+#: What the server's part adds to a server that has all its own modules.
+SERVER = """
+import time, jupyter_server.serverapp, jupyter_server.base.handlers
+began = time.perf_counter()
+import ddt_notebook.server
+print(1000 * (time.perf_counter() - began))
+"""
+
+
+def measure() -> list[Figure]:
+    size = sum(path.stat().st_size for path in BUNDLE.rglob("*") if path.is_file())
+    figures = [Figure("JupyterLab extension: size", size / 1000, 300.0, "kB"), _panel()]
+    if find_chromium() is not None:
+        figures.append(_start())
+    return figures
+
+
+def _start() -> Figure:
+    """Page and server, with the extension and without it, in turn."""
+    loads: dict[bool, list[float]] = {True: [], False: []}
+    with (
+        tempfile.TemporaryDirectory() as one,
+        tempfile.TemporaryDirectory() as other,
+        running_lab(Path(one), BUNDLE) as with_it,
+        running_lab(Path(other), None) as without,
+        sync_playwright() as started,
+    ):
+        browser = started.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        for lab in (with_it, without):  # what is read from the disk for the first time
+            _load(browser, lab)
+        for _ in range(STARTS):
+            loads[True].append(_load(browser, with_it))
+            loads[False].append(_load(browser, without))
+        browser.close()
+    page = statistics.median(loads[True]) - statistics.median(loads[False])
+    imports = [
+        float(
+            subprocess.run([sys.executable, "-c", SERVER], check=True, capture_output=True).stdout
+        )
+        for _ in range(STARTS)
+    ]
+    server = statistics.median(imports)
+    note = f"page {page:.0f} ms, server {server:.0f} ms; {STARTS} starts"
+    return Figure("JupyterLab with the extension: start", page + server, 100.0, "ms", note=note)
+
+
+def _load(browser: Browser, lab: Lab) -> float:
+    """Milliseconds from the request of the page until JupyterLab is ready."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{lab.url}lab?token={lab.token}&reset", timeout=_LIMIT_MS)
+    page.wait_for_function("() => window.jupyterapp", timeout=_LIMIT_MS)
+    ready = page.evaluate("() => window.jupyterapp.restored.then(() => performance.now())")
+    context.close()
+    return float(ready)
+
+
+def _panel() -> Figure:
+    """Processor time of the kernel while a cell runs and the side panel listens."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(stderr=subprocess.DEVNULL)
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        run(client, START)
+        without = [share_of_cell(client) for _ in range(PAIRS)]
+        hello = {"comm_id": TARGET, "data": {"do": "hello"}}
+        client.shell_channel.send(client.session.msg("comm_msg", hello))
+        listening = [share_of_cell(client) for _ in range(PAIRS)]
+        run(client, "%ddt_stop")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    cost = statistics.median(listening) - statistics.median(without)
+    note = f"{statistics.median(listening):.1f} % of a core with it, {PAIRS} each"
+    return Figure("side panel listens: processor time of the kernel", cost, 1.0, "%", note=note)
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure.row())

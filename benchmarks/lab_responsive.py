@@ -1,0 +1,100 @@
+"""How long JupyterLab's page is held up at a stretch: by many ranks, and by much output.
+
+The browser itself tells of every task of 50 ms or more. What JupyterLab does on its own for as much
+output is measured beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import expect, sync_playwright
+
+from tests.browser.lab import Page
+from tests.browser.server import find_chromium, running_lab
+
+from .common import RANKS, ROOT, Figure
+from .timeline_view import RANKS as MANY
+from .timeline_view import long_run
+
+BUNDLE = ROOT / "ddt_notebook" / "labextension"
+LINES, LIMIT_MS = 10_000, 200.0
+START = f"%load_ext ddt_notebook\n%ddt_start -n {RANKS}"
+ON_RANKS = f"%%ddt\nfor line in range({LINES // RANKS}):\n    print(rank, 'has come to line', line)"
+PLAIN = f"for line in range({LINES}):\n    print(line % 4, 'has come to line', line)"
+#: What is drawn late, such as parts of a page that are out of sight, belongs to it.
+_SETTLE_MS = 3000
+_WATCH = """() => {
+  window.tasks = [];
+  window.watcher ??= new PerformanceObserver(
+    seen => window.tasks.push(...seen.getEntries().map(task => task.duration)));
+  window.watcher.observe({ type: 'longtask' });
+}"""
+
+
+def measure() -> list[Figure]:
+    chromium = find_chromium()
+    if chromium is None:
+        return []
+    with (
+        tempfile.TemporaryDirectory() as home,
+        running_lab(Path(home), BUNDLE) as lab,
+        sync_playwright() as started,
+    ):
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = Page(browser, lab)
+        try:
+            return [_many_ranks(page), _much_output(page)]
+        finally:
+            page.close()
+            browser.close()
+
+
+def _many_ranks(page: Page) -> Figure:
+    long_run().save(page.lab.folder / "long.ddt.json")
+    page.open()
+    with _watched(page) as tasks:
+        page.command("docmanager:open", path="long.ddt.json")
+        expect(page.tab.locator(".ddt-lab-snapshot")).to_contain_text(f"{MANY} ranks")
+    return _figure(f"a saved run of {MANY} ranks is opened", tasks)
+
+
+def _much_output(page: Page) -> Figure:
+    page.open(page.lab.write("lines.ipynb", START, ON_RANKS, PLAIN))
+    page.open_panel()
+    page.run_to_end(0)
+    with _watched(page) as tasks:
+        page.run_to_end(1)
+    with _watched(page) as plain:
+        page.run_to_end(2)
+    peers = {"the same lines printed without ranks": f"{max(plain, default=0.0):.0f} ms"}
+    return _figure(f"{LINES:,} lines from {RANKS} ranks", tasks, peers)
+
+
+@contextmanager
+def _watched(page: Page) -> Iterator[list[float]]:
+    """Milliseconds of each long task from here to the end of the block, filled in there."""
+    tasks: list[float] = []
+    page.tab.evaluate(_WATCH)
+    yield tasks
+    page.tab.wait_for_timeout(_SETTLE_MS)
+    tasks += page.tab.evaluate("() => window.tasks")
+
+
+def _figure(what: str, tasks: list[float], peers: dict[str, str] | None = None) -> Figure:
+    return Figure(
+        f"{what} in JupyterLab: longest task",
+        max(tasks, default=0.0),
+        LIMIT_MS,
+        "ms",
+        peers=peers or {},
+        note=f"{len(tasks)} tasks of 50 ms or more",
+    )
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure.row())

@@ -1,0 +1,118 @@
+"""The Jupyter server's part of the JupyterLab extension: what a front end cannot do by itself.
+
+It opens a snapshot as a page, without a kernel, and copies the project's notebooks to where a
+person works. It reads and writes through the server's own contents manager only, for whoever is
+logged in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import ensure_async, url_path_join
+from tornado import web
+
+from .taxonomy import lessons
+
+#: Where the notebooks are copied to, below the folder in which a person is.
+FOLDER = "ddt-notebook"
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": __name__}]
+
+
+def _load_jupyter_server_extension(server: Any) -> None:
+    base = url_path_join(server.web_app.settings["base_url"], "ddt-notebook")
+    server.web_app.add_handlers(
+        ".*$",
+        [
+            (url_path_join(base, "snapshot"), SnapshotHandler),
+            (url_path_join(base, "lessons"), LessonsHandler),
+        ],
+    )
+
+
+class SnapshotHandler(APIHandler):
+    """Renders a ``.ddt.json`` file."""
+
+    auth_resource = "contents"
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """``?path=``: the file, as the contents manager names it."""
+        path = self.get_query_argument("path")
+        found = await ensure_async(self.contents_manager.get(path, type="file", format="text"))
+        try:
+            # Threads, so that a large file does not hold up the other notebooks.
+            page = await asyncio.to_thread(render, found["content"])
+        except ValueError as error:
+            raise web.HTTPError(400, reason=" ".join(str(error).split())[:200]) from error
+        self.finish({"html": page})
+
+
+class LessonsHandler(APIHandler):
+    """Lists the project's notebooks, and copies one of them."""
+
+    auth_resource = "contents"
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """All of them, by path and title."""
+        known = lessons.notebooks()
+        self.finish({"lessons": [{"path": p, "title": title} for p, title in known.items()]})
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """``{"path": "00-quickstart.ipynb", "folder": ""}``: make a copy, unless there is one."""
+        asked = self.get_json_body() or {}
+        name = str(asked.get("path", ""))
+        if name not in lessons.notebooks():
+            raise web.HTTPError(404, reason="there is no such notebook")
+        target = str(asked.get("folder", "")).strip("/")
+        for part in (FOLDER, *name.split("/")[:-1]):
+            target = f"{target}/{part}".strip("/")
+            if not await ensure_async(self.contents_manager.dir_exists(target)):
+                await ensure_async(self.contents_manager.save({"type": "directory"}, target))
+        target = f"{target}/{name.rsplit('/', 1)[-1]}"
+        if not await ensure_async(self.contents_manager.file_exists(target)):
+            text = (lessons.notebooks_folder() / name).read_text(encoding="utf-8")
+            model = {"type": "notebook", "format": "json", "content": json.loads(text)}
+            await ensure_async(self.contents_manager.save(model, target))
+        self.finish({"path": target})
+
+
+def render(text: str) -> str:
+    """The diagnosis of a snapshot, and every view of which something was recorded, as HTML.
+
+    Raises
+    ------
+    ValueError
+        If the text is no snapshot.
+    """
+    from . import api
+    from .model import Snapshot
+    from .views import flags, html
+
+    snapshot = Snapshot.from_json(json.loads(text))
+    parts = [api.diagnose(snapshot).to_html()]
+    for view, recorded in (
+        (api.collectives, snapshot.ranks),
+        (api.timeline, snapshot.ranks),
+        (api.placement, snapshot.placement),
+        (api.memory, snapshot.memory),
+        (api.partition, snapshot.partition),
+        (api.parity, snapshot.parity),
+    ):
+        if recorded:
+            shown = view(snapshot)
+            odd = flags.as_lines(shown.flags, "")[:1] if shown.flags else []
+            parts.append(html.details(" · ".join([view.__name__, *odd]), shown.to_html()))
+    return "".join(parts)

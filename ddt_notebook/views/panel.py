@@ -1,0 +1,124 @@
+"""What JupyterLab's side panel shows, as plain data: the front end only draws it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..model import Finding, Report, Snapshot
+from . import html, places, words
+from .live import LiveView, RankLine
+from .report import KINDS
+from .status import ROWS
+
+_PLACE = re.compile(r"cell\[(\d+)\] line (\d+)")
+#: Findings that the panel shows; the rest is counted.
+_FINDINGS_SHOWN = 5
+
+
+class SessionLike(Protocol):
+    """What the panel needs to know of a session."""
+
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def busy(self) -> bool: ...
+    @property
+    def frozen(self) -> bool: ...
+
+
+def of_session(session: SessionLike, memory_limit: int | None) -> dict[str, Any]:
+    """The session's line; ``memory_limit``: what each rank may allocate beyond its start."""
+    parts = [words.count(session.world_size, "rank"), session.backend, session.device]
+    if memory_limit is not None:
+        parts.append(f"each may allocate {words.size(memory_limit)}")
+    return {
+        "line": " · ".join(parts),
+        "ranks": session.world_size,
+        "busy": session.busy,
+        "frozen": session.frozen,
+    }
+
+
+def at_prompt(alive: Sequence[bool]) -> LiveView:
+    """A session in which nothing runs; ``alive``: for each rank, whether its process is there."""
+    states = ["ready" if there else "died" for there in alive]
+    alike = places.group(range(len(states)), lambda r: (states[r], r if len(states) <= ROWS else 0))
+    lines = (RankLine(ranks=tuple(ranks), state=state) for (state, _), ranks in alike)
+    return LiveView(f"{words.count(len(states), 'rank')}, no cell runs", tuple(lines))
+
+
+def of_view(view: LiveView) -> dict[str, Any]:
+    """The headline, a row for each rank or for ranks that are alike, and the notes."""
+    return {
+        "headline": view.headline,
+        "rows": [_row(line) for line in view.lines],
+        "notes": list(view.notes),
+    }
+
+
+def of_report(report: Report, snapshot: Snapshot) -> dict[str, Any]:
+    """What was found in a run, with the lines that a reader may want to go to."""
+    shown = report.findings[:_FINDINGS_SHOWN]
+    summary = report.checked if report.ok else ""
+    if rest := len(report.findings) - len(shown):
+        summary = f"{words.count(rest, 'more finding')} below the cell"
+    return {
+        "cell": snapshot.cell.number,
+        "findings": [_finding(finding, snapshot) for finding in shown],
+        "summary": summary,
+    }
+
+
+def _row(line: RankLine) -> dict[str, Any]:
+    sign, kind = line.sign
+    cell, number = _cell_and_line(line.where)
+    return {
+        "ranks": list(line.ranks),
+        "label": words.rank_list(line.ranks),
+        "sign": sign,
+        "state": line.state,
+        "colour": html.COLOURS[kind],
+        "wait": line.wait,
+        "where": line.where,
+        "cell": cell,
+        "line": number,
+        "memory": line.memory,
+    }
+
+
+def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
+    name, stage, confidence = words.heading(finding)
+    return {
+        "symptom": finding.symptom,
+        "name": name,
+        "about": f"{stage} · {confidence}",
+        "sign": words.symbol(finding),
+        "colour": html.COLOURS[KINDS[finding.confidence]],
+        "title": words.one_line(finding.title, 1000),
+        "places": [_place(place) for place in places.of_finding(finding, snapshot)],
+        "fixes": [words.one_line(fix.advice, 1000) for fix in finding.fixes],
+        "explain": [command.removeprefix("%ddt_explain ") for command in words.more(finding)],
+    }
+
+
+def _place(place: places.Place) -> dict[str, Any]:
+    cell, line = _cell_and_line(place.place)
+    return {
+        "place": place.place,
+        "code": words.one_line(place.code, 200),
+        "who": place.who,
+        "cell": cell,
+        "line": line,
+    }
+
+
+def _cell_and_line(label: str) -> Sequence[int | None]:
+    """The numbers in ``cell[14] line 6: …``; a place in a file has none."""
+    match = _PLACE.match(label)
+    return (int(match[1]), int(match[2])) if match else (None, None)

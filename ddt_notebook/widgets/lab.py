@@ -1,0 +1,194 @@
+"""The kernel's end of JupyterLab's side panel: one comm, through which the panel asks and is told.
+
+Nothing is sent before a front end has said that it listens: in any other front end this costs
+nothing. While a cell runs, the kernel's main thread is busy with it. What the panel sends arrives
+on a subshell then (JupyterLab 4.4 and ipykernel 7 or later), where flags are set that the run sees.
+Whatever starts or ends processes is run as a magic instead, in its turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from ..diagnose import diagnose
+from ..session import active
+from ..session.listener import Moment
+from ..views import live, panel
+from ..views.live import LiveView
+from ..views.report import show
+from .live import answer_where_clicked
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ..session.result import RunResult
+    from ..session.session import Session
+
+#: Name of the comm's target, and the id of the one comm: the panel knows both.
+TARGET = "ddt_notebook"
+#: Samples of each rank's memory that the curve is drawn from.
+_SAMPLES = 120
+
+_NO_SESSION = LiveView("no session")
+_HELD = "held as it is: look at it with %ddt_show stacks; Release ends it"
+
+State = dict[str, Any]
+
+
+class LabLink:
+    """Tells the side panel how the notebook's session is, and does what its buttons say.
+
+    Parameters
+    ----------
+    shell
+        The notebook's shell, with a kernel behind it.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._comm: Any = None
+        self._lock = threading.Lock()
+        self._listening = False
+        self._memory: dict[int, deque[int]] = {}
+        self._view = _NO_SESSION
+        self._run: State | None = None
+        self._found: State | None = None
+        self._earlier: State | None = None
+        self._told: RunResult | None = None
+        self._session: tuple[Session | None, int] | None = None
+        self._runs = 0
+        self._asked = ""
+
+    def open(self) -> None:
+        """Be there for a panel that asks; publishes nothing."""
+        from comm import create_comm, get_comm_manager
+
+        self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
+        answer_where_clicked(self._comm)
+        self._comm.on_msg(self._on_message)
+        get_comm_manager().register_comm(self._comm)
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        if self._listening:
+            self._listening = False
+            active.observers.remove(self)
+            self._shell.events.unregister("post_run_cell", self._after_cell)
+        self._comm.close()
+
+    # -- what the panel says -------------------------------------------------------------------
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        word = message["content"]["data"].get("do")
+        if word == "hello":
+            self._begin()
+        elif word == "interrupt":
+            self._ask("interrupting", lambda session: session.interrupt())
+        elif word == "freeze":
+            self._ask("freezing", lambda session: session.freeze())
+
+    def _begin(self) -> None:
+        with self._lock:  # two pages may say it at once
+            if not self._listening:
+                self._listening = True
+                active.observers.append(self)
+                self._shell.events.register("post_run_cell", self._after_cell)
+        session = active.get()
+        if session is None or not session.busy:
+            self._look()
+        self._send()
+
+    def _ask(self, word: str, do: Callable[[Session], None]) -> None:
+        session = active.get()
+        if session is not None and session.busy:  # else it came after the cell's end
+            self._asked = word
+            do(session)
+
+    # -- what it is told -----------------------------------------------------------------------
+
+    def on_moment(self, moment: Moment) -> None:
+        """Tell how a cell stands."""
+        running = moment.outcome is None
+        if self._run is None or self._run["outcome"] is not None:
+            self._runs += 1
+            self._put_aside()
+            self._asked = ""
+        for report in moment.reports:
+            if report.memory_bytes is not None:
+                samples = self._memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
+                samples.append(report.memory_bytes)
+        head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
+        if running and self._asked:
+            head += f" · {self._asked} …"
+        self._view = live.of_reports(
+            head,
+            moment.reports,
+            self._memory,
+            ended=not running and not moment.frozen,
+            notes=(_HELD,) * moment.frozen,
+        )
+        self._run = {
+            "number": self._runs,
+            "cell": moment.cell,
+            "outcome": moment.outcome,
+            "frozen": moment.frozen,
+        }
+        self._session = _identity()
+        self._send()
+
+    def _after_cell(self, *_: object) -> None:
+        if self._look():
+            self._send()
+
+    def _look(self) -> bool:
+        """Take notice of a session that was started, restarted or stopped, and of a new report."""
+        session = active.get()
+        last = session.last_run if session is not None else None
+        news = self._session != (seen := _identity())
+        if news:
+            self._session = seen
+            self._memory.clear()
+            self._run = None
+            self._view = _at_prompt(session) if session is not None else _NO_SESSION
+        if last is not self._told:
+            self._told, news = last, True
+            self._put_aside()
+            if last is not None:
+                snapshot = last.snapshot
+                self._found = panel.of_report(show(diagnose(snapshot), snapshot), snapshot)
+        return news
+
+    def _put_aside(self) -> None:
+        """A run begins: what was found before stays known, as earlier findings."""
+        if self._found is not None and self._found["findings"]:
+            self._earlier = self._found
+        self._found = None
+
+    def _send(self) -> None:
+        session = active.get()
+        limit = session.pool.options.memory if session is not None else None
+        self._comm.send(
+            {
+                "session": panel.of_session(session, limit) if session is not None else None,
+                "run": self._run,
+                "report": self._found,
+                "earlier": self._earlier,
+            }
+            | panel.of_view(self._view)
+        )
+
+
+def _identity() -> tuple[Session | None, int]:
+    """What tells one state of the notebook's session from the next."""
+    session = active.get()
+    return (session, session.generation) if session is not None else (None, 0)
+
+
+def _at_prompt(session: Session) -> LiveView:
+    """Without a word to the ranks: this may run while the main thread begins to speak to them."""
+    return panel.at_prompt([psutil.pid_exists(pid) for pid in session.pids])

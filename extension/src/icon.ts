@@ -1,0 +1,7 @@
+/** The sign of the panel and of the launcher's tile: ranks that do not arrive together. */
+
+import { LabIcon } from '@jupyterlab/ui-components';
+
+import svg from '../style/ranks.svg';
+
+export const ranksIcon = new LabIcon({ name: 'ddt-notebook:ranks', svgstr: svg });

@@ -1,0 +1,43 @@
+/** Speaks to the server's part of the extension: ddt_notebook/server.py. */
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+export interface ILesson {
+  path: string;
+  title: string;
+}
+
+/** The diagnosis and the views of a snapshot, as HTML. */
+export async function renderSnapshot(path: string): Promise<string> {
+  const answer = await request(`snapshot?path=${encodeURIComponent(path)}`);
+  return (answer as { html: string }).html;
+}
+
+/** The project's notebooks. */
+export async function listLessons(): Promise<ILesson[]> {
+  return ((await request('lessons')) as { lessons: ILesson[] }).lessons;
+}
+
+/** Copy a notebook to below `folder`, unless it is there; the path of the copy. */
+export async function copyLesson(path: string, folder: string): Promise<string> {
+  const init = { method: 'POST', body: JSON.stringify({ path, folder }) };
+  return ((await request('lessons', init)) as { path: string }).path;
+}
+
+async function request(path: string, init: RequestInit = {}): Promise<unknown> {
+  const settings = ServerConnection.makeSettings();
+  const url = URLExt.join(settings.baseUrl, 'ddt-notebook', path);
+  const response = await ServerConnection.makeRequest(url, init, settings);
+  if (!response.ok) {
+    const text = await response.text();
+    let message = response.statusText;
+    try {
+      message = JSON.parse(text).reason ?? JSON.parse(text).message ?? message;
+    } catch {
+      message = `${response.status} ${message}`; // the server lacks its part of the extension
+    }
+    throw new Error(message);
+  }
+  return response.json();
+}
