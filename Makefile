@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test lab lint format bench clean
+.PHONY: help demo test lab lint format bench notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
 	@echo "make test    lint, type-check and test"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
+	@echo "make notebooks   execute the notebooks in place, and measure them"
+	@echo "make docs    build the guide in docs/_build/html"
+	@echo "make extension   build the JupyterLab extension anew (needs Node; its result is committed)"
 	@echo "make clean   remove what the others made"
 
 # The stamp is renewed whenever what is to be installed changes.
@@ -27,8 +30,8 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
-test: lint
-	$(BIN)/python -m pytest
+test: lint chromium
+	$(BIN)/python -m pytest --nbval-lax --nbval-cell-timeout=60 --nbval-current-env tests notebooks
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -46,6 +49,25 @@ lab: $(VENV)/.installed
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
 
+# Exercises are left as the students get them.
+notebooks: $(VENV)/.installed
+	$(BIN)/python tools/measure_server.py --table docs/figures.json
+	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+# For the tests in a real browser, where it can be had; without it they are skipped.
+chromium:
+	@command -v chromium >/dev/null \
+	|| { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -yq --no-install-recommends chromium; } \
+	|| echo "no chromium: the tests in a browser are skipped"
+
+extension:
+	cd extension && npm ci --no-audit --no-fund
+	rm -rf ddt_notebook/labextension
+	cd extension && npm run build
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/notebooks extension/lib extension/node_modules
 	find ddt_notebook tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

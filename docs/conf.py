@@ -1,0 +1,43 @@
+"""How Sphinx builds the guide: ``make docs``, without a network and without a warning."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import derived  # noqa: E402
+
+from ddt_notebook import __version__  # noqa: E402
+
+project = "ddt_notebook"
+author = "the authors of ddt_notebook"
+project_copyright = author
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "notebooks/exercises"]
+html_theme = "furo"
+html_title = "ddt_notebook"
+html_show_sourcelink = False
+
+# Notebooks are shown as they are committed. What they put out is complete without JavaScript; the
+# scripts that myst-nb would fetch for widgets are not wanted.
+nb_execution_mode = "off"
+nb_ipywidgets_js = {}
+nb_mime_priority_overrides = [("html", "text/html", 0), ("html", "text/plain", 20)]
+nb_merge_streams = True
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = False
+napoleon_use_ivar = True
+
+# A cell that begins with a magic is no Python; it is shown all the same, without colours.
+suppress_warnings = ["misc.highlighting_failure", "mystnb.unknown_mime_type"]
+
+derived.write(HERE)

@@ -1,0 +1,101 @@
+"""Pages of the guide that are made from the project itself, so that no fact stands twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from IPython.core.magic import Magics
+
+from ddt_notebook.magics import extension
+from ddt_notebook.taxonomy import lessons, stages, symptoms
+
+FIGURES = "figures.json"
+_MAGICS_HEAD = """# Magics
+
+`%load_ext ddt_notebook` brings them. Each takes `-h`, and returns an object that shows itself as
+text in a terminal and as HTML in a notebook. Defaults are traits: `%config DDT.timeout = 20`.
+"""
+_LESSONS_HEAD = """# Lessons
+
+A lesson for each named symptom of the study: a training run that really fails, what the assistant
+says about it, why it happens, the repair, and what the same fault looks like on a cluster. Each
+takes ten to fifteen minutes to read and some seconds to run. `ddt-notebook lessons --copy FOLDER`
+puts them into a folder of yours.
+
+Begin with the [quick start](notebooks/00-quickstart.ipynb) and
+[the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) goes from a
+script and its log to a diagnosis.
+"""
+_MEASURED_HEAD = """# Measured: every notebook
+
+Run time of the whole notebook in a fresh kernel, and the highest memory of the kernel, the ranks
+and all helpers together (proportional set size: memory that processes share counts once). Measured
+by `make notebooks`; {machine}. A JupyterLab server needs {server} MB beside them.
+
+| notebook | run time | memory | with the server |
+|---|---|---|---|
+"""
+
+
+def write(docs: Path) -> None:
+    """Copy the notebooks to where Sphinx finds them, and write the pages that are derived."""
+    copies = docs / "notebooks"
+    shutil.rmtree(copies, ignore_errors=True)
+    lessons.copy_notebooks(copies)
+    made = {
+        "magics.md": _MAGICS_HEAD + "".join(_magics()),
+        "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
+        "measured.md": "".join(_measured(docs / FIGURES)),
+    }
+    for name, text in made.items():
+        path = docs / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def _magics() -> Iterator[str]:
+    classes = [one for one in vars(extension).values() if isinstance(one, type)]
+    known = [one for one in classes if issubclass(one, Magics)]
+    functions = {
+        name: getattr(one, function)
+        for one in known
+        for names in one.magics.values()
+        for name, function in names.items()
+    }
+    for name, function in functions.items():
+        text = str(function.__doc__).strip()
+        yield f"\n## `%{name}`\n\n```text\n{text}\n```\n"
+
+
+def _lessons() -> Iterator[str]:
+    for stage in stages():
+        yield f"\n## {stage.code}. {stage.title.capitalize()}\n\n"
+        yield "| symptom | faults in the study | lesson |\n|---|---|---|\n"
+        named = [one for one in symptoms() if one.stage == stage.code]
+        for known in named:
+            path = lessons.lesson(known.code)
+            link = (
+                f"[{known.title}](notebooks/{path})" if path else "none: they have little in common"
+            )
+            yield f"| {known.code} {known.title} | {known.faults} | {link} |\n"
+    yield "\n```{toctree}\n:hidden:\n\n"
+    yield "\n".join(f"notebooks/{path}" for path in _shown()) + "\n```\n"
+
+
+def _shown() -> list[str]:
+    return [path for path in lessons.notebooks() if not path.startswith("exercises/")]
+
+
+def _measured(path: Path) -> Iterator[str]:
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    server = figures["server_megabytes"]
+    yield _MEASURED_HEAD.format(machine=figures["machine"], server=server)
+    titles = {Path(name).stem: title for name, title in lessons.notebooks().items()}
+    for name, one in figures["notebooks"].items():
+        total = one["megabytes"] + server
+        title = titles.get(name, name)
+        seconds = "not measured" if one["seconds"] is None else f"{one['seconds']:.0f} s"
+        yield f"| {title} | {seconds} | {one['megabytes']} MB | {total} MB |\n"
