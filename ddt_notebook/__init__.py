@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .api import collectives as collectives
     from .api import compare as compare
     from .api import diagnose as diagnose
+    from .api import diagnose_dumps as diagnose_dumps
     from .api import diagnose_text as diagnose_text
     from .api import estimate as estimate
     from .api import explain as explain
@@ -41,6 +42,7 @@ _PUBLIC = {
     "compare": ".api",
     "diagnose": ".api",
     "doctor": ".doctor",
+    "diagnose_dumps": ".api",
     "diagnose_text": ".api",
     "estimate": ".api",
     "explain": ".api",

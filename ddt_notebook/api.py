@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .diagnose import diagnose as _diagnose
-from .model import Cell, Snapshot
+from .model import Snapshot
+from .runs import observed, snapshot_of
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
@@ -61,10 +62,43 @@ def diagnose_text(text: str) -> DisplayedReport:
     -------
     Report
         Symptoms as findings, the most likely first; without findings if nothing in it is known.
+
+    Raises
+    ------
+    TypeError
+        If it is no text.
     """
+    _refuse_other_than_text("diagnose_text", text)
     from .diagnose.text import diagnose_text as _diagnose_text
 
     return show(_diagnose_text(text), None)
+
+
+def diagnose_dumps(path: str | Path) -> DisplayedReport:
+    """Say what the Flight Recorder's dumps of a real job show.
+
+    Parameters
+    ----------
+    path
+        The folder with one file for each rank, as ``TORCH_FR_DUMP_TEMP_FILE`` names them
+        (``…/nccl_trace_rank_0``), pickled or as JSON.
+
+    Returns
+    -------
+    Report
+        Its ``snapshot`` can be given to the views, such as `collectives`.
+
+    Raises
+    ------
+    FormatError
+        If there is no dump, or two of one rank.
+    OSError
+        If the path cannot be read.
+    """
+    from .dumps import load
+
+    snapshot = load(path)
+    return show(_diagnose(snapshot), snapshot)
 
 
 def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenView:
@@ -84,7 +118,13 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenVie
     sequence of Finding
         In the order of the lines, hints (``"possible"``) at the end; empty if nothing is foreseen.
         The first evidence of each names its line.
+
+    Raises
+    ------
+    TypeError
+        If the source is no text.
     """
+    _refuse_other_than_text("lint", source)
     from .diagnose.lint import lint as _lint
     from .views.foreseen import ForeseenView
 
@@ -106,7 +146,10 @@ def explain(query: str = "") -> Page:
     ------
     UnknownSymptom
         If there is no such code, or nothing fits the words; the text names what is near.
+    TypeError
+        If it is no text.
     """
+    _refuse_other_than_text("explain", query)
     from .views.pages import page
 
     return page(query)
@@ -339,54 +382,6 @@ def estimate(
     )
 
 
-def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()) -> Snapshot:
-    """A snapshot that holds what a probe sees: recorded during the run, or asked for now.
-
-    Raises
-    ------
-    ValueError
-        If it was not recorded, and the ranks have gone on since.
-    """
-    if isinstance(run, Snapshot):
-        return run
-    from .session.observing import add
-    from .session.result import RunResult
-    from .session.session import Session
-
-    if isinstance(run, RunResult):
-        if getattr(run.snapshot, what):
-            return run.snapshot
-        session = run.session() if run.session is not None else None
-        if session is None or session.stopped or session.last_run is not run:
-            raise ValueError(
-                f"{what} was not recorded in this run, and its ranks have gone on: run the cell "
-                "again with %%ddt_debug, or session.run(..., trace=True)"
-            )
-    elif isinstance(run, Session):
-        session = run
-    else:
-        raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
-    seen = session.observe(what, names or None)
-    if session.last_run is not None:
-        return add(session.last_run.snapshot, seen)
-    now = Snapshot(
-        cell=Cell(number=0, source=""),
-        world_size=session.world_size,
-        backend=session.backend,
-        device=session.device,
-        has_group=session.has_group,
-    )
-    return add(now, seen)
-
-
-def snapshot_of(run: RunResult | Snapshot | Session) -> Snapshot:
-    """The snapshot that is meant by a run, a snapshot or a session."""
-    if isinstance(run, Snapshot):
-        return run
-    last = getattr(run, "last_run", run)
-    if last is None:
-        raise ValueError("this session has not run a cell yet")
-    snapshot = getattr(last, "snapshot", None)
-    if not isinstance(snapshot, Snapshot):
-        raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
-    return snapshot
+def _refuse_other_than_text(function: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise TypeError(f"{function} takes a text, not {type(given).__name__}")

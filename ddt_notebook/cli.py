@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .api import lint
+from .api import diagnose_dumps, lint
+from .classroom.command import add_grade
 from .demo import DemoError, run_demo, use_colour
 from .diagnose import diagnose
 from .diagnose.text import diagnose_log
 from .doctor import compare_reports, doctor
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
+from .session.errors import SessionError
 from .taxonomy import UnknownSymptom
+from .taxonomy.lessons import copy_notebooks, notebooks
 from .views.pages import page
-from .views.report import show
+from .views.report import DisplayedReport, show
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (UnknownSymptom, FormatError, DemoError) as error:
+    except (UnknownSymptom, FormatError, DemoError, SessionError) as error:
         message = str(error)
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     saved.add_argument("--json", action="store_true", help="print the report as JSON")
     saved.set_defaults(run=_diagnose)
 
+    dumps = commands.add_parser("analyze", help="say what a job's Flight Recorder dumps show")
+    dumps.add_argument("path", type=Path, metavar="FOLDER", help="one file for each rank")
+    dumps.add_argument("--json", action="store_true", help="print the report as JSON")
+    dumps.set_defaults(run=_analyze)
+
     explain = commands.add_parser("explain", help="explain a symptom or a fault")
     explain.add_argument(
         "query",
@@ -86,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     linted.add_argument("--json", action="store_true", help="print the findings as JSON")
     linted.set_defaults(run=_lint)
 
+    lessons = commands.add_parser("lessons", help="list the notebooks, or copy them to a folder")
+    lessons.add_argument(
+        "--copy", type=Path, metavar="FOLDER", help="copy them there; existing files stay"
+    )
+    lessons.set_defaults(run=_lessons)
+
     checked = commands.add_parser("doctor", help="check this machine before a job runs on it")
     checked.add_argument(
         "--hosts",
@@ -100,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument("--quick", action="store_true", help="do not form groups")
     checked.add_argument("--json", action="store_true", help="print the report as JSON")
     checked.set_defaults(run=_doctor)
+    add_grade(commands)
     return parser
 
 
@@ -121,10 +136,18 @@ def _diagnose(options: argparse.Namespace) -> int:
         report = diagnose(snapshot)
     else:
         report = diagnose_log(options.path)
-    if options.json:
+    return _told(show(report, snapshot), as_json=options.json)
+
+
+def _analyze(options: argparse.Namespace) -> int:
+    return _told(diagnose_dumps(options.path), as_json=options.json)
+
+
+def _told(report: DisplayedReport, *, as_json: bool) -> int:
+    if as_json:
         _print_json(report.to_json())
     else:
-        print(show(report, snapshot).to_terminal(colour=use_colour(sys.stdout)))
+        print(report.to_terminal(colour=use_colour(sys.stdout)))
     return 0 if report.ok else 1
 
 
@@ -151,6 +174,18 @@ def _lint(options: argparse.Namespace) -> int:
     else:
         print(found.to_text())
     return 1 if found.findings else 0
+
+
+def _lessons(options: argparse.Namespace) -> int:
+    if options.copy is None:
+        titles = notebooks()
+        width = max(map(len, titles))
+        print("\n".join(f"{path:<{width}}  {title}" for path, title in titles.items()))
+        return 0
+    copied, kept = copy_notebooks(options.copy)
+    left = f"; left as they were: {len(kept)}" if kept else ""
+    print(f"copied to {options.copy}: {copied} files{left}")
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -11,6 +11,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from .taxonomy.lessons import notebooks_folder
+
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
@@ -32,11 +34,13 @@ def find_notebook(name: str = QUICKSTART) -> Path:
     DemoError
         If there is none of this name.
     """
-    package = Path(__file__).parent
-    for folder in (package.parent / "notebooks", package / "_notebooks"):
-        if (folder / name).is_file():
-            return folder / name
-    raise DemoError(f"this installation lacks the notebook {name}: reinstall ddt-notebook")
+    try:
+        path = notebooks_folder() / name
+    except FileNotFoundError as error:
+        raise DemoError(str(error)) from error
+    if not path.is_file():
+        raise DemoError(f"this installation lacks the notebook {name}: reinstall ddt-notebook")
+    return path
 
 
 def use_colour(stream: TextIO) -> bool:

@@ -25,9 +25,9 @@ def doctor(
 ) -> PreflightView:
     """Check what a job needs, before it runs.
 
-    Versions that go together, backends that really form a group, environment variables, host name,
-    interfaces and ports, limits, memory and threads, modules that hide a package; and, with an
-    active session, whether its ranks agree.
+    Versions that go together, backends that really form a group, environment variables, time-outs,
+    host name, interfaces and ports, limits, memory and threads, modules that hide a package; and,
+    with an active session, whether its ranks agree.
 
     Parameters
     ----------
@@ -51,7 +51,13 @@ def doctor(
     wanted = ranks or (session.world_size if session is not None else RANKS)
     if ranks is not None and ranks < 1:
         raise ValueError(f"there cannot be {ranks} ranks")
-    report = examine(wanted, form_groups=form_groups, environments=environments, progress=progress)
+    report = examine(
+        wanted,
+        form_groups=form_groups,
+        environments=environments,
+        session=(session.timeout, session.hang_after) if session is not None else None,
+        progress=progress,
+    )
     return PreflightView(report)
 
 

@@ -70,7 +70,7 @@ class Expected:
     symptom: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FaultCard:
     """A fault that can be run, found and repaired.
 
@@ -137,6 +137,9 @@ class FaultCard:
         problems = list(self._problems())
         if problems:
             raise InvalidCard(f"card {self.id!r}: {'; '.join(problems)}")
+
+    def __repr__(self) -> str:
+        return f"<FaultCard {self.id}: {self.symptom} {self.title}>"
 
     @property
     def symptom(self) -> str:

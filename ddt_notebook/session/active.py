@@ -1,4 +1,4 @@
-"""The one active session of this notebook: the package's only module-level state."""
+"""The active session and its last run: the package's only module-level state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddt_notebook.session.listener import RunObserver
+    from ddt_notebook.session.result import RunResult
     from ddt_notebook.session.session import Session
 
 _active: Session | None = None
@@ -13,10 +14,23 @@ _active: Session | None = None
 #: Who looks on while cells run in the active session.
 observers: list[RunObserver] = []
 
+_last_run: RunResult | None = None
+
 
 def get() -> Session | None:
     """The active session, None if there is none or it was stopped."""
     return _active if _active is not None and not _active.stopped else None
+
+
+def last_run() -> RunResult | None:
+    """What ran last in an active session, also after it was stopped; None if nothing has."""
+    return _last_run
+
+
+def keep(run: RunResult | None) -> None:
+    """Make ``run`` what ran last (None: nothing has run)."""
+    global _last_run
+    _last_run = run
 
 
 def set(session: Session | None) -> None:

@@ -1,4 +1,4 @@
-"""Runs a cell again on one rank, in a session of its own that is thrown away."""
+"""Runs a cell again, on one rank or on as many as before, in a session that is thrown away."""
 
 from __future__ import annotations
 
@@ -38,12 +38,46 @@ def run_alone(
     SessionError
         If the rank cannot be started.
     """
-    limit = limit_s or min(_MOST_S, max(_LEAST_S, _SLOWER * snapshot.duration_s))
+    return run_apart(snapshot, source, limit_s=limit_s)
+
+
+def limit_of(snapshot: Snapshot) -> float:
+    """How long a cell may take when it runs again, in seconds."""
+    return min(_MOST_S, max(_LEAST_S, _SLOWER * snapshot.duration_s))
+
+
+def run_apart(
+    snapshot: Snapshot,
+    source: str | None = None,
+    *,
+    n: int = 1,
+    limit_s: float | None = None,
+    trace: bool = False,
+) -> RunResult:
+    """The cell of a snapshot on fresh ranks, after the earlier cells of its session.
+
+    Parameters
+    ----------
+    snapshot, source, limit_s
+        As for `run_alone`.
+    n
+        Number of ranks. Of as many as before, those run the cell that ran it before.
+    trace
+        Whether every probe looks on.
+
+    Raises
+    ------
+    SessionError
+        If the ranks cannot be started.
+    """
+    limit = limit_s or limit_of(snapshot)
+    took_part = [report.rank for report in snapshot.ranks if report.state != "idle"]
+    chosen = took_part if n == snapshot.world_size and took_part else None
     simulated = snapshot.device.endswith(_SIMULATED)
     before = active.get()
     try:
         with Session(
-            1,
+            n,
             backend=snapshot.backend or "gloo",
             device=None if simulated else snapshot.device,
             timeout=snapshot.timeout_s,
@@ -63,6 +97,8 @@ def run_alone(
             cell = snapshot.cell
             result = session.run(
                 source if source is not None else cell.source,
+                chosen,
+                trace,
                 cell=cell.number,
                 first_line=cell.first_line,
             )

@@ -220,6 +220,8 @@ class Session:
         if not result.frozen:
             result = observing.complete(self.pool, result, run.observed(), trace=run.trace)
         self.last_run = replace(result, session=weakref.ref(self))
+        if active.get() is self:
+            active.keep(self.last_run)
         return self.last_run
 
     def interrupt(self) -> None:

@@ -61,7 +61,7 @@ class PreflightView(Displayable):
             for part, label in ((check.meaning, ""), (check.fix, "fix")):
                 lines += text.wrap(label, words.one_line(part, 600)) if part else []
         for topic, checks in self._well().items():
-            told = "; ".join(f"{c.name} {words.one_line(c.seen, _SEEN)}" for c in checks)
+            told = "; ".join(map(_in_short, checks))
             first, *rest = text.wrap("", f"{topic}: {told}")
             lines += [f"✓ {first[2:]}", *rest]
         return "\n".join(lines)
@@ -107,3 +107,9 @@ class PreflightView(Displayable):
             html.prose(words.one_line(check.meaning, 600)),
             html.prose(words.one_line(check.fix, 600)),
         )
+
+
+def _in_short(check: Check) -> str:
+    """A check that is well, in a line of several."""
+    meaning = f" ({words.one_line(check.meaning, 600)})" if check.meaning else ""
+    return f"{check.name} {words.one_line(check.seen, _SEEN)}{meaning}"
