@@ -30,8 +30,11 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
+# Ranks wait a lot: two files at a time. A test module shares its sessions, so a file stays together.
+PYTEST_OPTIONS := -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout=60 --nbval-current-env
+
 test: lint chromium
-	$(BIN)/python -m pytest --nbval-lax --nbval-cell-timeout=60 --nbval-current-env tests notebooks
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests notebooks
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

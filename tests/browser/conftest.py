@@ -1,0 +1,56 @@
+"""A real JupyterLab with real kernels, and a browser that reaches nothing but this machine.
+
+The browser is the chromium of the system. ``DDT_CHROMIUM`` names another one; without any, these
+tests are skipped. With ``DDT_SCREENSHOTS=FOLDER`` pictures of the main states are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
+playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+pytest.importorskip("axe_playwright_python", reason="axe is not installed")
+
+from .lab import Lab, Page  # noqa: E402
+from .server import find_chromium, running_lab  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def lab(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A server with the committed bundle."""
+    bundle = root / "ddt_notebook" / "labextension"
+    with running_lab(tmp_path_factory.mktemp("lab"), bundle) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """One browser for all tests."""
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip("no chromium: apt-get install chromium, or name one in DDT_CHROMIUM")
+    with playwright_api.sync_playwright() as started:
+        launched = started.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(
+    browser: playwright_api.Browser, lab: Lab, request: pytest.FixtureRequest
+) -> Iterator[Page]:
+    """A page in which every request beyond this machine fails, and fails the test."""
+    opened = Page(browser, lab)
+    failed = request.session.testsfailed
+    yield opened
+    if request.session.testsfailed > failed:
+        opened.picture(f"failed-{request.node.name}")
+    opened.close()
+    assert opened.strays == []
+    assert opened.errors == []

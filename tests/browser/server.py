@@ -1,0 +1,169 @@
+"""Starts JupyterLab with nothing of the person who starts it, and ends it with all below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_START_LIMIT_S, _STOP_LIMIT_S, _ANSWER_LIMIT_S = 90.0, 10.0, 60.0
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+_EXTENSION = "ddt-notebook"
+#: No news are fetched, and nothing asks before it acts.
+_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running server."""
+
+    url: str
+    token: str
+    folder: Path
+
+    def write(self, name: str, *cells: str) -> str:
+        """Write a notebook of code cells, and return its name."""
+        notebook = {
+            "cells": [
+                {
+                    "cell_type": "code",
+                    "id": f"cell-{number}",
+                    "metadata": {},
+                    "source": source,
+                    "outputs": [],
+                    "execution_count": None,
+                }
+                for number, source in enumerate(cells)
+            ],
+            "metadata": {
+                "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+                "language_info": {"name": "python"},
+            },
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        (self.folder / name).write_text(json.dumps(notebook))
+        return name
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Speak to the server's own interface."""
+        request = urllib.request.Request(
+            f"{self.url}api/{path}", headers={"Authorization": f"token {self.token}"}, method=method
+        )
+        with urllib.request.urlopen(request, timeout=_ANSWER_LIMIT_S) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def end_kernels(self) -> None:
+        """End all kernels, as a person would before the next notebook."""
+        for session in self.ask("sessions"):
+            self.ask(f"sessions/{session['id']}", "DELETE")
+
+
+def find_chromium() -> str | None:
+    """Path of the browser, None if there is none."""
+    named = os.environ.get("DDT_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, _CHROMIUM)), None)
+
+
+@contextmanager
+def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
+    """A server on the loopback interface.
+
+    Parameters
+    ----------
+    home
+        An empty folder for all that it writes.
+    bundle
+        The built extension; None: JupyterLab without it.
+    """
+    folders = {
+        name: home / name for name in ("notebooks", "extensions", "settings", "runtime", "config")
+    }
+    for folder in folders.values():
+        folder.mkdir()
+    if bundle is not None:
+        (folders["extensions"] / _EXTENSION).symlink_to(bundle)
+    else:
+        off = {"disabledExtensions": {_EXTENSION: True}}
+        (folders["config"] / "labconfig").mkdir()
+        (folders["config"] / "labconfig" / "page_config.json").write_text(json.dumps(off))
+    for plugin, values in _SETTINGS.items():
+        scope, name = plugin.split(":")
+        target = folders["settings"] / scope / f"{name}.jupyterlab-settings"
+        target.parent.mkdir(parents=True)
+        target.write_text(json.dumps(values))
+    token = secrets.token_hex(16)
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *("--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--IdentityProvider.token={token}"),
+        f"--LabApp.extra_labextensions_path={folders['extensions']}",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.news_url=None",
+        "--LabApp.expose_app_in_browser=True",
+        f"--ServerApp.jpserver_extensions=ddt_notebook.server={bundle is not None}",
+        f"--ServerApp.root_dir={folders['notebooks']}",
+    ]
+    environment = os.environ | {
+        "HOME": str(home),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(folders["config"]),
+        "JUPYTER_DATA_DIR": str(home / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folders["runtime"]),
+        "JUPYTERLAB_SETTINGS_DIR": str(folders["settings"]),
+        "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+    }
+    with (home / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            url = _address(server, folders["runtime"], home / "server.log")
+            yield Lab(url=url, token=token, folder=folders["notebooks"])
+        finally:
+            _end(server)
+
+
+def _address(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        for found in runtime.glob("jpserver-*.json"):
+            with suppress(ValueError):  # it is being written
+                return str(json.loads(found.read_text())["url"])
+        time.sleep(0.1)
+    raise RuntimeError(f"the server did not start:\n{log.read_text()[-4000:]}")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and every kernel and rank below it."""
+    family = []
+    if server.poll() is None:
+        family = psutil.Process(server.pid).children(recursive=True)
+        server.send_signal(signal.SIGTERM)
+    try:
+        server.wait(timeout=_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait(timeout=_STOP_LIMIT_S)
+    _, alive = psutil.wait_procs(family, timeout=_STOP_LIMIT_S)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=_STOP_LIMIT_S)

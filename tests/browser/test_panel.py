@@ -1,0 +1,49 @@
+"""The side panel "Ranks"."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from .lab import Lab, Page
+
+pytestmark = pytest.mark.timeout(300)
+
+LOAD = "%load_ext ddt_notebook"
+HANG = "%%ddt\nkept = rank\nimport time\nif rank == 0:\n    time.sleep(60)\ndist.barrier()"
+
+
+def test_a_hang_is_seen_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -> None:
+    """Shown, interrupted, frozen and released from the panel; the variables stay."""
+    page.open(lab.write("hang.ipynb", LOAD, HANG, "%%ddt\nassert kept == rank\ndist.barrier()"))
+    page.open_panel()
+    expect(page.panel).to_contain_text("No session in this notebook.")
+    page.run_to_end(0)
+    page.panel.get_by_label("Ranks").fill("2")
+    page.button("Start").click()
+    expect(page.panel).to_contain_text("2 ranks · gloo · cpu")
+    expect(page.row(1)).to_contain_text("ready")
+    page.picture("panel-ready")
+
+    page.run(1)
+    expect(page.row(1)).to_contain_text("waits")
+    expect(page.row(1)).to_contain_text(re.compile(r"\d s for rank 0 in barrier #1"))
+    expect(page.row(0)).to_contain_text("line 5: time.sleep(60)")
+    page.picture("panel-waits")
+    page.button("Interrupt").click()
+    page.ended(1)
+    expect(page.panel).to_contain_text("was interrupted after")
+
+    page.run(1)
+    expect(page.row(1)).to_contain_text("waits")
+    page.button("Freeze").click()
+    expect(page.panel).to_contain_text("held as it is")
+    page.ended(1)
+    page.button("Release").click()
+    expect(page.button("Release")).to_have_count(0)
+    page.run_to_end(2)
+    expect(page.output(2)).to_contain_text("ok")
+    page.button("Stop").click()
+    expect(page.panel).to_contain_text("No session in this notebook.")
