@@ -106,7 +106,8 @@ def pre(text: str) -> Markup:
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
     """A table of text or markup, aligned left."""
     style = f"{_CELL};font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
-    top = tag("tr", *(tag("th", cell, style=style) for cell in head)) if head else Markup()
+    names = [tag("th" if cell else "td", cell, style=style) for cell in head]
+    top = tag("tr", *names) if head else Markup()
     body = [tag("tr", *(tag("td", cell, style=_CELL) for cell in row)) for row in rows]
     return tag(
         "table",
