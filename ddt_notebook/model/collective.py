@@ -27,7 +27,7 @@ RECORDED_AS = {
 }
 #: Operations whose sizes may lawfully differ from rank to rank.
 UNEVEN_OPS = frozenset({"all_to_all", "all_to_all_single"})
-#: Operations in which only the root states the sizes of what is sent.
+#: Operations of which the Flight Recorder has the root's sizes only.
 ROOT_SIZED_OPS = frozenset({"scatter", "gather"})
 
 
@@ -136,7 +136,8 @@ class Call:
             fields.append(("reduce_op", self.reduce_op))
         if self.root is not None:
             fields.append(("root", self.root))
-        if self.op not in UNEVEN_OPS | ROOT_SIZED_OPS and self.shapes:
+        told = self.op not in ROOT_SIZED_OPS or self.source == "call log"
+        if self.op not in UNEVEN_OPS and told and self.shapes:
             fields.append(("shape", self.shapes))
         if self.dtypes:
             fields.append(("dtype", self.dtypes))

@@ -81,8 +81,8 @@ def _dropped():
 def _uneven_by_nature():
     split = [call("all_to_all_single", 3, shapes=((n,),)) for n in (3, 5)]
     scatter = [
-        call("scatter", 4, root=0),
-        call("scatter", 4, root=0, shapes=((4,), (4,)), output_shapes=((4,),)),
+        call("scatter", 4, root=0, source="flight recorder"),
+        call("scatter", 4, root=0, source="flight recorder", shapes=((4,), (4,))),
     ]
     return snapshot(rank(0, split[0], scatter[0]), rank(1, split[1], scatter[1]))
 
@@ -121,6 +121,13 @@ def test_silent(scene: Snapshot):
     assert report.findings == []
     assert report.hints == []
     assert report.ok
+
+
+@pytest.mark.parametrize("op", ["gather", "scatter"])
+def test_not_silent_about_a_share_of_another_size(op: str):
+    other = snapshot(rank(0, call(op, root=0)), rank(1, call(op, root=0, shapes=((5,),))))
+    (finding,) = diagnose(other).findings
+    assert finding.cause == "shape-differs"
 
 
 def test_says_in_one_line_what_was_checked():
