@@ -200,7 +200,8 @@ def compare(
     from .views.comparison import ComparisonView
 
     first, second = diagnose(before), diagnose(after)
-    return ComparisonView(compare(first, second), first, second)
+    runs = snapshot_of(before), snapshot_of(after)
+    return ComparisonView(compare(first, second, runs), first, second)
 
 
 def single_rank(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ddt_notebook.model import Finding, RankReport, Report, Snapshot
 
-Change = Literal["gone", "same", "other", "new", "well"]
+Change = Literal["gone", "untried", "same", "other", "new", "well"]
 Alone = Literal["also", "called", "otherwise", "endless", "several", "well"]
 #: What names the distributed library in an error or on the way to it.
 _LIBRARY = re.compile(r"torch[/.]distributed|nn[/.]parallel|DistributedDataParallel|process group")
@@ -21,7 +21,8 @@ class Comparison:
     Attributes
     ----------
     change
-        ``"gone"``: the later run is well. ``"same"``: the first finding is still there.
+        ``"gone"``: the later run is well. ``"untried"``: it is, but it did nothing of the kind in
+        which the earlier one had failed. ``"same"``: the first finding is still there.
         ``"other"``: it is gone, and something else was found. ``"new"``: the earlier run was well,
         the later one is not. ``"well"``: both are.
     gone, left, new
@@ -35,10 +36,21 @@ class Comparison:
     new: tuple[Finding, ...] = ()
 
 
-def compare(before: Report, after: Report) -> Comparison:
+def compare(
+    before: Report,
+    after: Report,
+    runs: tuple[Snapshot, Snapshot] | None = None,
+) -> Comparison:
     """Say what a change did to the findings of a run.
 
     Two findings are the same if they have the same symptom and cause; ranks and lines may differ.
+
+    Parameters
+    ----------
+    before, after
+        The diagnoses.
+    runs
+        What they were drawn from: without it, it is not seen whether the later run did anything.
     """
     earlier, later = _by_kind(before), _by_kind(after)
     gone = tuple(f for kind, f in earlier.items() if kind not in later)
@@ -46,6 +58,8 @@ def compare(before: Report, after: Report) -> Comparison:
     new = tuple(f for kind, f in later.items() if kind not in earlier)
     if after.ok:
         change: Change = "well" if before.ok else "gone"
+        if change == "gone" and runs is not None and _did(runs[0]) - _did(runs[1]):
+            change = "untried"
     elif before.ok:
         change = "new"
     elif not before.findings:
@@ -53,6 +67,14 @@ def compare(before: Report, after: Report) -> Comparison:
     else:
         change = "same" if _kind(before.findings[0]) in later else "other"
     return Comparison(change, gone, left, new)
+
+
+def _did(snapshot: Snapshot) -> set[str]:
+    """What a run did that a cell left empty does not."""
+    calls = any(call.kind != "setup" for report in snapshot.ranks for call in report.calls)
+    steps = any(one.steps for rank in snapshot.training for one in rank.optimizers)
+    did = {"communicated": calls, "trained": steps}
+    return {what for what, done in did.items() if done}
 
 
 def _by_kind(report: Report) -> dict[tuple[str, str | None], Finding]:

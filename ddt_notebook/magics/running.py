@@ -113,7 +113,9 @@ class RunningMagics(Magics):
             shown = Overview(report, _flagged(run))
         if before is not None:
             earlier = report_of(before)
-            shown = ComparisonView(compare(earlier, report), earlier, report, shown)
+            shown = ComparisonView(
+                compare(earlier, report, (before.snapshot, run.snapshot)), earlier, report, shown
+            )
         if run.ok:
             return shown
         in_terminal = getattr(self._shell, "kernel", None) is None

@@ -21,7 +21,7 @@ from .watching import choose, is_sampled, shape_text, sketches
 
 _MAX_RATES = 4
 _MAX_CHANGES = 8
-_VERSIONS = 8
+_VERSIONS = 1000
 _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
@@ -61,8 +61,6 @@ class OptimizerLog:
         self._held: list[weakref.ref[torch.Tensor]] = []
         #: Where the watched parameters stand: group, and position in it.
         self._at: list[tuple[int, int]] = []
-        #: Some of them, whose version counters are read at every step.
-        self._counted: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
     def begin(
@@ -101,7 +99,6 @@ class OptimizerLog:
             for at in range(len(group["params"]))
         ]
         self._at = [places[at] for at in watched]
-        self._counted = self._at[:: max(1, len(self._at) // _VERSIONS)]
         owned = set(map(id, parameters))
         self._others = [
             (name, weakref.ref(module))
@@ -210,14 +207,14 @@ class OptimizerLog:
         groups = optimizer.param_groups
         return [groups[number]["params"][at] for number, at in self._at]
 
-    def _writes(self, optimizer: Optimizer) -> tuple[int, int] | None:
-        """Number of parameters, and how often some of them were written to; None if not counted."""
-        groups = optimizer.param_groups
+    @staticmethod
+    def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
+        """Number of parameters, and how often they were written to; None if that is not counted."""
+        parameters = _parameters(optimizer)
         try:
-            written = sum(groups[number]["params"][at]._version for number, at in self._counted)
-        except (RuntimeError, LookupError):  # made in inference mode; taken out of its group
+            return len(parameters), sum(p._version for p in parameters[:_VERSIONS])
+        except RuntimeError:  # made in inference mode
             return None
-        return sum(len(group["params"]) for group in groups), written
 
     def plain(self, names: Mapping[int, str]) -> Plain:
         """An `OptimizerTraining` as plain data.

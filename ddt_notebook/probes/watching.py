@@ -18,7 +18,7 @@ from .objects import is_dtensor
 _WATCHED = 32
 #: What is read of a tensor: short runs, since every place that is touched costs a cache miss.
 _RUNS, _RUN = 128, 8
-_EVERY_STEP_UNTIL = 4
+_EVERY_STEP_UNTIL = 8
 
 
 def is_sampled(step: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -16,6 +17,7 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
+from ..model import RankReport
 from . import launcher
 from .channel import Closed
 from .errors import SessionError
@@ -26,6 +28,7 @@ _READY_LIMIT_S = 60.0
 _FORM_LIMIT_S = 8.0
 _STOP_LIMIT_S = 1.0
 _ANSWER_LIMIT_S = 30.0
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class RankPool:
         self.generation = 0
         self.notes: list[str] = []
         self.failure: str | None = None
+        #: Names of variables that each rank lost when it was replaced.
+        self._lost: dict[int, set[str]] = {}
         self._source_line = source_line
         self._store_pid = 0
         self._port = 0
@@ -93,6 +98,8 @@ class RankPool:
             self.server = launcher.server(warm=self.options.start_method == "fork")
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self.failure = None
+        self.notes.clear()
+        self._lost.clear()
         self._start_store()
         self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
         self._await_ready()
@@ -195,11 +202,25 @@ class RankPool:
         for rank in ranks:
             old = self.handles[rank]
             lost[rank] = old.names
+            self._lost.setdefault(rank, set()).update(old.names)
             old.signal(signal.SIGKILL)
             old.close()
             self.handles[rank] = self._start_rank(rank)
         self._await_ready()
         return lost
+
+    def missed(self, reports: Iterable[RankReport]) -> list[str]:
+        """What ranks asked for in vain that they had lost when they were replaced."""
+        found = []
+        for report in reports:
+            error = report.error
+            named = _UNDEFINED.match(error.message) if error and error.type == "NameError" else None
+            if named is not None and named[1] in self._lost.get(report.rank, ()):
+                found.append(
+                    f"rank {report.rank} lost {named[1]} when it was replaced: run the cells that "
+                    "make it (and %ddt_push) once more"
+                )
+        return found
 
     def replace_the_dead(self) -> None:
         """Replace ranks that died between cells (killed from outside), before the next one.

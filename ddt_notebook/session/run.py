@@ -359,6 +359,7 @@ class CellRun:
         pool, options = self._pool, self._pool.options
         reports = tuple(self._with_end(report) for report in self._held.reports)
         notes = list(pool.notes)
+        notes += pool.missed(reports)
         pool.notes.clear()
         if options.simulated_gpus and self._outcome != "ok":
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")

@@ -14,6 +14,7 @@ from .report import DisplayedReport
 _SIGNS = {
     "gone": ("✓", "ok"),
     "well": ("✓", "ok"),
+    "untried": ("?", "hint"),
     "same": ("✖", "error"),
     "other": ("▲", "warning"),
     "new": ("✖", "error"),
@@ -57,7 +58,7 @@ class ComparisonView(Displayable):
 
     @property
     def change(self) -> str:
-        """``"gone"``, ``"same"``, ``"other"``, ``"new"`` or ``"well"``."""
+        """``"gone"``, ``"untried"``, ``"same"``, ``"other"``, ``"new"`` or ``"well"``."""
         return self.comparison.change
 
     def to_text(self) -> str:
@@ -98,6 +99,10 @@ class ComparisonView(Displayable):
     def _verdict(self) -> str:
         return {
             "gone": "the symptom is gone: the run is well now",
+            "untried": (
+                "the run is well, but it did not do again what had failed: no collective, or no "
+                "training step"
+            ),
             "same": "the symptom is still there",
             "other": "the symptom is gone, but now something else was found",
             "new": "the run before was well, this one is not",

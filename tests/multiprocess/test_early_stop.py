@@ -42,7 +42,7 @@ def test_the_condition_is_named_where_every_loader_gives_as_much(ranks: Ranks) -
     session = ranks.session(2)
     session.run(MODEL)
     (finding,) = ddt.diagnose(session.run(STOPS)).findings
-    assert finding.cause == "collective-under-local-condition", str(finding)
+    assert finding.cause == "early-exit-on-rank-condition", str(finding)
     assert finding.ranks == [1]
     assert any("if mine >= 1.0" in fact for fact in finding.evidence)
 

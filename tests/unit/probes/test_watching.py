@@ -11,8 +11,8 @@ from ddt_notebook.probes.watching import choose, is_sampled, sketch
 
 def test_first_steps_and_then_powers_of_two() -> None:
     sampled = [step for step in range(200) if is_sampled(step)]
-    assert sampled[:5] == list(range(5))
-    assert sampled[5:] == [8, 16, 32, 64, 128]
+    assert sampled[:9] == list(range(9))
+    assert sampled[9:] == [16, 32, 64, 128]
 
 
 def test_all_of_a_few_tensors_and_some_of_many() -> None:
