@@ -74,7 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     saved.add_argument("--json", action="store_true", help="print the report as JSON")
     saved.set_defaults(run=_diagnose)
 
-    dumps = commands.add_parser("analyze", help="say what a job's Flight Recorder dumps show")
+    dumps = commands.add_parser(
+        "analyze",
+        help="say what a job's Flight Recorder dumps show",
+        description="Compare the dumps of all ranks: who stands in which collective, and who never "
+        "came. A job writes them with TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set.",
+    )
     dumps.add_argument("path", type=Path, metavar="FOLDER", help="one file for each rank")
     dumps.add_argument("--json", action="store_true", help="print the report as JSON")
     dumps.set_defaults(run=_analyze)

@@ -7,10 +7,13 @@ import functools
 import json
 import math
 import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ddt_notebook.session.errors import SessionError
 from ddt_notebook.session.limits import parse_bytes
 
 from .isolation import leave_network
@@ -49,7 +52,7 @@ def grade(options: argparse.Namespace) -> int:
     enclosed = leave_network()  # before anything that could start a thread is imported
 
     from .grading import Limits, processes_allowed
-    from .submissions import regrade, write_csv
+    from .submissions import regrade, student_of, write_csv
 
     tell = functools.partial(print, file=sys.stderr)
     tell(f"network: {_NETWORK[enclosed]}")
@@ -59,6 +62,9 @@ def grade(options: argparse.Namespace) -> int:
         f"(audit hook{counted}); each cell: {options.seconds:g} s"
     )
     limits = Limits(seconds=options.seconds, memory=options.memory, processes=options.processes)
+    if options.csv is not None and not options.csv.resolve().parent.is_dir():
+        raise SessionError(f"{options.csv}: there is no such folder")
+    _warn_of_namesakes([student_of(path) for path in options.notebooks], options.notebooks, tell)
     rows = []
     for row in regrade(options.notebooks, limits, functools.partial(tell, "grading")):
         rows.append(row)
@@ -74,6 +80,19 @@ def grade(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _warn_of_namesakes(
+    students: Sequence[str], notebooks: Sequence[Path], tell: Callable[[str], None]
+) -> None:
+    """Several notebooks of one name and one student are likely to be those of several."""
+    named = Counter(zip(students, (path.name for path in notebooks), strict=True))
+    for (name, file), number in named.items():
+        if number > 1:
+            tell(
+                f"{number} notebooks {file} are all taken to be of {name!r}: put them below "
+                "submitted/STUDENT/, or name them after the students"
+            )
 
 
 _NETWORK = {

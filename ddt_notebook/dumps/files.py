@@ -61,7 +61,10 @@ def read(path: str | Path) -> tuple[list[Dump], list[str]]:
         named = _NAME.fullmatch(file.name)
         if named is None:
             if file == path:
-                raise FormatError(f"{file.name}: the name of a dump ends with the number of a rank")
+                raise FormatError(
+                    f"{file.name} is no rank's dump, whose name ends with the number of the rank; "
+                    "`ddt-notebook diagnose` reads logs and saved runs"
+                )
             continue
         try:
             dump = _read(file, int(named["rank"]))

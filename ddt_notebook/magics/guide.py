@@ -61,8 +61,11 @@ class Guide:
         before
             What is shown before the first question.
         """
+        return self._show(self._anew(before))
+
+    def _anew(self, before: Displayable | None = None) -> Consultation:
         self._subject = Subject(_last_run(), before)
-        return self._show(steps.begin(interview=begin(self._subject.snapshot)))
+        return steps.begin(interview=begin(self._subject.snapshot))
 
     def discuss(self, report: DisplayedReport, run: RunResult) -> Displayable:
         """Begin with what was found in a run, findings before hints."""
@@ -113,7 +116,8 @@ class Guide:
         if word == "restart":
             return self._show(self._consultation.restarted())
         if word == "check":
-            return self._check(self._consultation)
+            is_of_last = self._subject.run is _last_run()
+            return self._check(self._consultation if is_of_last else self._anew())
         try:
             if word in UNKNOWN:
                 return self._show(self._consultation.unknown())

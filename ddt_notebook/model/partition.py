@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +133,9 @@ class LoaderPartition:
 
     @property
     def same_order(self) -> bool:
-        """Whether two passes of a cell began alike although the sampler is meant to shuffle."""
-        pairs = zip(self.epochs, self.epochs[1:], strict=False)
-        return self.shuffles and any(a.run == b.run and _alike(a.first, b.first) for a, b in pairs)
+        """Whether two passes of the last cell began alike although the sampler is to shuffle."""
+        latest = [e for e in self.epochs if e.run == self.epochs[-1].run]
+        return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(latest))
 
 
 def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

@@ -34,6 +34,16 @@ def test_a_dead_rank_is_replaced_and_its_loss_is_told(session: ddt.Session) -> N
     assert run.outputs == {0: "True\n1.0\n", 1: "False\n1.0\n"}
 
 
+def test_what_a_replaced_rank_misses_is_told(session: ddt.Session) -> None:
+    session.run("weights = 1")
+    session.run("import os\nif rank == 1: os._exit(3)")
+    missed = session.run("weights + 1").snapshot.notes
+    assert any("rank 1 lost weights when it was replaced" in note for note in missed)
+    assert not any("lost" in note for note in session.run("undefined").snapshot.notes)
+    session.restart()
+    assert not session.run("weights").snapshot.notes
+
+
 def test_a_rank_killed_between_cells_is_replaced(session: ddt.Session) -> None:
     session.run("z = 1")
     os.kill(session.pids[0], signal.SIGKILL)

@@ -7,6 +7,8 @@ import pytest
 from ddt_notebook.diagnose.compare import compare, compare_alone
 from ddt_notebook.model import Cell, Finding, Position, RankError, RankReport, Report, Snapshot
 
+from .builders import all_reduce, rank, snapshot
+
 ERROR = RankError(
     type="ValueError", message="bad batch\nmore", where=Position(file="cell[1]", line=4, code="f()")
 )
@@ -110,3 +112,11 @@ def test_what_is_said_of_both_sides() -> None:
 
 def test_a_run_without_a_fault() -> None:
     assert compare_alone(run(None, None), Report(ok=True), run(None)).verdict == "well"
+
+
+def test_a_run_that_did_nothing_of_the_kind_proves_nothing() -> None:
+    failed, did = report("a"), snapshot(rank(0, all_reduce()), rank(1, all_reduce()))
+    did_not = snapshot(rank(0), rank(1))
+    assert compare(failed, report(), (did, did_not)).change == "untried"
+    assert compare(failed, report(), (did, did)).change == "gone"
+    assert compare(failed, report(), (did_not, did)).change == "gone"
