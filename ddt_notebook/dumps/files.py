@@ -109,7 +109,8 @@ def _read(file: Path, rank: int) -> Dump:
     if not isinstance(plain, dict) or not ("entries" in plain or "pg_config" in plain):
         raise FormatError("not a dump of the Flight Recorder")
     usable = tuple(e for e in entries or () if _is_entry(e))
-    dropped = int(usable[0].get("record_id") or 0) if usable else 0
+    first = usable[0].get("record_id") if usable else 0
+    dropped = first if isinstance(first, int) else 0
     return Dump(rank, file, usable, dropped, _members(plain.get("pg_config")))
 
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..diagnose.words import ranks_text
 from ..model import Call, Cell, Position, RankReport, Snapshot, flight
+from ..model.codec import FormatError
 from .files import Dump, read
 
 _MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
@@ -33,18 +35,26 @@ def load(path: str | Path) -> Snapshot:
     Raises
     ------
     FormatError
-        If there is no dump, or two of one rank.
+        If there is no dump, two of one rank, or one that holds other things.
     OSError
         If the path cannot be read.
     """
     dumps, notes = read(path)
-    dumps = _of_last_formation(dumps)
+    try:
+        return _snapshot(_of_last_formation(dumps), notes)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise FormatError(
+            f"the dumps in {path} hold what the Flight Recorder does not write ({error})"
+        ) from error
+
+
+def _snapshot(dumps: Sequence[Dump], notes: list[str]) -> Snapshot:
     groups, guessed = _groups(dumps)
     reports = tuple(_report(dump, groups) for dump in dumps)
     world = 1 + max([d.rank for d in dumps] + [r for ranks in groups.values() for r in ranks])
     lost = sorted(set(range(world)) - {dump.rank for dump in dumps})
     if lost:
-        notes.append(f"no dump of {_some(lost)}: killed, or not able to write one")
+        notes.append(f"no dump of {ranks_text(lost)}: killed, or not able to write one")
     if guessed:
         notes.append(
             f"the dumps do not say who belongs to {', '.join(f'group {g}' for g in guessed)}; "
@@ -200,9 +210,3 @@ def _common(entry: dict[str, Any], group: str) -> dict[str, Any]:
 def _backend(dumps: Sequence[Dump]) -> str:
     names = (str(e["profiling_name"]) for dump in dumps for e in dump.entries)
     return next((name.partition(":")[0] for name in names if ":" in name), "")
-
-
-def _some(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

@@ -172,6 +172,23 @@ def test_what_is_no_dump_is_refused(tmp_path: Path, data: bytes) -> None:
         ddt.diagnose_dumps(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"collective_seq_id": "first"},
+        {"input_sizes": [["wide"]]},
+        {"frames": [3]},
+        {"timeout_ms": "soon"},
+    ],
+    ids=lambda strange: next(iter(strange)),
+)
+def test_a_dump_of_strange_entries_is_one_error(tmp_path: Path, strange: dict[str, Any]) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, entry(1, **strange), world=2)
+    with pytest.raises(FormatError, match="does not write"):
+        ddt.diagnose_dumps(tmp_path)
+
+
 def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
     write(tmp_path, 0, entry(1))
     (tmp_path / "other_rank_0").write_bytes((tmp_path / "nccl_trace_rank_0").read_bytes())
