@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test lab lint format bench notebooks docs chromium extension clean
+.PHONY: help demo test lab lint format bench notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -31,9 +31,10 @@ demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
 # Ranks wait a lot: two files at a time. A test module shares its sessions, so a file stays together.
-PYTEST_OPTIONS := -n 2 --dist loadfile --nbval-lax --nbval-cell-timeout=60 --nbval-current-env
+# In the order of the names: those in the browser take longest, and so come first.
+PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env
 
-test: lint chromium
+test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests notebooks
 
 lint: $(VENV)/.installed
@@ -65,6 +66,13 @@ chromium:
 	@command -v chromium >/dev/null \
 	|| { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -yq --no-install-recommends chromium; } \
 	|| echo "no chromium: the tests in a browser are skipped"
+
+# Other extensions, for the test that ours works beside them.
+neighbours: $(VENV)/neighbours
+$(VENV)/neighbours: tests/browser/neighbours.txt $(VENV)/.installed
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ --requirement $<
+	@touch $@
 
 extension:
 	cd extension && npm ci --no-audit --no-fund

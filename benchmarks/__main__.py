@@ -7,9 +7,11 @@ import sys
 from . import (
     diagnosis,
     failures,
+    idle,
     import_time,
     kernel_kill,
     lab_extension,
+    lab_responsive,
     lint,
     live_panel,
     memory,
@@ -39,6 +41,8 @@ TOPICS = (
     text_diagnosis,
     live_panel,
     lab_extension,
+    lab_responsive,
+    idle,
     kernel_kill,
     import_time,
 )

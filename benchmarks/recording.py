@@ -1,15 +1,22 @@
-"""What the always-on recording costs in a DDP step: with and without it, turn by turn."""
+"""What the always-on recording costs in a DDP step: with and without it, turn by turn.
+
+Two processes with the same code need not be equally fast: their memory lies elsewhere. Therefore
+sessions are started anew several times, and a second session without recording is the control:
+what it seems to cost is the error of the method.
+"""
 
 from __future__ import annotations
 
+import random
 import statistics
+from collections.abc import Iterator
 
 from .common import Figure, Session, run_checked, session
 
 #: As many as there are cores, and more: then they fight for the cores, which drowns the difference
 #: in noise, and processor time tells more than the clock.
 RANKS = (2, 4)
-ROUNDS = 40
+SESSIONS, ROUNDS = 5, 12
 
 MLP = """
 network = torch.nn.Sequential(
@@ -52,26 +59,43 @@ def measure() -> list[Figure]:
 
 
 def _figure(what: str, network: str, ranks: int) -> Figure:
-    with session(ranks) as on, session(ranks, DDT_RECORDING="off") as off:
-        for active in (on, off):
-            run_checked(active, network + PREPARE)
-            _step_s(active)
-        ratios, plain, processor = [], [], []
-        for turn in range(ROUNDS):
-            # Whoever comes second finds warmer caches: they take turns at that, too.
-            first, second = (on, off) if turn % 2 else (off, on)
-            times = {id(active): _step_s(active) for active in (first, second)}
-            ratios.append(times[id(on)][0] / times[id(off)][0])
-            processor.append(times[id(on)][1] / times[id(off)][1])
-            plain.append(times[id(off)][0])
-    cost = 100 * (statistics.median(ratios) - 1)
-    quarter, _, three_quarters = statistics.quantiles(ratios, n=4)
+    costs: list[float] = []
+    errors: list[float] = []
+    processor: list[float] = []
+    plain: list[float] = []
+    for _ in range(SESSIONS):
+        for on, off, control in _turns(network, ranks):
+            costs.append(_percent(on[0], off[0]))
+            errors.append(_percent(control[0], off[0]))
+            processor.append(_percent(on[1], off[1]))
+            plain.append(off[0])
+    quarter, cost, three_quarters = statistics.quantiles(costs, n=4)
     note = (
-        f"step {1e3 * statistics.median(plain):.2f} ms, {ROUNDS} pairs, "
-        f"middle half {100 * (quarter - 1):+.1f} to {100 * (three_quarters - 1):+.1f} %, "
-        f"processor time of a rank {100 * (statistics.median(processor) - 1):+.1f} %"
+        f"step {1e3 * statistics.median(plain):.2f} ms, {SESSIONS} × {ROUNDS} turns, "
+        f"middle half {quarter:+.1f} to {three_quarters:+.1f} %, "
+        f"control {statistics.median(errors):+.1f} %, "
+        f"processor time of a rank {statistics.median(processor):+.1f} %"
     )
     return Figure(what, cost, 2.0, "%", note=note)
+
+
+def _turns(network: str, ranks: int) -> Iterator[list[tuple[float, float]]]:
+    """Times of a step with recording, without it, and in the control: again and again."""
+    off = {"DDT_RECORDING": "off"}
+    with session(ranks) as on, session(ranks, **off) as plain, session(ranks, **off) as control:
+        kinds = [on, plain, control]
+        for active in kinds:
+            run_checked(active, network + PREPARE)
+            _step_s(active)
+        order = list(range(len(kinds)))
+        for _ in range(ROUNDS):
+            random.shuffle(order)  # whoever comes later finds warmer caches
+            times = {at: _step_s(kinds[at]) for at in order}
+            yield [times[at] for at in range(len(kinds))]
+
+
+def _percent(longer: float, shorter: float) -> float:
+    return 100 * (longer / shorter - 1)
 
 
 def _step_s(active: Session) -> tuple[float, float]:

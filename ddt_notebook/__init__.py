@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .api import taxonomy as taxonomy
     from .api import timeline as timeline
     from .doctor import doctor as doctor
+    from .export import export_report as export_report
     from .model import Snapshot as Snapshot
     from .session.errors import SessionError as SessionError
     from .session.result import RunResult as RunResult
@@ -46,6 +47,7 @@ _PUBLIC = {
     "diagnose_text": ".api",
     "estimate": ".api",
     "explain": ".api",
+    "export_report": ".export",
     "fault_cards": ".api",
     "lint": ".api",
     "memory": ".api",

@@ -268,7 +268,9 @@ def partition(run: RunResult | Snapshot | Session, *names: str) -> PartitionView
     """
     from .views.partition import PartitionView
 
-    return PartitionView(observed(run, "partition", names), names)
+    seen = observed(run, "partition", names)
+    asked_now = seen is not run and seen is not getattr(run, "snapshot", None)
+    return PartitionView(seen, names, earlier=asked_now)
 
 
 def parity(run: RunResult | Snapshot | Session, *names: str) -> ParityView:

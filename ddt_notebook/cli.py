@@ -25,7 +25,7 @@ from .model.codec import FormatError
 from .model.snapshot import Snapshot
 from .session.errors import SessionError
 from .taxonomy import UnknownSymptom
-from .taxonomy.lessons import copy_notebooks, notebooks
+from .taxonomy.lessons import copy_notebooks, lesson_file, notebooks
 from .views.pages import page
 from .views.report import DisplayedReport, show
 
@@ -99,8 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     linted.add_argument("--json", action="store_true", help="print the findings as JSON")
     linted.set_defaults(run=_lint)
 
-    lessons = commands.add_parser("lessons", help="list the notebooks, or copy them to a folder")
-    lessons.add_argument(
+    lessons = commands.add_parser(
+        "lessons", help="list the notebooks, copy them to a folder, or say where a lesson is"
+    )
+    which = lessons.add_mutually_exclusive_group()
+    which.add_argument(
+        "code", nargs="?", metavar="CODE", help="print the path of this symptom's lesson"
+    )
+    which.add_argument(
         "--copy", type=Path, metavar="FOLDER", help="copy them there; existing files stay"
     )
     lessons.set_defaults(run=_lessons)
@@ -182,6 +188,9 @@ def _lint(options: argparse.Namespace) -> int:
 
 
 def _lessons(options: argparse.Namespace) -> int:
+    if options.code:
+        print(lesson_file(options.code))
+        return 0
     if options.copy is None:
         titles = notebooks()
         width = max(map(len, titles))

@@ -50,10 +50,10 @@ class SnapshotHandler(APIHandler):
         found = await ensure_async(self.contents_manager.get(path, type="file", format="text"))
         try:
             # Threads, so that a large file does not hold up the other notebooks.
-            page = await asyncio.to_thread(render, found["content"])
+            parts = await asyncio.to_thread(render, found["content"])
         except ValueError as error:
             raise web.HTTPError(400, reason=" ".join(str(error).split())[:200]) from error
-        self.finish({"html": page})
+        self.finish({"parts": [{"title": title, "html": page} for title, page in parts]})
 
 
 class LessonsHandler(APIHandler):
@@ -89,30 +89,21 @@ class LessonsHandler(APIHandler):
         self.finish({"path": target})
 
 
-def render(text: str) -> str:
-    """The diagnosis of a snapshot, and every view of which something was recorded, as HTML.
+def render(text: str) -> list[tuple[str, str]]:
+    """The diagnosis of a snapshot, and every view of which something was recorded.
+
+    Returns
+    -------
+    list of (title, HTML)
+        The diagnosis comes first and has no title; the others are folded below theirs. In parts, so
+        that the page can draw them one by one.
 
     Raises
     ------
     ValueError
         If the text is no snapshot.
     """
-    from . import api
     from .model import Snapshot
-    from .views import flags, html
+    from .views import document
 
-    snapshot = Snapshot.from_json(json.loads(text))
-    parts = [api.diagnose(snapshot).to_html()]
-    for view, recorded in (
-        (api.collectives, snapshot.ranks),
-        (api.timeline, snapshot.ranks),
-        (api.placement, snapshot.placement),
-        (api.memory, snapshot.memory),
-        (api.partition, snapshot.partition),
-        (api.parity, snapshot.parity),
-    ):
-        if recorded:
-            shown = view(snapshot)
-            odd = flags.as_lines(shown.flags, "")[:1] if shown.flags else []
-            parts.append(html.details(" · ".join([view.__name__, *odd]), shown.to_html()))
-    return "".join(parts)
+    return document.parts(Snapshot.from_json(json.loads(text)))

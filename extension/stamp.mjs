@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
-const files = ['package.json', 'package-lock.json', 'tsconfig.json'];
+const files = ['package.json', 'package-lock.json', 'tsconfig.json', 'webpack.config.js'];
 for (const folder of ['schema', 'src', 'style']) {
   files.push(...readdirSync(folder).map(name => `${folder}/${name}`));
 }

@@ -25,9 +25,21 @@ def add_grade(commands: Any) -> None:
         "grade",
         help="regrade the exercises in notebooks that were handed in",
         description="Run each exercise cell on fresh ranks with data of the grader, and judge what "
-        "it does. Other cells of the notebooks are not run.",
+        "it does. Other cells of the notebooks are not run unless --helper-cells asks for it.",
     )
-    graded.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK.ipynb")
+    graded.add_argument(
+        "notebooks",
+        nargs="+",
+        type=Path,
+        metavar="NOTEBOOK.ipynb|FOLDER",
+        help="of a folder all notebooks in and below it",
+    )
+    graded.add_argument(
+        "--helper-cells",
+        action="store_true",
+        help="if a cell uses a name that is not defined, run it again after the cells above it "
+        "that define what it uses; all are one program within the same limits, and judged as one",
+    )
     graded.add_argument("--csv", type=Path, metavar="PATH", help="write the rows there as CSV")
     graded.add_argument("--json", action="store_true", help="print the rows as JSON")
     graded.add_argument(
@@ -52,7 +64,7 @@ def grade(options: argparse.Namespace) -> int:
     enclosed = leave_network()  # before anything that could start a thread is imported
 
     from .grading import Limits, processes_allowed
-    from .submissions import regrade, student_of, write_csv
+    from .submissions import notebooks_in, regrade, student_of, write_csv
 
     tell = functools.partial(print, file=sys.stderr)
     tell(f"network: {_NETWORK[enclosed]}")
@@ -64,9 +76,11 @@ def grade(options: argparse.Namespace) -> int:
     limits = Limits(seconds=options.seconds, memory=options.memory, processes=options.processes)
     if options.csv is not None and not options.csv.resolve().parent.is_dir():
         raise SessionError(f"{options.csv}: there is no such folder")
-    _warn_of_namesakes([student_of(path) for path in options.notebooks], options.notebooks, tell)
+    paths = [path for given in options.notebooks for path in notebooks_in(given)]
+    _warn_of_namesakes([student_of(path) for path in paths], paths, tell)
     rows = []
-    for row in regrade(options.notebooks, limits, functools.partial(tell, "grading")):
+    say = functools.partial(tell, "grading")
+    for row in regrade(paths, limits, say, helper_cells=options.helper_cells):
         rows.append(row)
         if not options.json:
             told = f"{row.held} of {row.behaviours} behaviours hold" if row.behaviours else ""

@@ -37,6 +37,22 @@ class Verdict:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where and why a cell did not go on.
+
+    Attributes
+    ----------
+    line
+        Of the cell without its magic, from 1; 0 if it is not known.
+    error
+        The exception; empty in a hang.
+    """
+
+    line: int
+    error: str = ""
+
+
 class Grade(Displayable):
     """The verdict on a student's cell.
 
@@ -52,9 +68,11 @@ class Grade(Displayable):
         How long the grading took.
     symptoms
         Codes and names of what the diagnosis of the run says, if a behaviour fails.
+    stop
+        Where the cell ended early, if it did; the student is not told.
     """
 
-    __slots__ = ("exercise", "seconds", "symptoms", "verdicts", "world_size")
+    __slots__ = ("exercise", "seconds", "stop", "symptoms", "verdicts", "world_size")
 
     def __init__(
         self,
@@ -64,12 +82,14 @@ class Grade(Displayable):
         world_size: int,
         seconds: float,
         symptoms: tuple[str, ...] = (),
+        stop: Stop | None = None,
     ) -> None:
         self.exercise = exercise
         self.verdicts = verdicts
         self.world_size = world_size
         self.seconds = seconds
         self.symptoms = symptoms
+        self.stop = stop
 
     @property
     def passed(self) -> bool:
@@ -92,6 +112,15 @@ class Grade(Displayable):
         failing = (verdict for verdict in self.verdicts if verdict.state == "fails")
         first = next(failing, None)
         return f"{first.title}: {first.message}" if first else ""
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        if self.passed:
+            told = "passed: every behaviour holds"
+        else:
+            told = f"not yet: {self.held} of {len(self.verdicts)} behaviours hold"
+        return f"{self.exercise} on {self.world_size} ranks, with other data: {told}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -116,7 +145,7 @@ class Grade(Displayable):
 
     def to_text(self) -> str:
         """A line for each behaviour, and what was seen of those that fail."""
-        lines = [self._title()]
+        lines = [self.headline]
         for verdict in self.verdicts:
             mark = f"{_SIGNS[verdict.state][0]} {verdict.state:<11}"
             first, *rest = text.wrap("", verdict.title)
@@ -136,17 +165,10 @@ class Grade(Displayable):
             )
             for v in self.verdicts
         ]
-        parts = [html.line(html.tag("b", self._title())), html.table(rows, _HEAD)]
+        parts = [html.line(html.tag("b", self.headline)), html.table(rows, _HEAD)]
         if self.symptoms:
             parts.append(html.line(self._diagnosed()))
         return html.view(*parts)
-
-    def _title(self) -> str:
-        if self.passed:
-            told = "passed: every behaviour holds"
-        else:
-            told = f"not yet: {self.held} of {len(self.verdicts)} behaviours hold"
-        return f"{self.exercise} on {self.world_size} ranks, with other data: {told}"
 
     def _diagnosed(self) -> str:
         return f"the diagnosis of this run: {'; '.join(self.symptoms)}"

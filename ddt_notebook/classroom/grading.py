@@ -14,6 +14,7 @@ from typing import Any, Self
 import psutil
 
 from ddt_notebook.diagnose import diagnose
+from ddt_notebook.model import Position
 from ddt_notebook.session import active
 from ddt_notebook.session.errors import SessionError
 from ddt_notebook.session.result import RunResult
@@ -22,7 +23,7 @@ from ddt_notebook.taxonomy import loader as taxonomy
 
 from .evidence import Evidence, Journal, NotReached
 from .exercise import Exercise, without_magic
-from .grade import Grade, Verdict
+from .grade import Grade, Stop, Verdict
 from .task import TASK, Task, make_task
 
 #: Numbers of the cells: those of the grader, the student's.
@@ -132,6 +133,7 @@ class Grader:
             world_size=exercise.graded_n,
             seconds=time.monotonic() - started,
             symptoms=() if passed else _symptoms(seen),
+            stop=_stop(seen),
         )
 
     def close(self) -> None:
@@ -256,6 +258,22 @@ def _symptoms(seen: Evidence) -> tuple[str, ...]:
     """What the diagnosis says, without place and cause: those are for the student to find."""
     codes = dict.fromkeys(finding.symptom for finding in diagnose(seen.snapshot).findings)
     return tuple(f"{c} {taxonomy.symptom(c).title}" for c in list(codes)[:_SYMPTOMS_TOLD])
+
+
+def _stop(seen: Evidence) -> Stop | None:
+    """Where the first rank raised, else where one stood when the cell did not end."""
+    reports = seen.snapshot.ranks
+    raised = [(r.error.at_s or 0.0, r.error) for r in reports if r.error and not r.error.released]
+    if raised:
+        first = min(raised, key=lambda one: one[0])[1]
+        return Stop(_line(first.where), str(first))
+    stood = next((r.position for r in reports if r.state not in ("finished", "idle")), None)
+    return None if seen.ended else Stop(_line(stood))
+
+
+def _line(at: Position | None) -> int:
+    """Of the cell without its magic, whose line counts in a position."""
+    return at.line - 1 if at is not None and at.cell == CELL else 0
 
 
 def processes_allowed(more: int) -> int | None:

@@ -1,7 +1,9 @@
 """Writes a notebook for each exercise: ``python -m ddt_notebook.classroom.sheets FOLDER``.
 
-The cells carry nbgrader's metadata, so that a notebook can be an assignment as it is. What takes
-ranks is skipped by nbval: the exercises themselves are tested elsewhere.
+The cells carry nbgrader's metadata, so that a notebook can be an assignment as it is: the cell that
+checks is the one with points, and fails unless every behaviour holds. The cell to repair is none of
+nbgrader's solution cells, since it empties those before it hands them out. What takes ranks is
+skipped by nbval: the exercises themselves are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from .exercise import Exercise
 from .loader import exercise, exercise_names
-from .submissions import GRADE_ID
+from .submissions import METADATA
 
 _SKIPPED = "nbval-skip"
 _METADATA = {
@@ -42,11 +44,12 @@ def sheet(one: Exercise) -> dict[str, Any]:
     )
     task = (
         "This is the cell to repair. Run it as often as you like; `%ddt_debug`, `%ddt_show` and "
-        "`%ddt_explain` are there to help. Its first comment says which exercise it is: leave it."
+        "`%ddt_explain` are there to help. Its first comment says which exercise it is: leave it. "
+        "The cell is graded by itself: what it needs stands in it."
     )
     check = (
         "`%ddt_hint` gives one hint after the other, three in all. `%ddt_check` runs your last "
-        "version on fresh ranks and says which behaviours hold."
+        "version on fresh ranks and says which behaviours hold; it fails until all do."
     )
     return {
         "cells": [
@@ -55,10 +58,10 @@ def sheet(one: Exercise) -> dict[str, Any]:
             _text(one, "ready-text", ready),
             _code(one, "ready", f"%ddt_exercise {one.name} --prepare", skipped=True),
             _text(one, "task-text", task),
-            _code(one, "task", one.cell(), skipped=True, points=one.level),
+            _task(one),
             _text(one, "check-text", check),
             _code(one, "hint", f"%ddt_hint {one.name}", skipped=True),
-            _code(one, "check", f"%ddt_check {one.name}", skipped=True),
+            _code(one, "check", f"%ddt_check {one.name} --strict", skipped=True, points=one.level),
             _code(one, "stop", "%ddt_stop", skipped=True),
         ],
         "metadata": _METADATA,
@@ -78,16 +81,25 @@ def text_of(one: Exercise) -> str:
 
 
 def _text(one: Exercise, name: str, text: str) -> dict[str, Any]:
-    metadata = _nbgrader(one, name, "markdown")
+    metadata = _locked(one, name, "markdown")
     return {"cell_type": "markdown", "id": name, "metadata": metadata, "source": _lines(text)}
 
 
 def _code(
     one: Exercise, name: str, source: str, *, skipped: bool = False, points: int = 0
 ) -> dict[str, Any]:
-    metadata = _nbgrader(one, name, "code", points)
+    metadata = _locked(one, name, "code", points)
     if skipped:
         metadata["tags"] = [_SKIPPED]
+    return _cell(name, source, metadata)
+
+
+def _task(one: Exercise) -> dict[str, Any]:
+    """The cell to repair: nbgrader leaves it as it is, and the student may change it."""
+    return _cell("task", one.cell(), {METADATA: {"exercise": one.name}, "tags": [_SKIPPED]})
+
+
+def _cell(name: str, source: str, metadata: dict[str, Any]) -> dict[str, Any]:
     return {
         "cell_type": "code",
         "execution_count": None,
@@ -98,16 +110,16 @@ def _code(
     }
 
 
-def _nbgrader(one: Exercise, name: str, kind: str, points: int = 0) -> dict[str, Any]:
-    """A cell with points is answered and graded; every other is locked."""
+def _locked(one: Exercise, name: str, kind: str, points: int = 0) -> dict[str, Any]:
+    """What nbgrader puts back if a student changes it; with points, its error is no credit."""
     told: dict[str, Any] = {
-        "grade": bool(points),
-        "grade_id": f"{GRADE_ID}{one.name}" if points else f"{one.name}-{name}",
-        "locked": not points,
-        "schema_version": 3,
-        "solution": bool(points),
-        "task": False,
         "cell_type": kind,
+        "grade": bool(points),
+        "grade_id": f"{one.name}-{name}",
+        "locked": True,
+        "schema_version": 3,
+        "solution": False,
+        "task": False,
     }
     if points:
         told["points"] = points

@@ -11,24 +11,36 @@ from typing import Any, TextIO
 
 from ddt_notebook.session.errors import SessionError
 
-from .exercise import named_in
+from .exercise import Exercise, named_in
+from .grade import Grade
 from .grading import Grader, Limits
+from .helpers import CodeCell, Program, defining, program, undefined_in
 from .loader import UnknownExercise, exercise
 from .task import grading_seed
 
-#: What comes before the exercise's name in a cell's ``grade_id``.
-GRADE_ID = "exercise-"
+#: Where a cell's metadata say which exercise it answers: ``{"exercise": NAME}``.
+METADATA = "ddt_notebook"
 #: The folder of nbgrader that holds one folder for each student.
 _SUBMITTED = "submitted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
-    """A cell that is to be graded."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A cell that is to be graded.
+
+    Attributes
+    ----------
+    exercise
+        Name of the exercise.
+    cell
+        The cell.
+    above
+        The code cells above it that answer no exercise.
+    """
 
     exercise: str
-    source: str
-    points: float
+    cell: CodeCell
+    above: tuple[CodeCell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +56,7 @@ class Row:
     held, behaviours
         How many hold, of how many.
     points
-        Those of the cell's metadata if it passed, else 0.
+        The exercise's level if it passed, else 0: a student can change the points in a notebook.
     message
         What fails first, or why nothing could be graded.
     seconds
@@ -62,10 +74,10 @@ class Row:
     seconds: float = 0.0
 
 
-def handed_in(path: Path) -> list[Handed]:
+def handed_in(path: Path) -> list[Answer]:
     """The exercise cells of a notebook; of several for one exercise the last.
 
-    A cell belongs to an exercise by its ``grade_id``, else by its first line.
+    A cell belongs to an exercise by its metadata, else by its first line.
 
     Raises
     ------
@@ -76,26 +88,40 @@ def handed_in(path: Path) -> list[Handed]:
     """
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        found = {}
-        for cell in cells:
-            if cell["cell_type"] != "code":
-                continue
-            source = cell["source"]
-            text = source if isinstance(source, str) else "".join(source)
-            told = cell.get("metadata", {}).get("nbgrader", {})
-            name = _by_grade_id(told) or named_in(text)
+        found: dict[str, Answer] = {}
+        above: list[CodeCell] = []
+        codes = [cell for cell in cells if cell["cell_type"] == "code"]
+        for number, code in enumerate(codes, 1):
+            cell = CodeCell(number, "".join(code["source"]))
+            name = _marked(code.get("metadata", {})) or named_in(cell.source)
             if name:
-                found[name] = Handed(
-                    exercise=name, source=text, points=float(told.get("points") or 1.0)
-                )
+                found[name] = Answer(name, cell, tuple(above))
+            else:
+                above.append(cell)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path.name} is no notebook: {type(error).__name__}: {error}") from error
     return list(found.values())
 
 
-def _by_grade_id(told: dict[str, Any]) -> str:
-    grade_id = str(told.get("grade_id", ""))
-    return grade_id.removeprefix(GRADE_ID) if grade_id.startswith(GRADE_ID) else ""
+def _marked(metadata: dict[str, Any]) -> str:
+    told = metadata.get(METADATA)
+    return str(told.get("exercise", "")) if isinstance(told, dict) else ""
+
+
+def notebooks_in(path: Path) -> list[Path]:
+    """All notebooks in and below a folder, without the copies that Jupyter keeps; else the path.
+
+    Raises
+    ------
+    SessionError
+        If a folder holds none.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+    if not found:
+        raise SessionError(f"{path}: there is no notebook in this folder")
+    return found
 
 
 def student_of(path: Path) -> str:
@@ -107,9 +133,13 @@ def student_of(path: Path) -> str:
 
 
 def regrade(
-    paths: Iterable[Path], limits: Limits, say: Callable[[str], None] = lambda _: None
+    paths: Iterable[Path],
+    limits: Limits,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    helper_cells: bool = False,
 ) -> Iterator[Row]:
-    """Grade each exercise cell on fresh ranks; no other cell of a notebook runs.
+    """Grade each exercise cell on fresh ranks.
 
     Parameters
     ----------
@@ -119,26 +149,31 @@ def regrade(
         For each cell.
     say
         Is told what is being graded.
+    helper_cells
+        Whether a cell that fails for want of a name runs again after the cells above it that
+        define what it uses. If not, no other cell of a notebook runs.
     """
     with Grader(limits) as grader:
         for path in paths:
             empty = Row(student=student_of(path), notebook=str(path))
             try:
-                cells = handed_in(path)
+                answers = handed_in(path)
             except (ValueError, OSError) as error:
-                yield replace(empty, message=str(error))
+                told = error.strerror if isinstance(error, OSError) else str(error)
+                yield replace(empty, message=told or str(error))
                 continue
-            if not cells:
+            if not answers:
                 yield replace(empty, message="no cell of an exercise was found")
-            for cell in cells:
-                say(f"{empty.student}: {cell.exercise}")
-                yield _grade(grader, cell, replace(empty, exercise=cell.exercise))
+            for answer in answers:
+                say(f"{empty.student}: {answer.exercise}")
+                row = replace(empty, exercise=answer.exercise)
+                yield _row(grader, answer, row, helper_cells=helper_cells)
 
 
-def _grade(grader: Grader, cell: Handed, row: Row) -> Row:
+def _row(grader: Grader, answer: Answer, row: Row, *, helper_cells: bool) -> Row:
     try:
-        one = exercise(cell.exercise)
-        grade = grader.grade(one, cell.source, grading_seed(one.name, row.student))
+        one = exercise(answer.exercise)
+        grade, told = _grade(grader, one, answer, row.student, helper_cells=helper_cells)
     except UnknownExercise as error:
         return replace(row, message=str(error))
     except (SessionError, OSError) as error:
@@ -149,10 +184,39 @@ def _grade(grader: Grader, cell: Handed, row: Row) -> Row:
         passed=grade.passed,
         held=grade.held,
         behaviours=len(grade.verdicts),
-        points=cell.points if grade.passed else 0.0,
-        message=grade.message,
+        points=float(one.level) if grade.passed else 0.0,
+        message="; ".join(filter(None, (grade.message, told))),
         seconds=round(grade.seconds, 2),
     )
+
+
+def _grade(
+    grader: Grader, one: Exercise, answer: Answer, student: str, *, helper_cells: bool
+) -> tuple[Grade, str]:
+    """The grade of a cell, and what is to be said of other cells."""
+    seed = grading_seed(one.name, student)
+    grade = grader.grade(one, answer.cell.source, seed)
+    missing = undefined_in(grade.stop.error) if grade.stop else ""
+    source = defining(missing, answer.above) if missing else None
+    if source is None:
+        return grade, ""
+    if not helper_cells:
+        return grade, (
+            f"code cell {source.number} of the notebook defines `{missing}`; no other cell was "
+            "run: --helper-cells runs those that are needed"
+        )
+    whole = program(answer.cell, answer.above, missing)
+    grade = grader.grade(one, whole.source, seed)
+    return grade, _told_of(whole, grade)
+
+
+def _told_of(whole: Program, grade: Grade) -> str:
+    *helpers, answer = whole.cells
+    numbers = ", ".join(str(cell.number) for cell in helpers)
+    told = f"run first, as one with the graded cell {answer.number}: code cell {numbers}"
+    if grade.stop is None or not grade.stop.line:
+        return told
+    return f"{told}; it stopped in code cell {whole.cell_at(grade.stop.line).number}"
 
 
 def write_csv(rows: Iterable[Row], file: TextIO) -> None:

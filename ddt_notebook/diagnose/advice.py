@@ -12,6 +12,9 @@ from ddt_notebook.model import Finding, Fix
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.taxonomy import loader as taxonomy
 
+#: Causes of exceptions that the study has no class for: what is wrong, they say themselves.
+NAME_NOT_DEFINED, SYNTAX = "name-not-defined", "syntax"
+
 
 @cache
 def _advice() -> dict[str, tuple[tuple[str, str], ...]]:

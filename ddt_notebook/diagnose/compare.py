@@ -10,6 +10,7 @@ from ddt_notebook.model import Finding, RankReport, Report, Snapshot
 
 Change = Literal["gone", "untried", "same", "other", "new", "well"]
 Alone = Literal["also", "called", "otherwise", "endless", "several", "well"]
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 #: What names the distributed library in an error or on the way to it.
 _LIBRARY = re.compile(r"torch[/.]distributed|nn[/.]parallel|DistributedDataParallel|process group")
 
@@ -103,11 +104,14 @@ class SingleRank:
     alone, several
         How the one rank ended, and the first of the several that ended by themselves; empty if none
         did.
+    lacks
+        The variable that the one rank did not have, and the several had.
     """
 
     verdict: Alone
     alone: str = ""
     several: str = ""
+    lacks: str = ""
 
 
 def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleRank:
@@ -131,8 +135,15 @@ def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleR
     if alone.outcome == "ok":
         return SingleRank("well" if report.ok else "several", "", shown)
     if alike is None:
-        return SingleRank("otherwise", _described(one), shown)
+        return SingleRank("otherwise", _described(one), shown, _lacks(one))
     return SingleRank("called" if _of_library(alike) else "also", _described(one), shown)
+
+
+def _lacks(rank: RankReport) -> str:
+    if rank.error is None or rank.error.type != "NameError":
+        return ""
+    missing = _UNDEFINED.match(rank.error.message)
+    return missing[1] if missing is not None else ""
 
 
 def _ended_themselves(snapshot: Snapshot, report: Report) -> list[RankReport]:

@@ -25,6 +25,7 @@ from .tree import Answer, Interview, Question
 Stand = Literal["finding", "question", "symptom", "fault"]
 
 QUESTIONS = "it is something else: go through the questions"
+_REJECTED = " (rejected)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,8 @@ class Consultation:
                 assert self.question is not None
                 return self.question.choices
             case "symptom":
-                return tuple(card.title for card in self._cards())
+                out = self._rejected()
+                return tuple(c.title + _REJECTED * (c.id in out) for c in self._cards())
             case "fault":
                 return ()
 
@@ -239,8 +241,20 @@ class Consultation:
         return [at for at in range(len(self.topics)) if at != self.topic]
 
     def _cards(self) -> list[faults.FaultCard]:
+        """The faults that show themselves so; what was found, and is not it, comes last."""
         found = [card for card in faults.cards() if self.symptom in card.symptoms]
-        return sorted(found, key=lambda card: card.symptoms.index(self.symptom or ""))
+        found.sort(key=lambda card: card.symptoms.index(self.symptom or ""))
+        out = self._rejected()
+        return sorted(found, key=lambda card: card.id in out)
+
+    def _rejected(self) -> set[str]:
+        """Ids of the faults that were talked about before the user went on to the questions."""
+        rejected, before = set(), self.earlier
+        while before is not None:
+            if before.finding is not None and before.finding.cause:
+                rejected.add(before.finding.cause)
+            before = before.earlier
+        return rejected
 
     def _step(self, **changes: Any) -> Consultation:
         return replace(self, detail="", earlier=self, **changes)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ddt_notebook.model import Call, Position, RankError, RankReport, Snapshot
-from ddt_notebook.model.progress import Wait, cannot_complete, waits
+from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
 
 from .cells.source import Sources
-from .errors import first_of_chain, is_peer_error
+from .errors import classify, first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
 from .rendezvous import Discord, discord
@@ -150,6 +150,20 @@ class Context:
             if first is not None and not is_peer_error(first):
                 earlier[rank] = first
         return earlier
+
+    @cached_property
+    def exhausted(self) -> frozenset[int]:
+        """Ranks that still ran when the hang was declared, and told of a lack of memory after it.
+
+        No interrupt brings that about: it was on its way when the others were freed.
+        """
+        return frozenset(
+            rank
+            for rank, report in self.reports.items()
+            if report.state in MOVING
+            and report.error is not None
+            and classify(report.error).symptom == "D.1.2"
+        )
 
     def last_call(self, rank: int) -> Call | None:
         """The call in which a rank ended or stands, else None."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ddt_notebook.model import Position, RankError
 from ddt_notebook.model.checkpoints import CheckpointUse
 
+from .advice import NAME_NOT_DEFINED, SYNTAX
 from .attributes import plain_tensor
 from .context import Context
 from .errors import Meaning
@@ -19,6 +20,9 @@ _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
 _OWN_NUMBER = re.compile(r"^\[\d+\]:")
 _CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
+_NO_NAME = re.compile(r"name '\w+' is not defined")
+#: Python tells the file of a syntax error at the end: text that the cell gives to eval has another.
+_IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: What turns a tensor into a number, or cuts it from its graph.
 _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
@@ -27,6 +31,8 @@ _MODEL = re.compile(r"model|net|module|ddp|loss|criterion", re.IGNORECASE)
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:
     """A nearer cause, where the source shows one, and facts for the evidence."""
+    if meaning.symptom == "D.1.11" and meaning.cause is None:
+        return replace(meaning, cause=_of_the_cell(error)), []
     if meaning.cause == "out-of-memory":
         for place, code in _kept_graphs(context, error):
             likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
@@ -47,6 +53,17 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
     if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
         return meaning, [f"ready twice: {found[1].strip('.')}"]
     return meaning, []
+
+
+def _of_the_cell(error: RankError) -> str | None:
+    """What the study has no class for, but what to do about it is plain."""
+    innermost = error.frames[-1] if error.frames else error.where
+    if innermost is None or innermost.cell is None:
+        return None
+    if error.type == "NameError" and _NO_NAME.match(error.message):
+        return NAME_NOT_DEFINED
+    syntax = error.type in ("SyntaxError", "IndentationError", "TabError")
+    return SYNTAX if syntax and _IN_CELL.search(error.message) else None
 
 
 def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:

@@ -7,6 +7,7 @@ from ddt_notebook.model import RankReport, Snapshot
 from .errors import first_of_chain, is_peer_error
 from .report import diagnose
 from .tree import Answer, Interview, find
+from .words import count
 
 _SETUP, _TRAINING, _IMPORTING = "B.1", "D.2.1", "A.2"
 _ERROR, _GONE, _STILL = "C.1", "D.1.7", "D.2.1"
@@ -105,7 +106,7 @@ def _first(snapshot: Snapshot) -> tuple[str, str] | None:
     steps = _steps(snapshot)
     if snapshot.outcome not in ("failed", "hung") or not steps:
         return None
-    return _LATER, f"optimizers had taken up to {steps} steps"
+    return _LATER, f"optimizers had taken up to {count(steps, 'step')}"
 
 
 def _steps(snapshot: Snapshot) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ddt_notebook.model import Finding, Report, Snapshot
+from ddt_notebook.model.numbering import in_session_numbers
 
 from .context import Context
-from .numbering import in_session_numbers
 from .rules import (
     checkpoints,
     crash,
@@ -109,7 +110,7 @@ def diagnose(snapshot: Snapshot) -> Report:
     Report
         Without findings and hints for a healthy run.
     """
-    context = Context(in_session_numbers(snapshot))
+    context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     told = [finding for rule in RULES for finding in rule(context)]
     findings = [finding for finding in told if finding.confidence != "possible"]
     if not findings and snapshot.outcome in ("failed", "hung"):

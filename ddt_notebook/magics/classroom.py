@@ -7,6 +7,7 @@ import argparse
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
+from IPython.display import display
 
 from ..classroom import loader
 from ..classroom.desk import Catalogue, Desk, Sheet
@@ -20,6 +21,7 @@ from ..views import words
 from ..views.bundle import Displayable, Message
 from . import options as opt
 from .config import DDT
+from .failure import NotPassed
 from .running import RunningMagics, one_line
 from .stream import live_line
 
@@ -31,6 +33,11 @@ _PREPARE = opt.Option(
     "--prepare",
     action="store_true",
     help="lay no cell: only give the ranks `exercise` again, such as after %%ddt_restart",
+)
+_STRICT = opt.Option(
+    "--strict",
+    action="store_true",
+    help="fail unless every behaviour holds, as Run All and nbgrader want it; return nothing",
 )
 
 
@@ -74,8 +81,8 @@ class ClassroomMagics(RunningMagics):
         return Message(f"{one.name}, hint {progress.hints} of {total}{last}: {hint}")
 
     @line_cell_magic
-    @opt.options(_NAME, _STUDENT)
-    def ddt_check(self, args: argparse.Namespace, cell: str | None = None) -> Grade:
+    @opt.options(_NAME, _STUDENT, _STRICT)
+    def ddt_check(self, args: argparse.Namespace, cell: str | None = None) -> Grade | None:
         """Grade the last cell of an exercise (%ddt_check), or this one (%%ddt_check NAME).
 
         It runs on fresh ranks with data of the grader; your session is left alone.
@@ -92,7 +99,12 @@ class ClassroomMagics(RunningMagics):
             with one_line("ddt_check"), Grader() as grader:
                 grade = grader.grade(one, source, seed)
         self._desk.of(one.name).note(grade)
-        return grade
+        if not args.strict:
+            return grade
+        display(grade)
+        if not grade.passed:
+            raise NotPassed(grade)
+        return None  # nbgrader would read a result as a number of points
 
     def _exercise(self, name: str | None) -> Exercise:
         wanted = name or self._desk.current
@@ -105,6 +117,8 @@ class ClassroomMagics(RunningMagics):
 
     def _last_cell(self, name: str | None) -> tuple[Exercise, str]:
         """The cell that was run last and names an exercise in its first line."""
+        if name:
+            self._exercise(name)
         for source in reversed(self._shell.history_manager.input_hist_raw):
             found = named_in(source)
             if found and found == (name or found):

@@ -23,7 +23,8 @@ from . import options as opt
 from .config import DDT
 from .correcting import correct
 from .guide import Guide
-from .running import RunningMagics, one_line, report_of
+from .place import first_line
+from .running import RunningMagics, one_line
 
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
@@ -49,7 +50,7 @@ class DebugMagics(RunningMagics):
         opt.ABOUT,
         opt.WORLD_SIZE,
         opt.RANKS,
-        opt.TIMEOUT,
+        opt.CELL_TIMEOUT,
         opt.OUT,
         opt.AGAIN,
         opt.SINGLE,
@@ -102,7 +103,7 @@ class DebugMagics(RunningMagics):
             with one_line("ddt_debug"):
                 return api.single_rank(last, limit=args.timeout)
         if args.fix:
-            return correct(self._shell, report_of(last))
+            return correct(self._shell, self._report(last))
         assert session is not None  # --again is what is left
         args.ranks = tuple(r.rank for r in last.snapshot.ranks if r.state != "idle")
         cell = last.snapshot.cell
@@ -112,7 +113,7 @@ class DebugMagics(RunningMagics):
             args,
             before=last,
             number=cell.number,
-            first_line=cell.first_line,
+            begins_at=cell.first_line,
             trace=bool(last.snapshot.timeline),
         )
 
@@ -123,7 +124,7 @@ class DebugMagics(RunningMagics):
             run, notes = active.last_run(), [_EARLIER]
         if run is None:
             return self._guide.open(Message(_FIRST_STEPS))
-        report = report_of(run, notes)
+        report = self._report(run, notes)
         if self._guide.has_buttons and (report.findings or report.hints):
             return self._guide.discuss(report, run)
         return report if report.findings else self._guide.open(report)
@@ -145,7 +146,7 @@ class DebugMagics(RunningMagics):
         if cell is not None:
             if args.path:
                 raise UsageError("ddt_lint: a file is for %ddt_lint, on a line of its own")
-            return api.lint(cell, first_line=2)
+            return api.lint(cell, first_line=first_line(self._shell, cell))
         if args.path:
             return self._lint_file(Path(args.path))
         session = active.get()
@@ -164,7 +165,7 @@ class DebugMagics(RunningMagics):
 
     def _foresee(self, cell: str) -> None:
         """Before a cell runs: what its code alone lets foresee; nothing if that is nothing."""
-        foreseen = api.lint(cell, first_line=2)
+        foreseen = api.lint(cell, first_line=first_line(self._shell, cell))
         if not foreseen.findings:
             return
         if getattr(self._shell, "kernel", None) is None:

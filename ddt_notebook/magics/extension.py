@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from ..session import active, launcher
@@ -25,7 +28,26 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         *(magics(shell, defaults) for magics in _WITH_DEFAULTS),
         *(magics(shell) for magics in _WITHOUT),
     )
+    for name in _cell_magics():  # below another line, IPython takes it for a line magic
+        shell.magics_manager.register_function(_Misplaced(name), "line", f"%{name}")
     launcher.warm()
+
+
+def _cell_magics() -> list[str]:
+    return [name for magics in (*_WITH_DEFAULTS, *_WITHOUT) for name in magics.magics["cell"]]
+
+
+class _Misplaced:
+    """What ``%%ddt`` says where it is not the first line of its cell."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, line: str) -> NoReturn:
+        raise UsageError(
+            f"%%{self._name} must be the first line of its cell: "
+            "move it above all else, comments and imports too"
+        )
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -43,4 +65,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         for kind, names in magics.magics.items():
             for name in names:
                 shell.magics_manager.magics[kind].pop(name, None)
+    for name in _cell_magics():
+        shell.magics_manager.magics["line"].pop(f"%{name}", None)
     shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, DDT)]

@@ -1,7 +1,8 @@
-"""The exception with which a failed cell ends, so that "Run All" stops there."""
+"""The exceptions with which a cell ends that failed, so that "Run All" stops there."""
 
 from __future__ import annotations
 
+from ..classroom.grade import Grade
 from ..views import failures, text, words
 from ..views.report import DisplayedReport
 
@@ -30,3 +31,20 @@ class CellFailed(Exception):
         if snapshot is None or snapshot.outcome == "interrupted":
             return lines
         return lines + failures.to_text(failures.of_snapshot(snapshot, self.report)).splitlines()
+
+
+class NotPassed(Exception):
+    """A cell of an exercise does not hold every behaviour; the grade was shown already.
+
+    Attributes
+    ----------
+    grade
+        The verdict.
+    """
+
+    def __init__(self, grade: Grade) -> None:
+        super().__init__(grade.headline)
+        self.grade = grade
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]

@@ -22,13 +22,12 @@ from ..views.consultation import ConsultationView, RepairView
 from ..views.report import DisplayedReport
 from ..widgets.assistant import Assistant, Subject, offered
 from .config import DDT
+from .correcting import place
 from .stream import live_line
 
 UNKNOWN = ("unknown", "?")
 WORDS = (*UNKNOWN, "ask", "check", "undo", "restart", "leave")
 _NOTHING_ASKED = "ddt_debug: nothing was asked; %ddt_debug ask begins"
-#: What stands above the user's own cell, corrected, and above the example of a fault card.
-_AGAIN, _EXAMPLE = "%%ddt_debug --again\n", "%%ddt_debug\n# an example, not your cell: {}\n"
 
 
 class Guide:
@@ -137,11 +136,7 @@ class Guide:
         if self._consultation is None or run is not _last_run():
             return None
         made = self._consultation.repair(self._subject.snapshot)
-        if made is None:
-            return None
-        head = _AGAIN if made.derived else _EXAMPLE.format(made.says)
-        self._shell.set_next_input(head + made.whole)
-        return RepairView(made, placed=True)
+        return place(self._shell, made) if made is not None else None
 
     def _check(self, consultation: Consultation) -> Displayable:
         """Have the question answered by a look or a test run, which is told first."""

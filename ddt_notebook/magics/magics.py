@@ -21,7 +21,7 @@ from ..views.stacks import StacksView
 from ..views.status import StatusView
 from . import options as opt
 from .config import DDT
-from .running import RunningMagics, one_line, report_of
+from .running import RunningMagics, one_line
 
 #: Views of the last run, and views of what the ranks hold.
 RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {
@@ -35,6 +35,10 @@ RANK_VIEWS: dict[str, Callable[..., Displayable]] = {
     "parity": api.parity,
     "memory": api.memory,
 }
+_ANEW = (
+    "the ranks were started anew: all their variables are gone; run the cells again that define "
+    "what you need"
+)
 
 
 @magics_class
@@ -72,7 +76,9 @@ class DDTMagics(RunningMagics):
     @opt.options()
     def ddt_stop(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """End the session and all its processes."""
-        session = self._session()
+        session = active.get()
+        if session is None:
+            raise UsageError("no session is running: there is nothing to stop")
         with one_line("ddt_stop"):
             session.stop()
         return Message(f"stopped: {words.count(session.world_size, 'rank')} ended")
@@ -84,7 +90,7 @@ class DDTMagics(RunningMagics):
         session = self._session()
         with one_line("ddt_restart"):
             session.restart()
-        return StatusView(session.status())
+        return StatusView(session.status(), _ANEW)
 
     @line_magic
     @opt.options()
@@ -96,7 +102,7 @@ class DDTMagics(RunningMagics):
     # -- running cells -------------------------------------------------------------------------
 
     @line_cell_magic
-    @opt.options(opt.RANKS, opt.TIMEOUT, opt.OUT, opt.FREEZE)
+    @opt.options(opt.RANKS, opt.CELL_TIMEOUT, opt.OUT, opt.FREEZE, above_cell=True)
     def ddt(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Run the cell on the ranks; a failure is diagnosed there and then."""
         if cell is None:
@@ -112,7 +118,7 @@ class DDTMagics(RunningMagics):
             raise UsageError("ddt_release: no hang is held; %%ddt --freeze holds the next one")
         with one_line("ddt_release"):
             run = session.release()
-        return report_of(run)
+        return self._report(run)
 
     # -- objects -------------------------------------------------------------------------------
 

@@ -15,8 +15,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand, output_can_be_silenced
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from .config import DDT
+
 Magic = Callable[..., Any]
 
+#: How argparse begins to say what is missing.
+_REQUIRED = "the following arguments are required: "
 _RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _NEGATIVE = re.compile(r"-\d")
 
@@ -84,23 +88,57 @@ class Option:
         parser.add_argument(*self._flags, **self._settings)
 
 
-WORLD_SIZE = Option("-n", "--world-size", type=whole_number, metavar="N", help="number of ranks")
-BACKEND = Option("--backend", metavar="NAME", help="backend of the process group, such as gloo")
-DEVICE = Option("--device", metavar="NAME", help="device of the ranks, such as cpu or cuda")
+def _default(name: str) -> str:
+    """``(default 2, %config DDT.ranks)``: as it is before anything is configured."""
+    value = DDT.class_traits()[name].default_value
+    shown = f"{value:g}" if isinstance(value, float) else value
+    # argparse takes a single per cent sign for a place holder
+    return f"(default {'none' if value is None else shown}, %%config DDT.{name})"
+
+
+_WAITED = "longest that a rank is waited for in a collective"
+
+WORLD_SIZE = Option(
+    "-n",
+    "--world-size",
+    type=whole_number,
+    metavar="N",
+    help=f"number of ranks {_default('ranks')}",
+)
+BACKEND = Option(
+    "--backend", metavar="NAME", help=f"backend of the process group {_default('backend')}"
+)
+DEVICE = Option(
+    "--device",
+    metavar="NAME",
+    help="device of the ranks, cpu or cuda (default cuda with nccl, else cpu; %%config DDT.device)",
+)
 TIMEOUT = Option(
     "-t",
     "--timeout",
     type=seconds,
     metavar="SECONDS",
-    help="longest that a rank is waited for in a collective",
+    help=f"{_WAITED} {_default('timeout')}",
+)
+CELL_TIMEOUT = Option(
+    "-t",
+    "--timeout",
+    type=seconds,
+    metavar="SECONDS",
+    help=f"{_WAITED} (default that of the session, as %%ddt_start was told)",
 )
 HANG_AFTER = Option(
     "--hang-after",
     type=seconds,
     metavar="SECONDS",
-    help="how long a wait that cannot end is watched before it is called a hang",
+    help="how long a wait that cannot end is watched before it is called a hang "
+    + _default("hang_after"),
 )
-MEMORY = Option("--memory", metavar="SIZE", help="limit for each rank, such as 512M")
+MEMORY = Option(
+    "--memory",
+    metavar="SIZE",
+    help=f"limit for what each rank allocates, such as 512M {_default('memory')}",
+)
 NO_GROUP = Option(
     "--no-group",
     action="store_true",
@@ -109,7 +147,7 @@ NO_GROUP = Option(
 SIMULATE = Option(
     "--simulate",
     metavar="cuda:N",
-    help="pretend that there are N GPUs, to check where a cell puts its tensors",
+    help="pretend that there are N GPUs, to check where a cell puts its tensors (default: not)",
 )
 RANKS = Option(
     "-r",
@@ -118,7 +156,13 @@ RANKS = Option(
     metavar="LIST",
     help="ranks to use, such as 0,2-3 (default all)",
 )
-OUT = Option("-o", "--out", type=name, metavar="NAME", help="variable that receives the result")
+OUT = Option(
+    "-o",
+    "--out",
+    type=name,
+    metavar="NAME",
+    help="variable that receives the result (default none)",
+)
 FREEZE = Option(
     "--freeze",
     action="store_true",
@@ -143,7 +187,13 @@ FIX = Option(
 NAMES = Option("names", nargs="+", type=name, metavar="NAME", help="variables of the notebook")
 NAME = Option("name", type=name, metavar="NAME", help="variable on the rank")
 RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="rank (default 0)")
-AS = Option("--as", dest="as_name", type=name, metavar="NEW", help="name in the notebook")
+AS = Option(
+    "--as",
+    dest="as_name",
+    type=name,
+    metavar="NEW",
+    help="name in the notebook (default the same)",
+)
 QUERY = Option(
     "query",
     nargs="*",
@@ -158,7 +208,12 @@ ABOUT = Option(
     "symptom, answered with a number, unknown, check, undo, restart or leave",
 )
 PATH = Option("path", nargs="?", metavar="FILE.py", help="a file to read instead of a cell")
-VIEW = Option("view", metavar="VIEW", help="name of the view, such as stacks or placement")
+VIEW = Option(
+    "view",
+    metavar="VIEW",
+    help="stacks, collectives or timeline of the last run; placement, partition, parity or memory "
+    "of what the ranks hold",
+)
 ZOOM = Option(
     "--zoom",
     action="store_true",
@@ -167,6 +222,7 @@ ZOOM = Option(
 VARIABLES = Option(
     "variables",
     nargs="*",
+    default=[],  # else argparse takes it for required
     metavar="NAME",
     help="variables of the ranks to look at, such as trainer.model (default all)",
 )
@@ -175,8 +231,11 @@ VARIABLES = Option(
 class _Parser(MagicArgumentParser):
     """Checks the flags before argparse does: its own messages blame the wrong argument."""
 
-    def __init__(self, magic: Magic, shared: tuple[Option, ...], free_text: str) -> None:
+    def __init__(
+        self, magic: Magic, shared: tuple[Option, ...], free_text: str, above_cell: bool
+    ) -> None:
         super().__init__(prog=magic.__name__, description=magic.__doc__)
+        self._above_cell = above_cell
         self.allow_abbrev = False
         self._free_text = free_text
         for option in shared:
@@ -208,10 +267,15 @@ class _Parser(MagicArgumentParser):
 
     def help_text(self) -> str:
         """What ``-h`` prints."""
-        return self.format_help().strip().removeprefix("::").strip()
+        text = self.format_help().strip().removeprefix("::").strip()
+        return f"%{text}" if self._above_cell else text
 
     def error(self, message: str) -> NoReturn:
         """Raise a `UsageError` of one line."""
+        if message.startswith(_REQUIRED):
+            missing = message.removeprefix(_REQUIRED).split(", ")
+            told = {action.metavar: action.help for action in self._get_positional_actions()}
+            message = f"{missing[0]} is missing: {told.get(missing[0])}"
         raise UsageError(f"{self.prog}: {' '.join(message.split())}")
 
     def _check_flag(self, word: str) -> None:
@@ -221,6 +285,8 @@ class _Parser(MagicArgumentParser):
         flag = word.split("=", 1)[0]
         if flag in known or (not flag.startswith("--") and flag[:2] in known):
             return
+        if flag in ("-r", "--ranks") and "--world-size" in known:  # there are none to choose from
+            self.error(f"there is no option {flag}; -n 4 sets how many ranks there are")
         near = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
         hint = f"a similar one exists: {near[0]}" if near else f"%{self.prog} -h lists them"
         self.error(f"there is no option {flag}; {hint}")
@@ -233,7 +299,7 @@ def _unquoted(text: str) -> str:
 
 
 def options(
-    *shared: Option, free_text: str = "", silenced: bool = True
+    *shared: Option, free_text: str = "", silenced: bool = True, above_cell: bool = False
 ) -> Callable[[Magic], Magic]:
     """Decorator: a method ``(self, arguments, cell)`` becomes a magic with these options.
 
@@ -249,10 +315,12 @@ def options(
     silenced
         Whether a ``;`` at the end of the cell hides the view. IPython can tell only of a cell that
         is Python.
+    above_cell
+        Whether the magic is for the top of a cell only: its help says ``%%``.
     """
 
     def decorate(method: Magic) -> Magic:
-        parser = _Parser(method, shared, free_text)
+        parser = _Parser(method, shared, free_text, above_cell)
 
         @functools.wraps(method)
         def magic(self: Any, line: str, cell: str | None = None) -> Any:

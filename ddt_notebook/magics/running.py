@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -25,6 +26,8 @@ from ..views.overview import Flagged, Overview
 from ..views.report import DisplayedReport, show
 from .config import DDT
 from .failure import CellFailed
+from .missing import with_variables
+from .place import first_line
 from .stream import OutputStreamer, live_line
 
 #: The views that `Overview` shows.
@@ -91,7 +94,7 @@ class RunningMagics(Magics):
         overview: bool = False,
         before: RunResult | None = None,
         number: int | None = None,
-        first_line: int = 2,  # the magic itself is line 1: numbers equal the notebook's
+        begins_at: int | None = None,
         **settings: Any,
     ) -> Displayable:
         running = range(session.world_size) if args.ranks is None else args.ranks
@@ -101,18 +104,21 @@ class RunningMagics(Magics):
                 ranks=args.ranks,
                 timeout=args.timeout,
                 cell=number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
-                first_line=first_line,
+                first_line=begins_at or first_line(self._shell, cell),
                 listener=OutputStreamer(self._shell, running, session.output_file),
                 **settings,
             )
         if args.out:
             self._shell.user_ns[args.out] = run
-        report = report_of(run)
+        report = self._report(run)
         shown: Displayable = report
         if overview and not run.frozen:
-            shown = Overview(report, _flagged(run))
+            views = _views(run)
+            odd = sum(any(f.kind != "hint" for f in view.flags) for view in views.values())
+            report = replace(report, flagging=odd)
+            shown = Overview(report, views, cut_off=not run.ok)
         if before is not None:
-            earlier = report_of(before)
+            earlier = self._report(before)
             shown = ComparisonView(
                 compare(earlier, report, (before.snapshot, run.snapshot)), earlier, report, shown
             )
@@ -125,6 +131,12 @@ class RunningMagics(Magics):
         else:
             self._shell.display_pub.publish(shown._repr_mimebundle_())
         raise CellFailed(report, colour=colour)
+
+    def _report(self, run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
+        """The diagnosis of a run; what the notebook has and the ranks lack is told, too."""
+        hidden = self._shell.user_ns_hidden
+        mine = {name: v for name, v in self._shell.user_ns.items() if name not in hidden}
+        return with_variables(report_of(run, notes), mine)
 
 
 def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
@@ -142,14 +154,12 @@ def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
     )
 
 
-def _flagged(run: RunResult) -> dict[str, Flagged]:
+def _views(run: RunResult) -> dict[str, Flagged]:
     """The views of a run, less those of which nothing was recorded."""
     views = {}
     for name, view in _FLAGGED.items():
         with suppress(ValueError):
             views[name] = view(run)
-    if run.snapshot.outcome == "hung":  # what was cut off cannot be called well
-        return {name: view for name, view in views.items() if view.flags}
     return views
 
 

@@ -15,7 +15,8 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..session.listener import DisplayMessage, Stream
 from ..views import html, words
-from .lines import Entry, LineBuffer, Merger
+from ..views.lines import LineBuffer
+from .lines import Entry, Merger
 
 #: Shown of one rank and cell; the rest stays in the rank's output file.
 LINES_SHOWN = 500

@@ -27,6 +27,8 @@ class ParityItem:
         Of a tensor, data type and shape: ``"float32 10×20"``.
     part
         Of a sharded tensor: which part this rank holds; only equal parts are compared.
+    not_finite
+        ``"nan"`` or ``"inf"`` if such an element is among a tensor's; nan goes first.
     """
 
     name: str
@@ -34,6 +36,7 @@ class ParityItem:
     value: str
     kind: str = ""
     part: str = ""
+    not_finite: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,9 @@ class RankParity:
         Names of DDP models that copy rank 0's buffers to all ranks at the next forward pass.
     wrapped
         Names of the models that DDP or FSDP keeps equal.
+    joined
+        Names of the DDP models whose last pass was inside ``join()``: ranks that had less data
+        keep gradients and optimizer state of an earlier step.
     """
 
     rank: int
@@ -93,6 +99,7 @@ class RankParity:
     divided: tuple[str, ...] = ()
     synchronized_buffers: tuple[str, ...] = ()
     wrapped: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import base64
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 
@@ -17,13 +17,20 @@ class Epoch:
     Attributes
     ----------
     number
-        Counted from 1.
+        Counted from 1 since the loader was first iterated.
+    in_cell
+        Counted from 1 in the run of the cell in which it began; 0 where that was not recorded.
     run
         In which run of a cell it began.
     batches, samples
         Handed out to the cell.
     complete
         False if the loop left before the loader's end.
+    broken_off
+        Whether that may be because the run ended with an exception: a hang or an interrupt, say.
+        The loop would have gone on.
+    joined
+        Whether it began inside ``join()``, where ranks may have different numbers of batches.
     first
         Index of the first samples.
     content
@@ -46,10 +53,13 @@ class Epoch:
     """
 
     number: int
+    in_cell: int = 0
     run: int = 0
     batches: int
     samples: int
     complete: bool = True
+    broken_off: bool = False
+    joined: bool = False
     first: tuple[int, ...] = ()
     content: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
@@ -132,9 +142,14 @@ class LoaderPartition:
         return self.epochs[-1] if self.epochs else None
 
     @property
+    def last_run(self) -> int | None:
+        """In which run the last pass began, None before the first."""
+        return self.epochs[-1].run if self.epochs else None
+
+    @property
     def same_order(self) -> bool:
         """Whether two passes of the last cell began alike although the sampler is to shuffle."""
-        latest = [e for e in self.epochs if e.run == self.epochs[-1].run]
+        latest = [e for e in self.epochs if e.run == self.last_run]
         return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(latest))
 
 
@@ -223,7 +238,12 @@ class Division:
         Whether samples of the same index have the same content on different ranks, as far as their
         first samples tell; None if they do not.
     batches
-        Handed out, by rank.
+        Handed out, by rank, in the last epoch in which they can be compared; empty if there is
+        none. A rank that was broken off is there if it already had more than another in all.
+    epoch
+        Which epoch of the cell that was, if it was not the last one; else 0.
+    joined
+        Whether all ranks went through that epoch inside ``join()``.
     """
 
     ranks: tuple[int, ...]
@@ -236,6 +256,8 @@ class Division:
     identical: bool = False
     same_content: bool | None = None
     batches: dict[int, int]
+    epoch: int = 0
+    joined: bool = False
 
     @property
     def uneven(self) -> bool:
@@ -246,11 +268,47 @@ class Division:
 def division(loaders: Mapping[int, LoaderPartition]) -> Division:
     """Compare one loader across the ranks that have it."""
     used = {rank: loader for rank, loader in loaders.items() if loader.last is not None}
-    batches = {rank: loader.epochs[-1].batches for rank, loader in used.items()}
     if not used:
         return Division(ranks=(), batches={})
+    found = _divided(used)
+    compared = _compared(used)
+    last = all(epoch is used[rank].last for rank, epoch in compared.items())
+    return replace(
+        found,
+        batches={rank: epoch.batches for rank, epoch in compared.items()},
+        epoch=0 if last else next(_number(epoch) for epoch in compared.values()),
+        joined=bool(compared) and all(epoch.joined for epoch in compared.values()),
+    )
+
+
+def _compared(used: Mapping[int, LoaderPartition]) -> dict[int, Epoch]:
+    """The passes whose batches tell whether ranks have equally many; empty if none do."""
+    by_rank = {
+        rank: {_number(epoch): epoch for epoch in loader.epochs if epoch.run == loader.last_run}
+        for rank, loader in used.items()
+    }
+    common = set.intersection(*(set(epochs) for epochs in by_rank.values()))
+    for number in sorted(common, reverse=True):
+        epochs = {rank: epochs[number] for rank, epochs in by_rank.items()}
+        ended = [epoch.batches for epoch in epochs.values() if not epoch.broken_off]
+        if len(ended) == len(epochs):
+            return epochs
+        # what was broken off tells something only where it had more than another in all
+        fewest = min(ended, default=0)
+        telling = {r: e for r, e in epochs.items() if not e.broken_off or e.batches > fewest}
+        if ended and len({epoch.batches for epoch in telling.values()}) > 1:
+            return telling
+    return {}
+
+
+def _number(epoch: Epoch) -> int:
+    return epoch.in_cell or epoch.number
+
+
+def _divided(used: Mapping[int, LoaderPartition]) -> Division:
+    """Which samples of the last epoch went to which ranks."""
     if not all(loader.indexed for loader in used.values()):
-        return _by_content(used, batches)
+        return _by_content(used)
     sets = [unpack_indices(loader.handed_out) for loader in used.values()]
     once = twice = 0
     for seen in sets:
@@ -274,11 +332,11 @@ def division(loaders: Mapping[int, LoaderPartition]) -> Division:
         first_gap=_first(missing),
         identical=len(used) > 1 and len(set(sets)) == 1 and sets[0] != 0,
         same_content=_same_content(used.values()),
-        batches=batches,
+        batches={},
     )
 
 
-def _by_content(used: Mapping[int, LoaderPartition], batches: dict[int, int]) -> Division:
+def _by_content(used: Mapping[int, LoaderPartition]) -> Division:
     """Samples without index are told apart by the content of the first ones."""
     starts = [loader.epochs[-1].content for loader in used.values()]
     seen: set[int] = set()
@@ -294,7 +352,7 @@ def _by_content(used: Mapping[int, LoaderPartition], batches: dict[int, int]) ->
         overlap=len(shared),
         identical=len(starts) > 1 and len(set(starts)) == 1 and bool(shared),
         same_content=True if shared else None,
-        batches=batches,
+        batches={},
     )
 
 

@@ -70,6 +70,9 @@ class PlacedObject:
         What spreads a module over the ranks; empty if nothing does.
     trained
         Of a module: whether an optimizer holds its parameters, or they have gradients.
+    stepped_alone
+        Of a module: whether an optimizer stepped its parameters in this run while no wrapper
+        held them; a model of an earlier run, or one that was wrapped then, has not.
     also
         Other variables that are this object or a part of it.
     tensors
@@ -85,6 +88,7 @@ class PlacedObject:
     type: str
     wrapper: Wrapper = ""
     trained: bool = False
+    stepped_alone: bool = False
     also: tuple[str, ...] = ()
     tensors: tuple[TensorPlacement, ...] = ()
     bytes: int = 0

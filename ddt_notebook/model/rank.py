@@ -89,6 +89,9 @@ class RankReport:
         been dropped when there were many.
     calls_dropped
         How many were dropped.
+    joined
+        The ``init_process_group`` before these calls, if an earlier cell made it or it was dropped:
+        it says under which number the rank came.
     memory_bytes
         Resident set size when last seen.
     killed
@@ -108,6 +111,7 @@ class RankReport:
     crash_text: str = ""
     calls: tuple[Call, ...] = ()
     calls_dropped: int = 0
+    joined: Call | None = None
     memory_bytes: int | None = None
     killed: bool = False
 

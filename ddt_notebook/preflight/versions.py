@@ -18,7 +18,7 @@ from .processes import Ended, run_together
 #: Time to import torch on a slow machine.
 _IMPORT_S = 60.0
 _OLDEST_PYTHON = (3, 11)
-_OLDEST_TORCH = (2, 13)
+_OLDEST_TORCH = (2, 12)
 
 _check = functools.partial(line, "versions")
 _backend = functools.partial(line, "backends")
@@ -58,7 +58,7 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
         "torch",
         "warning" if old else "ok",
         facts["torch"] + (f", built for CUDA {facts['cuda']}" if facts["cuda"] else ", CPU build"),
-        "sessions need torch 2.13 or later" if old else "",
+        "sessions need torch 2.12 or later" if old else "",
         "upgrade torch" if old else "",
     )
     if facts["distributed"] != "yes":

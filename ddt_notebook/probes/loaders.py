@@ -49,6 +49,7 @@ class Pass:
 
     log: LoaderLog
     number: int
+    in_cell: int
     run: int
     place: str
     sampler_epoch: int | None
@@ -57,6 +58,9 @@ class Pass:
     batches: int = 0
     samples: int = 0
     complete: bool = False
+    broken_off: bool = False
+    #: Whether it began inside ``join()``, where ranks may have different numbers of batches.
+    joined: bool = field(default_factory=lambda: training.RECORD.joining > 0)
     first: list[int] = field(default_factory=list)
     content: list[int] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
@@ -142,14 +146,17 @@ class LoaderLog:
         if self.passes:
             self.passes[-1].close()
         self.passes_begun += 1
+        before = self.passes[-1] if self.passes and self.passes[-1].run == run else None
+        in_cell = before.in_cell + 1 if before is not None else 1
         self.indices = array("q")
         self.uncounted = 0
         sampler = users_sampler(loader)
         epoch = getattr(sampler, "epoch", None)
         sampler_epoch = epoch if isinstance(epoch, int) else None
         epoch_set = isinstance(sampler, DistributedSampler) and sampler in RECORD.epoch_set
+        number = self.passes_begun
         self.passes.append(
-            Pass(self, self.passes_begun, run, place, sampler_epoch, epoch_set, self.made)
+            Pass(self, number, in_cell, run, place, sampler_epoch, epoch_set, self.made)
         )
         return self.passes[-1]
 
@@ -167,6 +174,13 @@ class LoaderRecord:
         """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
         self.run += 1
         self.logs = [log for log in self.logs if log.loader() is not None]
+
+    def end_run(self, *, well: bool) -> None:
+        """A cell has ended: without exception, or its last epochs may have been broken off."""
+        for log in self.logs:
+            last = log.passes[-1] if log.passes else None
+            if last is not None and last.run == self.run:
+                last.broken_off = not well and not last.complete
 
     def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
         """A loop over a loader begins."""

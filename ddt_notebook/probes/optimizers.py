@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Mapping
@@ -17,11 +18,10 @@ from .frames import user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, unwrap
 from .parity import settings
 from .replicas import ReplicaLog, members, watched_parameters
-from .watching import choose, is_sampled, shape_text, sketches
+from .watching import choose, next_sampled, shape_text, sketches
 
 _MAX_RATES = 4
 _MAX_CHANGES = 8
-_VERSIONS = 1000
 _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
@@ -49,6 +49,10 @@ class OptimizerLog:
         self.states: list[Plain] = []
         self.synchronised = 0
         self.changed_before: list[int] = []
+        #: Whether writes to the parameters are still looked for.
+        self._counts = False
+        #: The next step before which fingerprints are taken.
+        self._sampled_at = 0
         self.twin = ""
         self._model: weakref.ref[nn.Module] | None = None
         self.stale = 0
@@ -63,12 +67,11 @@ class OptimizerLog:
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
-    def begin(
-        self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog], frame: FrameType
-    ) -> None:
+    def begin(self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog]) -> None:
         """Its first step in a run: learn its name, and whose its parameters are."""
         self.run = run
         self._forget()
+        frame = sys._getframe()
         self.place = user_line(frame)
         parameters = _parameters(optimizer)
         found, self._local = _visible(optimizer, frame)
@@ -107,6 +110,7 @@ class OptimizerLog:
         ]
         if self._was_changed(optimizer):
             self.changed_before.append(0)
+        self._counts = not self.sharded
 
     def _owner(
         self, parameters: list[Any], found: Objects, replicas: Mapping[Any, ReplicaLog]
@@ -130,7 +134,7 @@ class OptimizerLog:
 
     def _was_changed(self, optimizer: Optimizer) -> bool:
         """Whether something else wrote into the parameters since the last step, or since DDP."""
-        before, now = self._written, self._writes(optimizer)
+        before, now = self._written, _writes(optimizer)
         log = self.replica
         if log is not None and log.built is not None:
             ddp, made = log.model(), log.built
@@ -141,21 +145,26 @@ class OptimizerLog:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Called before each step."""
-        step = self.steps
-        counts = step and len(self.changed_before) < _MAX_CHANGES and not self.sharded
-        if counts and _differ(self._written, self._writes(optimizer)):
-            self.changed_before.append(step)
-        if self.replica is not None:
-            self.synchronised += (
-                self.replica.averages and self.replica.forwards > self._seen_forwards
-            )
-            self._seen_forwards = self.replica.forwards
-        if not is_sampled(step):
-            return
+        if self.steps and self._counts:
+            written = _writes(optimizer)
+            if written != self._written and _differ(self._written, written):
+                self.changed_before.append(self.steps)
+                self._counts = len(self.changed_before) < _MAX_CHANGES
+        replica = self.replica
+        if replica is not None:
+            forwards = replica.forwards
+            if replica.averages and forwards > self._seen_forwards:
+                self.synchronised += 1
+            self._seen_forwards = forwards
+        if self.steps == self._sampled_at:
+            self._sample(optimizer)
+
+    def _sample(self, optimizer: Optimizer) -> None:
         parameters = _parameters(optimizer)
+        with_gradient = sum(p.grad is not None for p in parameters)
         state: Plain = {
-            "step": step,
-            "with_gradient": sum(p.grad is not None for p in parameters),
+            "step": self.steps,
+            "with_gradient": with_gradient,
             "rates": _rates(optimizer),
         }
         if not self.sharded:
@@ -165,22 +174,26 @@ class OptimizerLog:
         self.states.append(state)
         if self.replica is not None:
             self.replica.look_at_gradients()
-        if not state["with_gradient"] and not self.twin:
+        if not with_gradient and not self.twin:
             self.twin = self._find_twin(parameters)
-        self._look_for_stale(parameters)
+        self.stale, self.left_out = 0, []
+        if with_gradient < len(parameters):
+            self._look_for_stale(parameters)
 
     def after_step(self, optimizer: Optimizer) -> None:
         """Called after each step."""
         self.steps += 1
+        if self.steps > self._sampled_at:
+            self._sampled_at = next_sampled(self._sampled_at)
         if self.sharded:
             return
-        self._written = self._writes(optimizer)
-        if self._local and is_sampled(self.steps):  # it may be gone when the run has ended
+        self._written = _writes(optimizer)
+        # it may be gone when the run has ended
+        if self._local and self.steps == self._sampled_at:
             self._last = sketches(self._watched(optimizer))
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
         """Parameters of a layer that the model has no more, while a new one is trained."""
-        self.stale, self.left_out = 0, []
         idle = [p for p in parameters if p.requires_grad and p.grad is None]
         model = self._model() if self._model is not None else None
         if not idle or model is None:
@@ -207,14 +220,12 @@ class OptimizerLog:
         groups = optimizer.param_groups
         return [groups[number]["params"][at] for number, at in self._at]
 
-    @staticmethod
-    def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
-        """Number of parameters, and how often they were written to; None if that is not counted."""
-        parameters = _parameters(optimizer)
-        try:
-            return len(parameters), sum(p._version for p in parameters[:_VERSIONS])
-        except RuntimeError:  # made in inference mode
-            return None
+    def parameters(self) -> list[torch.Tensor]:
+        """Its parameters; of an optimizer that is gone, those that were watched."""
+        optimizer = self.optimizer()
+        if optimizer is not None:
+            return list(_parameters(optimizer))
+        return [tensor for reference in self._held if (tensor := reference()) is not None]
 
     def plain(self, names: Mapping[int, str]) -> Plain:
         """An `OptimizerTraining` as plain data.
@@ -233,7 +244,7 @@ class OptimizerLog:
             held = [tensor for reference in self._held if (tensor := reference()) is not None]
             if held and len(held) == len(self._held):  # they may well outlive the optimizer
                 last["values"] = sketches(held)
-            elif self._last is not None and is_sampled(self.steps):
+            elif self._last is not None and self.steps == self._sampled_at:
                 last["values"] = self._last
         place = f"{self.place['file']} line {self.place['line']}" if self.place else ""
         unnamed = f"{self.kind} at {place}" if place else self.kind
@@ -252,7 +263,24 @@ class OptimizerLog:
 
 
 def _parameters(optimizer: Optimizer) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    groups = optimizer.param_groups
+    if len(groups) == 1:  # mostly: not copied, since this is asked at every step
+        return groups[0]["params"]  # type: ignore[no-any-return]
+    return [p for group in groups for p in group["params"]]
+
+
+def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
+    """Number of parameters, and how often they were written to; None if that is not counted."""
+    count = written = 0
+    try:
+        for group in optimizer.param_groups:
+            parameters = group["params"]
+            count += len(parameters)
+            for parameter in parameters:
+                written += parameter._version
+    except RuntimeError:  # made in inference mode
+        return None
+    return count, written
 
 
 def _rates(optimizer: Optimizer) -> list[float]:

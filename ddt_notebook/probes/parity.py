@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.optim import Optimizer
 
+from . import training
 from .fingerprint import fingerprint
 from .objects import FLATTENING, Objects, find, is_dtensor, local, optimizer_state, unwrap
 
@@ -76,6 +77,7 @@ def observe(
             for name, optimizer in found.optimizers.items()
             if type(optimizer).__name__ == "ZeroRedundancyOptimizer"
         ],
+        "joined": [n for n, module in found.modules.items() if training.RECORD.joined(module)],
         "wrapped": [name for name, wrapper in kinds.items() if wrapper],
         "synchronized_buffers": [
             name
@@ -158,7 +160,22 @@ def _described(item: _Item) -> list[Plain]:
     shape = "×".join(map(str, tensor.shape)) or "scalar"
     value = _text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
     plain = {"name": item.name, "role": item.role, "value": value, "kind": f"{dtype} {shape}"}
-    return [plain | ({"part": part} if part else {})]
+    odd = _not_finite(tensor)
+    return [plain | ({"part": part} if part else {}) | ({"not_finite": odd} if odd else {})]
+
+
+def _not_finite(tensor: torch.Tensor) -> str:
+    """``nan`` or ``inf`` if such an element is there."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return ""
+    values = tensor.detach()
+    if values.element_size() == 1:  # float8 knows hardly any operation
+        values = values.float()
+    if values.sum().isfinite():  # one pass; a finite sum has finite terms only
+        return ""
+    if values.isnan().any():
+        return "nan"
+    return "inf" if values.isinf().any() else ""
 
 
 def _part(tensor: Any) -> str | None:

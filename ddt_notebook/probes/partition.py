@@ -31,11 +31,16 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     loaders = [
         _loader(log, _log_name(log.loader(), log, variables))
         for log in logs
-        if not names or id(log.loader()) in variables
+        if id(log.loader()) in variables or (not names and not _is_left_behind(log))
     ]
     modules = {name: unwrap(module) for name, module in found.modules.items()}
     shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
     return {"run": RECORD.run, "loaders": loaders, "shards": shards}
+
+
+def _is_left_behind(log: LoaderLog) -> bool:
+    """Whether the loader is gone, after an earlier cell: this one may have made it anew."""
+    return log.loader() is None and (not log.passes or log.passes[-1].run < RECORD.run)
 
 
 def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
@@ -77,10 +82,13 @@ def _epoch(log: LoaderLog, one: Pass) -> Plain:
     one.measure()
     return {
         "number": one.number,
+        "in_cell": one.in_cell,
         "run": one.run,
         "batches": one.batches,
         "samples": one.samples,
         "complete": one.complete,
+        "broken_off": one.broken_off,
+        "joined": one.joined,
         "first": _in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist(),
         "content": one.content,
         "heads": one.heads,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
+from . import training
 from .objects import (
     FLATTENING,
     Objects,
@@ -38,8 +39,9 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
         for group in optimizer.param_groups
         for p in group["params"]
     }
+    alone = training.RECORD.stepped_alone()
     objects = [
-        *(_module(n, m, found.also.get(n, []), optimized) for n, m in found.modules.items()),
+        *(_module(n, m, found.also.get(n, []), optimized, alone) for n, m in found.modules.items()),
         *(_optimizer(n, o, parameter_names) for n, o in found.optimizers.items()),
         *_variables(found),
     ]
@@ -51,7 +53,9 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     }
 
 
-def _module(name: str, outer: nn.Module, also: list[str], optimized: set[int]) -> Plain:
+def _module(
+    name: str, outer: nn.Module, also: list[str], optimized: set[int], alone: set[int]
+) -> Plain:
     module, wrapper = unwrap(outer)
     parameters = dict(module.named_parameters())
     tensors = [_describe(n, p, "parameter") for n, p in parameters.items()]
@@ -61,6 +65,7 @@ def _module(name: str, outer: nn.Module, also: list[str], optimized: set[int]) -
     return _placed(name, "module", type(module).__name__, tensors) | {
         "wrapper": wrapper,
         "trained": any(id(p) in optimized or p.grad is not None for p in parameters.values()),
+        "stepped_alone": any(id(p) in alone for p in parameters.values()),
         "also": also,
         "loose_modules": list(_loose_modules(module)),
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from types import FrameType
 from typing import Any
 
 import torch
@@ -42,39 +42,49 @@ class ReplicaLog:
         self.forwards = self.unsynchronised = 0
         #: Whether the last pass will have gradients averaged, the accumulated ones too.
         self.averages = False
+        #: Whether it was inside ``join()``: ranks that end early keep older gradients then.
+        self.joined = False
         self.searched = self.unused = 0
         self.first: Plain | None = None
         self.first_unsynchronised: Plain | None = None
         self.inputs: list[weakref.ref[torch.Tensor]] = []
         #: Of what it was given in its first forward passes.
         self.first_inputs: list[int] = []
+        self._fresh = True
         self._unregistered: list[tuple[str, weakref.ref[torch.Tensor], Plain]] = []
         self._about: Plain = {}
 
-    def begin(self, model: DistributedDataParallel, run: int, frame: FrameType) -> None:
+    def begin(self, model: DistributedDataParallel, run: int) -> None:
         """The first forward pass in a run."""
         self.run = run
         self._forget()
-        self.first = user_line(frame)
+        self.first = user_line(sys._getframe())
         self._about = _describe(model)
         self._unregistered = [
             (name, weakref.ref(tensor), {"name": name, "shape": shape_text(tensor)})
             for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
         ]
 
-    def passes(self, model: DistributedDataParallel, inputs: list[Any], frame: FrameType) -> None:
+    def passes(self, model: DistributedDataParallel, inputs: tuple[Any, ...]) -> None:
         """A forward pass with gradients."""
-        self.averages = model.require_backward_grad_sync
-        if self.averages:
+        averages = self.averages = model.require_backward_grad_sync
+        if averages:
             self.forwards += 1
         else:
             self.unsynchronised += 1
             if self.first_unsynchronised is None:
-                self.first_unsynchronised = user_line(frame)
-        self.inputs = [weakref.ref(one) for one in inputs if isinstance(one, torch.Tensor)]
-        if len(self.first_inputs) < _MAX_INPUTS:
-            tensors = [t.detach() for t in inputs if type(t) is torch.Tensor and is_readable(t)]
-            self.first_inputs += [content(tensors)] if tensors else []
+                self.first_unsynchronised = user_line(sys._getframe())
+        kept = self.inputs = []
+        for one in inputs:
+            if isinstance(one, torch.Tensor):
+                kept.append(weakref.ref(one))
+        if self._fresh:
+            self._look_at_inputs(inputs)
+
+    def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
+        tensors = [t.detach() for t in inputs if type(t) is torch.Tensor and is_readable(t)]
+        self.first_inputs += [content(tensors)] if tensors else []
+        self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:
         """Before a sampled step: note unused parameters, and attributes that are trained."""

@@ -5,8 +5,10 @@ process, so the notebook reads them whatever happens to the rank: SIGKILL, SIGAB
 fault, or C code that never gives the interpreter back. One writer, any number of readers, no lock:
 a record's number is written last, and a reader that finds it changed under its hands reads again.
 
-Whatever is written goes in as whole bytes, by one copy. `struct.pack_into` would clear its target
-first, and a reader would see a number vanish for a moment.
+The kernel may stop a rank, or kill it, in the middle of a copy. So whatever belongs together is
+written where nobody looks yet, and a last copy of at most 8 bytes, which cannot be halved, says
+that it is there: a record's number, its status, or which of the two heads holds. Whole bytes are
+copied, since `struct.pack_into` would clear its target first.
 """
 
 from __future__ import annotations
@@ -23,18 +25,22 @@ from typing import Any
 SLOTS = 4096
 SLOT_BYTES = 512
 _HEADER_BYTES = 64
-# records written so far; number of the record in which the rank is blocked, plus 1 (0: in none);
-# since when
-_HEADER = struct.Struct("<QQd")
+_NUMBER = struct.Struct("<Q")
+# Of the two heads, that holds whose place is the turn's remainder; the turn itself comes before
+# them. Records written so far; number of the record in which the rank is blocked, plus 1 (0: in
+# none); since when.
+_HEAD = struct.Struct("<QQd")
 # record number plus 1; status; length of the JSON; entered, left; operations after the call
 _SLOT = struct.Struct("<QBxHxxxxddq")
-_NUMBER = struct.Struct("<Q")
+_STATUS_AT = 8
+_END = struct.Struct("<dq")
+_END_AT = _SLOT.size - _END.size
 #: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library, rendezvous.
 _LONG = frozenset({"f", "n", "s", "d", "o", "lib", "z"})
 _ROOM = SLOT_BYTES - _SLOT.size
 
 #: How often a reader looks again at what changes under its hands.
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 
 PENDING, ISSUED, DONE, FAILED = range(4)
 STATUS_NAMES = ("pending", "issued", "done", "failed")
@@ -75,12 +81,16 @@ def _shortened(fields: Mapping[str, Any]) -> bytes:
     return text[:_ROOM]
 
 
+def _head_at(turn: int) -> int:
+    return _NUMBER.size + turn % 2 * _HEAD.size
+
+
 class RingWriter:
     """The rank's side."""
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path, create=True)
-        self._count = 0
+        self._count = self._turn = 0
 
     def begin(self, fields: Mapping[str, Any], now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made; returns its index."""
@@ -107,14 +117,17 @@ class RingWriter:
 
     def block(self, index: int | None, now_s: float) -> None:
         """Say in which record the rank is blocked from now on; None for none."""
-        self._put(0, _HEADER.pack(self._count, 0 if index is None else index + 1, now_s))
+        self._turn += 1
+        blocked = 0 if index is None else index + 1
+        self._put(_head_at(self._turn), _HEAD.pack(self._count, blocked, now_s))
+        self._put(0, _NUMBER.pack(self._turn))
 
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
         at = self._offset(index)
-        number, _, length, entered, _, known = _SLOT.unpack_from(self._map, at)
+        number, *_, known = _SLOT.unpack_from(self._map, at)
         if number == index + 1:  # else the ring has come round: the record is gone
-            after = known if operations is None else operations
-            self._put(at, _SLOT.pack(number, status, length, entered, now_s, after))
+            self._put(at + _END_AT, _END.pack(now_s, known if operations is None else operations))
+            self._put(at + _STATUS_AT, bytes((status,)))
 
     def _put(self, at: int, data: bytes) -> None:
         self._map[at : at + len(data)] = data
@@ -137,18 +150,23 @@ class RingReader:
     @property
     def count(self) -> int:
         """Records written since the rank started."""
-        return int(_HEADER.unpack_from(self._map, 0)[0])
+        return self._head()[0]
 
     @property
     def blocked_in(self) -> tuple[int, float] | None:
         """Index of the record in which the rank is blocked, and since when; None if in none."""
-        header = self._map[: _HEADER.size]
-        for _ in range(_ATTEMPTS):
-            before, header = header, self._map[: _HEADER.size]
-            if before == header:
-                break
-        _, number, since_s = _HEADER.unpack(header)
+        _, number, since_s = self._head()
         return (number - 1, since_s) if number else None
+
+    def _head(self) -> tuple[int, int, float]:
+        for _ in range(_ATTEMPTS):
+            (turn,) = _NUMBER.unpack(self._map[: _NUMBER.size])
+            at = _head_at(turn)
+            head = self._map[at : at + _HEAD.size]
+            if _NUMBER.unpack(self._map[: _NUMBER.size])[0] == turn:
+                break  # the writer was at the other head, if anywhere
+        count, number, since_s = _HEAD.unpack(head)
+        return count, number, since_s
 
     def status(self, index: int) -> int | None:
         """Status of a record, None if the ring has come round over it."""

@@ -12,6 +12,7 @@ and a build of PyTorch for the CPU aborts as soon as autograd meets a fake tenso
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ _MARK = "ddt_simulated_device"
 _LISTS = "_foreach_"
 #: Transport between ranks is not computed on a device.
 _TRANSPORT = ("c10d", "_c10d_functional", "profiler")
+#: How FakeTensorMode says that tensors cannot meet: torch 2.13 and later, and 2.12.
+_APART = re.compile(r"two devices, (\S+) and (\S+?)!$|two different devices (\S+), (\S+)$")
 _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
 _active: SimulatedGPUs | None = None
 
@@ -170,18 +173,21 @@ class SimulatedGPUs(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, otherwise: torch.device | None
     ) -> torch.device | None:
         """Ask PyTorch's rules, on tensors without values."""
-        from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError
-
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
         try:
             with self._rules:
                 outputs = _tensors(func(*fake_args, **fake_kwargs))
-        except FakeTensorDeviceMismatchError as error:
+        except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+            apart = _APART.search(str(error))
+            if apart is None:
+                # it needs values, or is wrong in another way, which the computation itself will say
+                return otherwise
+            one, other = filter(None, apart.groups())
             # CUDA raises it by this name
-            raise RuntimeError(f"{error} (in {func.name().removeprefix('aten::')})") from None
-        except (RuntimeError, NotImplementedError, ValueError, TypeError):
-            # it needs values, or is wrong in another way, which the computation itself will say
-            return otherwise
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{one} and {other}! (in {func.name().removeprefix('aten::')})"
+            ) from None
         if not outputs:
             return otherwise
         device = outputs[0].device

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,10 +28,16 @@ def _open_sockets() -> dict[int, int]:
 
 
 class GroupSockets:
-    """Remembers which sockets belong to process groups."""
+    """Remembers which sockets belong to process groups.
+
+    The main thread goes from command to command while the monitor's thread is asked to end a wait.
+    What it hears too late was about an earlier command, and must not end what has begun since.
+    """
 
     def __init__(self) -> None:
         self._known: set[tuple[int, int]] = set()
+        self._oldest_request = 0
+        self._lock = threading.Lock()
         self._before: dict[int, int] | None = None
 
     @contextlib.contextmanager
@@ -49,6 +56,16 @@ class GroupSockets:
     def _appeared(self) -> set[tuple[int, int]]:
         before = self._before  # once: the block may end in the other thread meanwhile
         return set() if before is None else set(_open_sockets().items()) - set(before.items())
+
+    def outdate(self, request: int) -> None:
+        """Ignore requests to cut that were made before this one, from now on."""
+        with self._lock:
+            self._oldest_request = request
+
+    def cut_as_asked(self, request: int) -> int:
+        """`cut`, unless a later request is being carried out already."""
+        with self._lock:
+            return self.cut() if request >= self._oldest_request else 0
 
     def forget(self) -> None:
         """Drop what is known: the groups were destroyed."""

@@ -70,6 +70,7 @@ class Tracer:
     def start(self) -> None:
         """Begin to record."""
         self._peak_known = process_memory.forget_peak()
+        self._limits = process_memory.limits()  # of the cell: telling of it may take more
         if process_memory.uses_gpu():
             torch.cuda.reset_peak_memory_stats()
         self._sampler = process_memory.MemorySampler()
@@ -229,6 +230,7 @@ class Tracer:
         others = {"activations": self._activations, "tensors": memory.variable_bytes(found)}
         return {
             **memory.whole(),
+            "limits": self._limits,
             **self._facts,
             "parts": memory.nonzero(self._parts | others),
             "measured": self._measured,

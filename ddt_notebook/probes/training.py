@@ -6,16 +6,16 @@ Nothing is asked of other ranks, no collective is issued, and no random number i
 from __future__ import annotations
 
 import functools
-import math
 import os
 import sys
-import threading
 import weakref
-from collections.abc import Callable, Mapping
-from types import FrameType
+from collections.abc import Mapping
+from math import isfinite
+from threading import get_ident
 from typing import Any
 
 import torch
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -36,16 +36,24 @@ Plain = dict[str, Any]
 
 
 class TrainingRecord:
-    """How this process trains."""
+    """How this process trains.
+
+    What runs at every step is kept short, and in few functions and objects: between two steps the
+    model's data has driven all of it out of the processor's caches, and what it costs is to fetch
+    it again. What is rare stands in functions of its own.
+    """
 
     def __init__(self) -> None:
         #: Backward passes of this process; it only grows.
         self.backwards = 0
         #: What went wrong in the recording itself; it has ended then.
         self.problem = ""
+        #: How many contexts ``join()`` the cell is in that let ranks have uneven inputs.
+        self.joining = 0
         self._run = 0
         self._before = 0
-        self._thread = threading.get_ident()
+        #: The thread that runs cells, the only one that is recorded; None when recording has ended.
+        self._thread: int | None = get_ident()
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, OptimizerLog] = (
             weakref.WeakKeyDictionary()
         )
@@ -54,7 +62,12 @@ class TrainingRecord:
         )
         self._stepped: list[OptimizerLog] = []
         self._passed: list[ReplicaLog] = []
+        #: The latest of each in this run: mostly it is the only one.
+        self._last_stepped: OptimizerLog | None = None
+        self._last_passed: ReplicaLog | None = None
+        #: What steps now, and its log if that is kept.
         self._stepping: Optimizer | None = None
+        self._stepping_log: OptimizerLog | None = None
         self._not_finite: Plain | None = None
         self._last_is_finite = True
 
@@ -62,9 +75,11 @@ class TrainingRecord:
         """A cell begins."""
         self._run += 1
         self._before = self.backwards
-        self._thread = threading.get_ident()
+        self.joining = 0
+        self._thread = None if self.problem else get_ident()
         self._stepped, self._passed = [], []
-        self._stepping = None
+        self._last_stepped = self._last_passed = None
+        self._stepping = self._stepping_log = None
         self._not_finite, self._last_is_finite = None, True
 
     @property
@@ -72,89 +87,141 @@ class TrainingRecord:
         """Whether something trained in this run."""
         return bool(self.backwards > self._before or self._stepped or self._passed)
 
-    # -- what the hooks tell -------------------------------------------------------------------
+    def _end(self, error: Exception) -> None:
+        """A mistake in the recording must not reach the user's code: there is no more of it."""
+        self.problem = f"{type(error).__name__}: {error}"
+        self._thread = None
+
+    # -- what the hooks tell: none of these raises ---------------------------------------------
 
     def wrapped(self, model: DistributedDataParallel) -> None:
         """DDP has been built, and has made the model equal on all ranks."""
-        log = self._replicas[model] = ReplicaLog(model)
-        log.built = built(model)
+        if get_ident() != self._thread:
+            return
+        try:
+            log = self._replicas[model] = ReplicaLog(model)
+            log.built = built(model)
+        except Exception as error:  # noqa: BLE001  (a model may answer in any way)
+            self._end(error)
 
-    def made(self, optimizer: Optimizer, frame: FrameType) -> None:
+    def made(self, optimizer: Optimizer) -> None:
         """An optimizer has been built."""
-        self._optimizers[optimizer] = OptimizerLog(optimizer, user_line(frame))
+        if get_ident() != self._thread:
+            return
+        try:
+            self._optimizers[optimizer] = OptimizerLog(optimizer, user_line(sys._getframe()))
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
 
-    def passes(self, model: DistributedDataParallel, inputs: list[Any], frame: FrameType) -> None:
+    def passes(
+        self, model: DistributedDataParallel, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         """A forward pass with gradients through DDP."""
-        log = self._passed[-1] if self._passed else None
-        if log is None or log.model() is not model:
-            log = self._replicas.get(model)
+        if get_ident() != self._thread:
+            return
+        try:
+            log = self._last_passed
+            if log is None or log.model() is not model:
+                log = self._last_passed = self._replica_log(model)
+            log.passes(model, (*inputs, *named.values()) if named else inputs)
+            log.joined = self.joining > 0
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def joins(self, context: Join, by: int) -> None:
+        """``join()`` is entered (1) or left (-1)."""
+        if get_ident() != self._thread:
+            return
+        allows = getattr(context, "_enable", True)
+        if allows and not getattr(context, "_throw_on_early_termination", False):
+            self.joining = max(0, self.joining + by)
+
+    def joined(self, module: Any) -> bool:
+        """Whether the last pass through a module was inside ``join()``."""
+        log = self._replicas.get(module) if _is_replica(module) else None
+        return log is not None and log.joined
+
+    def _replica_log(self, model: DistributedDataParallel) -> ReplicaLog:
+        log = self._replicas.get(model)
         if log is None:
             log = self._replicas[model] = ReplicaLog(model)
         if log.run != self._run:
-            log.begin(model, self._run, frame)
+            log.begin(model, self._run)
             self._passed = [*self._passed, log][-_MAX_LOGS:]
-        log.passes(model, inputs, frame)
+        return log
 
-    def losses(self, loss: torch.Tensor, frame: FrameType) -> None:
+    def losses(self, loss: torch.Tensor) -> None:
         """A backward pass begins."""
-        self.backwards += 1
-        # asking a GPU for a number would make the rank wait for it
-        if type(loss) is not torch.Tensor or not loss.is_cpu or loss.numel() != 1:
+        if get_ident() != self._thread:
             return
-        value = loss.item()
-        self._last_is_finite = type(value) is complex or math.isfinite(value)
-        if self._last_is_finite or self._not_finite is not None:
-            return
+        try:
+            self.backwards += 1
+            # asking a GPU for a number would make the rank wait for it
+            if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
+                value = loss.item()
+                finite = self._last_is_finite = type(value) is complex or isfinite(value)
+                if not finite and self._not_finite is None:
+                    self._not_finite = self._first_not_finite(value)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def _first_not_finite(self, value: object) -> Plain:
         last = self._passed[-1] if self._passed else None
         model = last.model() if last is not None else None
-        self._not_finite = {
+        return {
             "backward": self.backwards - self._before,
             "value": str(value),
-            "where": user_line(frame),
+            "where": user_line(sys._getframe()),
             "inputs": last.has_finite_inputs() if last is not None else None,
             "parameters": _are_finite(model) if model is not None else None,
         }
 
-    def before_step(self, optimizer: Optimizer, frame: FrameType) -> None:
+    def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """An optimizer is about to step."""
-        if self._stepping is not None and self._stepping is not optimizer:
-            return  # an optimizer inside another one, which holds a part of it
-        self._stepping = optimizer
-        log = self._log_of(optimizer)
+        if get_ident() != self._thread:
+            return
+        try:
+            if self._stepping is not None and self._stepping is not optimizer:
+                return  # an optimizer inside another one, which holds a part of it
+            self._stepping = optimizer
+            log = self._last_stepped
+            if log is None or log.optimizer() is not optimizer:
+                log = self._optimizer_log(optimizer)
+            self._stepping_log = log
+            if log is not None:
+                log.before_step(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def after_step(self, optimizer: Optimizer, *_: object) -> None:
+        """An optimizer has stepped."""
+        if self._stepping is not optimizer or get_ident() != self._thread:
+            return
+        try:
+            self._stepping = None
+            if self._stepping_log is not None:
+                self._stepping_log.after_step(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def _optimizer_log(self, optimizer: Optimizer) -> OptimizerLog | None:
+        log = self._optimizers.get(optimizer)
         if log is None:
             log = self._optimizers[optimizer] = OptimizerLog(optimizer, None)
         if log.run != self._run:
             if len(self._stepped) == _MAX_LOGS:
-                return
-            log.begin(optimizer, self._run, self._replicas, frame)
+                return None
+            log.begin(optimizer, self._run, self._replicas)
             self._stepped.append(log)
-        log.before_step(optimizer)
-
-    def after_step(self, optimizer: Optimizer) -> None:
-        """An optimizer has stepped."""
-        if self._stepping is not optimizer:
-            return
-        self._stepping = None
-        log = self._log_of(optimizer)
-        if log is not None and log.run == self._run:
-            log.after_step(optimizer)
-
-    def _log_of(self, optimizer: Optimizer) -> OptimizerLog | None:
-        last = self._stepped[-1] if self._stepped else None  # mostly it is the only one
-        if last is not None and last.optimizer() is optimizer:
-            return last
-        return self._optimizers.get(optimizer)
-
-    def guarded(self, tell: Callable[..., None], *args: Any) -> None:
-        """Record something; a mistake in it must not reach the user's code."""
-        if self.problem or threading.get_ident() != self._thread:
-            return
-        try:
-            tell(*args)
-        except Exception as error:  # noqa: BLE001  (a model may answer in any way)
-            self.problem = f"{type(error).__name__}: {error}"
+        self._last_stepped = log
+        return log
 
     # -- what is told at the end ---------------------------------------------------------------
+
+    def stepped_alone(self) -> set[int]:
+        """The ``id`` of each parameter stepped in this run while nothing wrapped its model."""
+        unwrapped = (log for log in self._stepped if not log.about["wrapper"])
+        return {id(parameter) for log in unwrapped for parameter in log.parameters()}
 
     def plain(self, namespace: Mapping[str, Any], names: list[str] | None) -> Plain:
         """A `RankTraining` as plain data, less the rank."""
@@ -190,45 +257,54 @@ def install() -> None:
     original_forward = DistributedDataParallel.forward
     original_backward = torch.Tensor.backward
     original_make = Optimizer.__init__
+    original_enter, original_exit = Join.__enter__, Join.__exit__
+    is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original_make)
     def make(self: Any, *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         original_make(self, *args, **kwargs)
-        RECORD.guarded(RECORD.made, self, sys._getframe(1))
+        RECORD.made(self)
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
         original_init(self, *args, **kwargs)
-        RECORD.guarded(RECORD.wrapped, self)
+        RECORD.wrapped(self)
 
     @functools.wraps(original_forward)
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            RECORD.guarded(RECORD.passes, self, [*inputs, *kwargs.values()], sys._getframe(1))
+        if is_grad_enabled() and not is_compiling():
+            RECORD.passes(self, inputs, kwargs)
         return original_forward(self, *inputs, **kwargs)
 
     @functools.wraps(original_backward)
     def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if not torch.compiler.is_compiling():
-            RECORD.guarded(RECORD.losses, self, sys._getframe(1))
+        if not is_compiling():
+            RECORD.losses(self)
         return original_backward(self, *args, **kwargs)
 
-    def before_step(optimizer: Optimizer, *_: Any) -> None:
-        RECORD.guarded(RECORD.before_step, optimizer, sys._getframe(1))
+    @functools.wraps(original_enter)
+    def enter(self: Any) -> Any:
+        entered = original_enter(self)
+        RECORD.joins(self, 1)
+        return entered
 
-    def after_step(optimizer: Optimizer, *_: Any) -> None:
-        RECORD.guarded(RECORD.after_step, optimizer)
+    @functools.wraps(original_exit)
+    def leave(self: Any, *raised: Any) -> Any:
+        __tracebackhide__ = True
+        RECORD.joins(self, -1)
+        return original_exit(self, *raised)
 
+    Join.__enter__, Join.__exit__ = enter, leave
     DistributedDataParallel.__init__ = init
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
     Optimizer.__init__ = make
-    register_optimizer_step_pre_hook(before_step)
-    register_optimizer_step_post_hook(after_step)
+    register_optimizer_step_pre_hook(RECORD.before_step)
+    register_optimizer_step_post_hook(RECORD.after_step)
 
 
 def _processors() -> int:

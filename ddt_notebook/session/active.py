@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ddt_notebook.session.listener import RunObserver
+    from ddt_notebook.session.listener import ListenerMaker, RunObserver
     from ddt_notebook.session.result import RunResult
     from ddt_notebook.session.session import Session
 
@@ -14,12 +14,20 @@ _active: Session | None = None
 #: Who looks on while cells run in the active session.
 observers: list[RunObserver] = []
 
+#: Each makes a listener for every cell that begins in the active session, beside the cell's own.
+listeners: list[ListenerMaker] = []
+
 _last_run: RunResult | None = None
 
 
 def get() -> Session | None:
     """The active session, None if there is none or it was stopped."""
     return _active if _active is not None and not _active.stopped else None
+
+
+def listeners_of(session: Session) -> list[ListenerMaker]:
+    """`listeners`, if ``session`` is the active one."""
+    return listeners if get() is session else []
 
 
 def last_run() -> RunResult | None:

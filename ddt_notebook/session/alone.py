@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from ..model import Snapshot
 from . import active
+from .pushed import Pushed, PushedObjects
 from .result import RunResult
 from .session import Session
 
@@ -21,7 +23,7 @@ def run_alone(
     """The cell of a snapshot on one rank, after the earlier cells of its session.
 
     The rank has a process group of its own if the session had one: collectives then return at once.
-    Variables that were pushed to the ranks are not there.
+    Variables that were pushed to the ranks are sent again while the session lives.
 
     Parameters
     ----------
@@ -86,12 +88,16 @@ def run_apart(
             simulate=snapshot.device.removesuffix(_SIMULATED) if simulated else None,
         ) as session:
             active.set(before)  # the notebook's session stays the active one
+            pushed = _pushed_before(snapshot, before)
+            known = {cell.number for cell in snapshot.earlier_cells}
+            _push(session, pushed.due(0, known), snapshot)
             end = _Limit(session, limit)
             for cell in reversed(snapshot.earlier_cells):
                 if end.passed:
                     break
                 # it may fail, as it may have on several ranks: the cell itself shows what it needs
                 session.run(cell.source, cell=cell.number, first_line=cell.first_line)
+                _push(session, pushed.due(cell.number, known), snapshot)
             end.cancel()
             end = _Limit(session, limit)
             cell = snapshot.cell
@@ -106,6 +112,21 @@ def run_apart(
             return result
     finally:
         active.set(before)
+
+
+def _pushed_before(snapshot: Snapshot, session: Session | None) -> PushedObjects:
+    """What was sent to the ranks of which a snapshot is the latest; nothing if they are gone."""
+    last = session.last_run if session is not None else None
+    if session is None or last is None or last.snapshot is not snapshot:
+        return PushedObjects()
+    return session.pushed
+
+
+def _push(session: Session, objects: Iterable[Pushed], snapshot: Snapshot) -> None:
+    alike = session.world_size == snapshot.world_size
+    for one in objects:
+        ranks = one.ranks if alike else tuple(range(session.world_size))
+        session.pushed.send(session.pool, {one.name: one.data}, ranks, 0)
 
 
 class _Limit:

@@ -7,8 +7,10 @@ import time
 from ..model import RankReport
 from .watch import View
 
-#: When a rank has raised or died, its peers' wait is ended after this.
+#: When a rank has raised or died, its peers' wait is ended after this; after the second, when
+#: another rank is still on its way: its last call shows who waits for whom.
 _GRACE_AFTER_FAILURE_S = 0.2
+_GRACE_ON_THE_WAY_S = 1.0
 _SAY_AFTER_S = 1.0
 
 
@@ -54,7 +56,10 @@ class HangWatch:
             self._stuck, self._since_s = stuck, now
         if not stuck:
             return False
-        grace_s = min(self._hang_after_s, _GRACE_AFTER_FAILURE_S) if failed else self._hang_after_s
+        grace_s = self._hang_after_s
+        if failed:
+            on_the_way = any(r.state == "running" for r in view.reports if r.rank not in stuck)
+            grace_s = min(grace_s, _GRACE_ON_THE_WAY_S if on_the_way else _GRACE_AFTER_FAILURE_S)
         return now - self._since_s >= grace_s
 
     @staticmethod

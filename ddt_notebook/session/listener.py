@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from ..model import RankReport
+from ..model import Cell, RankReport
 from ..model.snapshot import Outcome
 
 Stream = Literal["stdout", "stderr"]
@@ -63,6 +64,52 @@ class SilentListener:
     def on_status(self, text: str | None) -> None: ...
 
     def on_end(self) -> None: ...
+
+
+class SeveralListeners:
+    """Passes on what it is told.
+
+    Parameters
+    ----------
+    listeners
+        To whom.
+    """
+
+    def __init__(self, listeners: Iterable[RunListener]) -> None:
+        self._listeners = tuple(listeners)
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        for listener in self._listeners:
+            listener.on_output(rank, stream, text)
+
+    def on_display(self, rank: int, message: DisplayMessage) -> None:
+        for listener in self._listeners:
+            listener.on_display(rank, message)
+
+    def on_tick(self, now_s: float) -> None:
+        for listener in self._listeners:
+            listener.on_tick(now_s)
+
+    def on_status(self, text: str | None) -> None:
+        for listener in self._listeners:
+            listener.on_status(text)
+
+    def on_end(self) -> None:
+        for listener in self._listeners:
+            listener.on_end()
+
+
+#: Makes a listener for a cell that begins on these ranks.
+ListenerMaker = Callable[[Cell, tuple[int, ...]], RunListener]
+
+
+def together(
+    own: RunListener | None, makers: Iterable[ListenerMaker], cell: Cell, chosen: tuple[int, ...]
+) -> RunListener:
+    """The cell's own listener, with those of everybody who wants to know of every cell."""
+    others = [make(cell, chosen) for make in makers]
+    alone = own or SilentListener()
+    return SeveralListeners([alone, *others]) if others else alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ class Monitor(threading.Thread):
             case "stacks":
                 return {"flight": self._flight.drain(stacks=True)}
             case "cut":
-                return {"cut": self._sockets.cut()}
+                return {"cut": self._sockets.cut_as_asked(message["id"])}
         return {"error": f"unknown request {message['do']!r}"}
 
     def _status(self) -> dict[str, Any]:
@@ -66,11 +66,7 @@ class Monitor(threading.Thread):
             "position": codec.to_plain(users_line(stack)),
             "stack": [codec.to_plain(frame) for frame in stack],
             "groups": self._flight.counts(),
-            "cpu_s": self._cpu_seconds(),
+            "cpu_s": time.process_time(),  # of all threads
             "rss": self._process.memory_info().rss,
             "now_s": time.monotonic(),
         }
-
-    def _cpu_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)

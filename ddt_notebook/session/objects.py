@@ -9,14 +9,18 @@ the notebook run code.
 from __future__ import annotations
 
 import collections
+import difflib
 import fractions
 import io
 import pathlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import FunctionType
 from typing import Any
 
+#: The names of so many variables are told.
+_NAMES_TOLD = 12
 _PLAIN: dict[str, frozenset[str]] = {
     "builtins": frozenset(
         (
@@ -44,6 +48,23 @@ _MADE: dict[tuple[str, str], Callable[..., object]] = {
 
 class CannotTravel(ValueError):
     """The object is of a kind that does not go from a rank to the notebook, or back."""
+
+
+def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
+    """What to say of a name that a rank does not know.
+
+    Parameters
+    ----------
+    variables
+        Those that it has; classes and functions, which do not travel, are told last.
+    """
+    near = difflib.get_close_matches(name, variables, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    names = sorted(variables, key=lambda known: isinstance(variables[known], (type, FunctionType)))
+    more = len(names) - _NAMES_TOLD
+    rest = f" and {more} more" if more > 0 else ""
+    known = ", ".join(names[:_NAMES_TOLD]) or "none"
+    return f"there is no {name!r} on this rank; {hint}its variables: {known}{rest}"
 
 
 def pack_for_ranks(name: str, value: object) -> bytes:

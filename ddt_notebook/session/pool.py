@@ -170,7 +170,7 @@ class RankPool:
                 "generation": self.generation,
                 "port": self._port,
             }
-            answers = self.command(what, limit_s=_FORM_LIMIT_S)
+            answers = self.command(what, limit_s=_FORM_LIMIT_S, together=True)
             for handle in self.handles:
                 if handle.recorder is not None:
                     handle.recorder.new_generation()
@@ -178,8 +178,9 @@ class RankPool:
             if not bad:
                 self.notes += sorted({note for a in answers.values() for note in a["notes"]})
                 return
-            if attempt:
-                rank, text = next(iter(bad.items()))
+            full = [rank for rank in bad if answers[rank].get("full")]
+            if attempt or full:
+                rank, text = next((r, text) for r, text in bad.items() if not full or r in full)
                 raise SessionError(f"the process group could not be formed: rank {rank}: {text}")
             self.replace(rank for rank, answer in answers.items() if answer.get("late"))
 
@@ -248,10 +249,12 @@ class RankPool:
         *,
         ranks: Iterable[int] | None = None,
         limit_s: float = _ANSWER_LIMIT_S,
+        together: bool = False,
     ) -> dict[int, dict[str, Any]]:
         """Send a command to ranks at the prompt, and collect their answers within a limit.
 
-        The answer of a rank that died or took too long is ``{"error": …, "late": True}``.
+        The answer of a rank that died or took too long is ``{"error": …, "late": True}``. With
+        ``together``, the ranks wait for each other: where one fails, the others are freed.
         """
         handles = self.handles if ranks is None else [self.handles[rank] for rank in ranks]
         numbers = {handle.rank: handle.command(what, payload) for handle in handles}
@@ -268,6 +271,9 @@ class RankPool:
                         if message.get("reply") == numbers[handle.rank]:
                             answers[handle.rank] = message
             self.reap()
+            if together and any("error" in answer for answer in answers.values()):
+                for handle in waiting:
+                    handle.ask("cut")
             over = time.monotonic() > deadline
             for handle in waiting:
                 if handle.rank not in answers and (over or not handle.alive):

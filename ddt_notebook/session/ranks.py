@@ -55,7 +55,7 @@ class RankHandle:
         self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a cell that was traced
         self.exit_status: int | None = None
         self.ready = False
-        self.torch_version = ""
+        self.torch_version = self.device = ""
         self.flight_available = True
         directory = Path(spec["directory"])
         self._directory = directory
@@ -88,6 +88,7 @@ class RankHandle:
         self.ready = True
         self.torch_version = message["torch"]
         self.flight_available = message["flight"]
+        self.device = message["device"]
         ring_file = self._directory / f"rank{self.rank}.calls"
         if ring_file.exists():
             self.recorder = RankRecorder(RingReader(ring_file), source_line)

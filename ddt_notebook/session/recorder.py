@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,10 +69,13 @@ class CallList:
     by_record, by_flight
         Index of the call by index of its record in the ring, or by group and operation of its
         entry in the Flight Recorder.
+    joined
+        See `RankReport`.
     """
 
     calls: tuple[Call, ...] = ()
     left_out: int = 0
+    joined: Call | None = None
     by_record: dict[int, int] = field(default_factory=dict)
     by_flight: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -94,6 +98,7 @@ class RankRecorder:
         self._noted: dict[int, _Noted] = {}
         self._open: set[int] = set()
         self._run_start = 0
+        self._joined: _Noted | None = None  # the last init_process_group of an earlier cell
         self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
         self._flight: dict[tuple[str, int], dict[str, Any]] = {}
@@ -113,6 +118,7 @@ class RankRecorder:
         self.drain()
         for group in self._groups.values():
             group.trim()
+        self._joined = _last_joined(self._noted.values(), self._joined)
         # handles not waited for may still be, in this cell
         self._noted = {i: n for i, n in self._noted.items() if i in self._open}
         self.thin_at = 2 * KEEP
@@ -129,6 +135,7 @@ class RankRecorder:
         self._flight.clear()
         self._noted.clear()
         self._open.clear()
+        self._joined = None
 
     def drain(self) -> None:
         """Read what is new in the ring."""
@@ -282,19 +289,13 @@ class RankRecorder:
             for key in list(self._flight)
             if (sequence := self._flight_sequence(*key)) is not None
         ]
-        left_out = self.dropped
+        left_out, joined = self.dropped, self._joined
         if last is not None:
             left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
+            joined = _last_joined(noted[:-last], joined)
             noted, flight = noted[-last:], flight[-last:]
         found: list[tuple[float, Any, Call]] = []
-        found += [
-            (
-                n.record.entered_s,
-                n.record.index,
-                from_record(n.record, n.sequence, self._source_line),
-            )
-            for n in noted
-        ]
+        found += [(n.record.entered_s, n.record.index, self._call(n)) for n in noted]
         for key, sequence in flight:
             entry, group = self._flight[key], members.get(key[0], ())
             call = from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
@@ -306,7 +307,11 @@ class RankRecorder:
         for index, (_, origin, call) in enumerate(found):
             calls.append(replace(call, index=index))
             (by_flight if isinstance(origin, tuple) else by_record)[origin] = index
-        return CallList(tuple(calls), left_out, by_record, by_flight)
+        before = self._call(joined) if joined is not None else None
+        return CallList(tuple(calls), left_out, before, by_record, by_flight)
+
+    def _call(self, noted: _Noted) -> Call:
+        return from_record(noted.record, noted.sequence, self._source_line)
 
     def _flight_sequence(self, name: str, number: int) -> int | None:
         """Sequence number of a library's operation; None if it belongs to a recorded call."""
@@ -360,3 +365,13 @@ class RankRecorder:
 
     def __len__(self) -> int:
         return len(self._noted)
+
+
+def _last_joined(noted: Iterable[_Noted], before: _Noted | None) -> _Noted | None:
+    """The last record of an ``init_process_group`` that was well."""
+    joined = (n for n in noted if n.record.fields.get("op") == "init_process_group")
+    return max(
+        (n for n in joined if n.record.status == ring.DONE),
+        key=lambda n: n.record.index,
+        default=before,
+    )

@@ -30,8 +30,6 @@ _ASK_EVERY_S = 0.25
 _STACKS_LIMIT_S = 0.4
 #: After the last rung of the rescue nothing is waited for any longer than this.
 _GIVE_UP_S = 3.0
-#: Formatting a traceback may take a rank this long on a slow machine.
-_TELL_LIMIT_S = 10.0
 
 
 class CellRun:
@@ -125,6 +123,9 @@ class CellRun:
         """Ranks on which the cell still runs."""
         return frozenset(run.handle.rank for run in self._runs if run.unfinished)
 
+    def _being_told(self) -> bool:
+        return any(run.being_told for run in self._runs)
+
     def drive(self) -> RunResult:
         """Wait until the cell has ended on every rank, or is held; then tell how it went."""
         try:
@@ -161,8 +162,7 @@ class CellRun:
             self._feed.tick(self._runs, self._view)
             if self._rescue is not None:
                 self._rescue.step()
-                still_told = any(run.raised and run.unfinished for run in self._runs)
-                if self._rescue.passed_s > (_TELL_LIMIT_S if still_told else _GIVE_UP_S):
+                if self._rescue.passed_s > _GIVE_UP_S and not self._being_told():
                     break
             elif self._interrupt_asked:
                 self._interrupt_now()
@@ -248,7 +248,7 @@ class CellRun:
             if shown.kind != "clear" and "text/plain" in shown.data:
                 self._kept[rank].add(f"{shown.data['text/plain']}\n")
         elif "raised" in message:
-            run.raised = True
+            run.raised_s = time.monotonic()
         elif self._rescue is not None and self._rescue.is_own_answer(rank, message["reply"]):
             self._rescue.answered(rank)
         elif message.get("reply") == run.number:
@@ -286,7 +286,7 @@ class CellRun:
             return False
         view = self._view = look(self._runs, groups_seen(self._runs))
         failed = self._failed
-        over = self._watch.over_the_limit(view)
+        over = self._watch.over_the_limit(view) and not self._being_told()
         if not over and not self._watch.hung(view, failed=failed):
             self._listener.on_status(waiting_line(view))
             return False
@@ -310,10 +310,10 @@ class CellRun:
 
     def _fetch_stacks(self) -> None:
         """Ask where the collectives came from that libraries issued; the answer is worth a wait."""
-        recorders = [r.handle.recorder for r in self._runs if r.handle.recorder is not None]
-        if not any(recorder.saw_libraries for recorder in recorders):
+        if not any((c := r.handle.recorder) is not None and c.saw_libraries for r in self._runs):
             return
         for run in self._runs:
+            run.judged = True
             if run.exit_status is None and run.asked:
                 run.handle.ask("stacks")
         deadline = time.monotonic() + _STACKS_LIMIT_S

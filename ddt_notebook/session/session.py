@@ -16,9 +16,10 @@ from ..model import Cell
 from . import active, launcher, observing
 from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
-from .listener import RunListener, SilentListener, Stream
+from .listener import RunListener, Stream, together
 from .objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from .pool import PoolOptions, RankPool, group_timeout_s
+from .pushed import PushedObjects
 from .result import RunResult
 from .run import CellRun
 from .status import SessionStatus, session_status
@@ -92,6 +93,7 @@ class Session:
         self.has_group = group
         self.stopped = False
         self.last_run: RunResult | None = None
+        self.pushed = PushedObjects()
         self._cells: dict[int, Cell] = {}
         self._run: CellRun | None = None
         self._started_s = time.monotonic()
@@ -128,6 +130,8 @@ class Session:
         self._run = None
         self.last_run = None
         self._cells.clear()
+        self.pushed.forget()
+        self._started_s = time.monotonic()
         self.pool.start()
 
     def stop(self) -> None:
@@ -197,7 +201,7 @@ class Session:
             hang_after_s=self.hang_after,
             freeze=freeze,
             trace=trace,
-            listener=listener or SilentListener(),
+            listener=together(listener, active.listeners_of(self), ran, chosen),
             observers=active.observers if active.get() is self else (),
         )
         return self._drive()
@@ -259,11 +263,7 @@ class Session:
             packed = {name: pack_for_ranks(name, value) for name, value in objects.items()}
         except CannotTravel as error:
             raise SessionError(str(error)) from error
-        for name, data in packed.items():
-            answers = self.pool.command({"do": "push", "name": name}, data, ranks=chosen)
-            for rank, answer in answers.items():
-                if "error" in answer:
-                    raise SessionError(f"rank {rank} could not take {name!r}: {answer['error']}")
+        self.pushed.send(self.pool, packed, chosen, next(reversed(self._cells), 0))
         return {name: len(data) for name, data in packed.items()}
 
     def pull(self, name: str, rank: int = 0) -> object:

@@ -40,6 +40,11 @@ class CellCompiler(CachingCompiler):
 
     number = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        # else what is never closed is "incomplete input", at the last line instead of its own
+        self.reset_compiler_flags()
+
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """The file name that the cell's code objects carry."""
         return f"cell[{self.number}]"
@@ -128,8 +133,11 @@ class RankShell(InteractiveShell):
         self.last_traceback_text = "" if etype is SystemExit else "\n".join(stb)
 
     def transform_cell(self, raw_cell: str) -> str:
-        """As IPython does, but keep line numbers: it drops leading blank lines."""
-        body: str = super().transform_cell(raw_cell)
+        """As IPython does, but keep line numbers: it drops leading blank lines.
+
+        Blank lines at the end are dropped: a block that ends too early would be told to be there.
+        """
+        body: str = super().transform_cell(raw_cell).rstrip() + "\n"
         stripped = raw_cell.lstrip()
         blank = raw_cell[: len(raw_cell) - len(stripped)].count("\n")
         return "\n" * (blank + self.first_line - 1) + body

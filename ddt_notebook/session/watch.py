@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model import Call, RankError, RankReport, codec
+from ..model.numbering import in_session_numbers
 from ..model.progress import Wait, cannot_complete, waits
 from .ranks import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
@@ -18,6 +19,8 @@ _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.2, 5.0
 #: A wait is looked at more closely from here on.
 _LOOK_AFTER_S = 0.1
 _LATEST_CALLS = 60
+#: Formatting a traceback may take a rank this long on a slow machine.
+_TELL_LIMIT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -34,10 +37,13 @@ class RankRun:
         The exception that left the cell.
     exit_status
         Set if the process ended.
-    raised
-        True from when an exception left its cell; the answer follows.
+    raised_s
+        When an exception left its cell, if one did; the answer follows.
     asked_s
         When its monitor was asked last how it stands.
+    judged
+        Whether the run was declared over: answers that come later, and the work that they are for
+        the rank, no longer change where it waited.
     library_wait
         The Flight Recorder's entry in which it is blocked inside a library, and since when.
     """
@@ -49,14 +55,27 @@ class RankRun:
     error: RankError | None = None
     exit_status: int | None = None
     library_wait: tuple[tuple[str, int], float] | None = None
-    raised: bool = False
+    raised_s: float | None = None
     asked_s: float = 0.0
     killed: bool = False
+    judged: bool = False
 
     @property
     def unfinished(self) -> bool:
         """Whether the cell still runs on it."""
         return self.asked and self.answer is None and self.exit_status is None
+
+    @property
+    def raised(self) -> bool:
+        """Whether an exception has left its cell."""
+        return self.raised_s is not None
+
+    @property
+    def being_told(self) -> bool:
+        """Whether an exception has just left its cell, and what it was is still to come."""
+        if self.raised_s is None or not self.unfinished:
+            return False
+        return time.monotonic() - self.raised_s < _TELL_LIMIT_S
 
     @property
     def idle_in_library(self) -> bool:
@@ -115,6 +134,8 @@ class RankRun:
         if handle.recorder is None:
             return
         handle.recorder.add_flight(entries)
+        if self.judged:
+            return
         if not self.idle_in_library or handle.earlier_status is None:
             self.library_wait = None
         elif self.library_wait is None:
@@ -180,7 +201,8 @@ def look(runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: boo
         True for all calls of the run, False for the latest.
     """
     reports = tuple(report(run, members, whole=whole) for run in runs)
-    return View(reports, waits(reports), cannot_complete(reports))
+    numbered = in_session_numbers(reports)
+    return View(reports, waits(numbered), cannot_complete(numbered))
 
 
 def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
@@ -213,6 +235,7 @@ def _report(run: RankRun, told: CallList) -> RankReport:
         "pid": handle.pid,
         "calls": calls,
         "calls_dropped": told.left_out,
+        "joined": told.joined,
         "memory_bytes": handle.status.memory_bytes if handle.status else None,
         "error": run.error,
         "killed": run.killed,
@@ -223,8 +246,10 @@ def _report(run: RankRun, told: CallList) -> RankReport:
         values["state"] = "idle"
     elif run.answer is not None:
         values["state"] = "raised" if run.error is not None else "finished"
-        values["position"] = run.error.where if run.error is not None else None
         if run.error is not None:
+            # without memory Python cannot note where an exception came from
+            last_seen = handle.status.position if handle.status is not None else None
+            values["position"] = run.error.where or last_seen
             values["error"] = _with_call(run.error, calls)
     else:
         values |= _unfinished(run, told)

@@ -7,7 +7,6 @@ import contextlib
 import faulthandler
 import multiprocessing.util
 import os
-import resource
 import signal
 import sys
 import time
@@ -21,10 +20,11 @@ from ..probes import automatic, checkpoints, loaders, performance, registry, tra
 from ..probes.flight import FlightReader, torch_version
 from ..probes.ring import RingWriter
 from ..probes.timeline import Tracer
+from .cap import MemoryCap
 from .channel import Channel, Closed, Message
 from .group import RankGroup, pick_device, torchrun_environment
 from .monitor import Monitor
-from .objects import CannotTravel, pack_in_rank, unpack_in_rank
+from .objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from .shell import RankShell, describe_error, make_shell
 
 _MAX_NAMES = 50
@@ -83,7 +83,7 @@ class Rank:
         self._shell.on_raise = self._say_that_it_raised
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
-        self._cap_memory(spec.get("memory"))
+        self._memory = MemoryCap(spec.get("memory"))
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._leave_connections_in_child)
         self._questions = questions
@@ -96,8 +96,10 @@ class Rank:
                 message = self._commands.receive()
                 if message["do"] == "exit":
                     return
+                self._group.sockets.outdate(message["id"])
                 answer, payload = self._answer(message)
                 self._commands.send({"reply": message["id"], **answer}, payload)
+                self._memory.close_reserve()
             except KeyboardInterrupt:  # came too late for the cell it was meant for
                 continue
             except Closed:
@@ -111,10 +113,7 @@ class Rank:
                 case "run":
                     return self._run(message), None
                 case "form":
-                    self._shell.forget_errors()
-                    self._group.port = message["port"]
-                    notes = self._group.form(message["prefix"], message["generation"])
-                    return {"notes": notes}, None
+                    return self._form(message), None
                 case "leave":
                     self._group.leave()
                     return {}, None
@@ -148,11 +147,13 @@ class Rank:
         try:
             error = self._shell.run(message["source"], message["cell"], message["first_line"])
         except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
+            self._memory.open_reserve()
             error = describe_error(leaked, "")
         finally:
             self._running = False
         ended = time.monotonic()
         performance.RECORD.end_run()
+        loaders.RECORD.end_run(well=error is None)
         traced = tracer.stop() if tracer is not None else None
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -164,10 +165,22 @@ class Rank:
             "ended_s": ended,
             "flight": self._flight.drain(stacks=stacks) if self._recording else [],
             "formed": self._group.is_formed(),
-            "names": self._user_names(),
+            "names": self._user_names()[:_MAX_NAMES],
             "trace": traced,
             **(self._observe_unasked(well=error is None) if self._recording else {}),
         }
+
+    def _form(self, message: Message) -> dict[str, Any]:
+        self._shell.forget_errors()
+        self._group.port = message["port"]
+        with self._memory.reserve():
+            try:
+                return {"notes": self._group.form(message["prefix"], message["generation"])}
+            except (RuntimeError, MemoryError) as error:
+                full = self._memory.used_up()
+                if not full:
+                    raise
+                return {"error": f"{full} ({type(error).__name__}: {error})", "full": True}
 
     def _observe(self, message: Message) -> dict[str, Any]:
         what, names, options = message["what"], message["names"], message["options"]
@@ -187,9 +200,10 @@ class Rank:
         }
 
     def _pull(self, name: str) -> bytes:
-        if name not in self._shell.user_ns:
-            known = ", ".join(self._user_names()[:12]) or "none"
-            raise CannotTravel(f"there is no {name!r} on this rank; its variables: {known}")
+        namespace = self._shell.user_ns
+        if name not in namespace:
+            known = {known: namespace[known] for known in self._user_names()}
+            raise CannotTravel(no_such_variable(name, known))
         try:
             return pack_in_rank(self._shell.user_ns[name])
         except CannotTravel as error:
@@ -246,14 +260,7 @@ class Rank:
             if name not in self._names_at_start
             and not name.startswith("_")
             and not isinstance(value, ModuleType)
-        ][:_MAX_NAMES]
-
-    @staticmethod
-    def _cap_memory(extra_bytes: int | None) -> None:
-        """Let an allocation beyond the limit fail with an exception in this rank."""
-        if extra_bytes:
-            limit = extra_bytes + _data_bytes()
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        ]
 
     def _leave_connections_in_child(self) -> None:
         # a DataLoader worker must not hold the connections open when this rank has died
@@ -273,6 +280,7 @@ class Rank:
     def _say_that_it_raised(self) -> None:
         """An exception has left the user's code: the notebook need not free us any more."""
         self._running = False
+        self._memory.open_reserve()
         with contextlib.suppress(Closed):
             self._commands.send({"raised": True})
 
@@ -310,14 +318,6 @@ def _jsonable(bundle: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _data_bytes() -> int:
-    """Private memory that this process has now, as RLIMIT_DATA counts it."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
 def _no_keyboard(prompt: object = "") -> NoReturn:
     raise RuntimeError("a rank has no keyboard: set the value in the cell or send it: %ddt_push")
 
@@ -332,7 +332,14 @@ def run_rank(commands: int, questions: int) -> None:
     status = 1
     try:
         rank = Rank(*channels)
-        channels[0].send({"reply": 0, "torch": torch_version(), "flight": rank._flight.available})
+        channels[0].send(
+            {
+                "reply": 0,
+                "torch": torch_version(),
+                "flight": rank._flight.available,
+                "device": str(rank._device),
+            }
+        )
         rank.serve()
         multiprocessing.util._exit_function()  # ends DataLoader workers
         status = 0

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from .loader import stages, symptom
+from .loader import UnknownSymptom, stages, symptom
 
 FOLDER = "notebooks"
 _SHORT_STAGES = {
@@ -69,6 +69,26 @@ def notebooks_folder() -> Path:
         if folder.is_dir() and any(folder.glob("*.ipynb")):
             return folder
     raise FileNotFoundError("this installation lacks its notebooks: reinstall ddt-notebook")
+
+
+def lesson_file(code: str) -> Path:
+    """The file of the lesson on a symptom, in a checkout or in an installed copy.
+
+    Raises
+    ------
+    UnknownSymptom
+        If the code is not in the taxonomy, or none has a lesson on it.
+    FileNotFoundError
+        If the installation lacks it.
+    """
+    path = lesson(code)
+    if path is None:
+        known = symptom(code)
+        raise UnknownSymptom(
+            f"there is no lesson on {known.code}: it is what fits no other symptom of "
+            f"{known.stage_title}"
+        )
+    return notebooks_folder() / path
 
 
 def notebooks() -> dict[str, str]:

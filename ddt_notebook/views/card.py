@@ -127,8 +127,7 @@ class CardView(Displayable):
         return [(backend, messages) for backend, messages in both if messages]
 
     def _pattern(self, fix: Fix) -> str:
-        source = words.fix_source(self.card.symptom, fix)
-        return f"{fix.pattern} ({source})" if source else fix.pattern
+        return words.fix_pattern(self.card.symptom, fix)
 
 
 def _section(title: str, *content: Markup) -> Markup:

@@ -157,6 +157,12 @@ class SingleRankView(Displayable):
         return {"ranks": self.ranks, **plain, "reason": self._reason()}
 
     def _reason(self) -> str:
+        if self.found.lacks:
+            return (
+                f"nothing was decided: the cell needs {self.found.lacks}, which the session's "
+                "ranks have, and which the earlier cells did not make on one rank; put what makes "
+                "it into the cell, run it, and ask again"
+            )
         return {
             "also": "the cell fails on one rank, too, with the same error at the same line: it is "
             "no fault of the distribution",

@@ -143,12 +143,14 @@ def excerpt(lines: Sequence[SourceLine]) -> Markup:
         if line.number is None:
             text.append(escape("⋮".rjust(width + 2)))
         elif line.who:
-            row = f"→ {line.number:>{width}}  {line.code:<{code_width}}   ◀ {line.who}"
-            text.append(tag("b", row, role="marked"))
+            row = f"→ {line.number:>{width}}  {line.code:<{code_width}}   "
+            who = tag("span", f"◀ {line.who}", style="display:inline-block")  # wrapped as a whole
+            text.append(tag("b", row, who, role="marked"))
         else:
             text.append(escape(f"  {line.number:>{width}}  {line.code}"))
     style = (
-        f"{_MONO};white-space:pre;line-height:1.35;margin:2px 0 6px 0;padding:4px 8px;"
-        f"overflow-x:auto;border-left:2px solid {COLOURS['line']}"
+        # wrapped, since who stood there is at the end of the line
+        f"{_MONO};white-space:pre-wrap;line-height:1.35;margin:2px 0 6px 0;padding:4px 8px;"
+        f"overflow-wrap:anywhere;border-left:2px solid {COLOURS['line']}"
     )
     return tag("pre", Markup("\n".join(text)), style=style, role="pre")

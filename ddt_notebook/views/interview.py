@@ -10,6 +10,8 @@ from .pages import symptom_page
 
 #: Symptoms that are named as likely so far, and how likely they must be.
 _NAMED, _LIKELY = 3, 0.08
+#: Answers can be mistaken: nothing that they tell is said to be likelier.
+_MOST = 0.99
 _LEAD = "if something is wrong all the same, or elsewhere, questions lead to what it is"
 _HOW = (
     "answer with `%ddt_debug 1`; `%ddt_debug unknown` if you cannot tell; "
@@ -102,12 +104,20 @@ class InterviewView(Displayable):
         conclusion = self.interview.conclusion
         if conclusion is None:
             return f"question {self.interview.asked + 1}"
-        belief = self.interview.beliefs[conclusion]
         found = f"{study.symptom(conclusion).title} {conclusion}"
-        asked = words.count(self.interview.asked, "question")
         others = [code for code in self._ranked() if code != conclusion]
         more = f"; else {', '.join(others)}" if others else ""
-        return f"after {asked}: {found}, as likely as {belief:.0%}{more}"
+        belief, told = self.interview.beliefs[conclusion], self._told()
+        if not told:
+            chance = f", as likely as {belief:.0%}" if belief < _MOST else ""
+            return f"no question was needed: the last run shows {found}{chance}{more}"
+        return f"after {told}: {found}, as likely as {min(belief, _MOST):.0%}{more}"
+
+    def _told(self) -> str:
+        """What there was beside the last run: ``3 questions and 1 check``; empty if nothing."""
+        checks = sum(answer.checked for answer in self.interview.answers)
+        counted = ((self.interview.asked, "question"), (checks, "check"))
+        return " and ".join(words.count(number, what) for number, what in counted if number)
 
     def path(self) -> list[tuple[str, str]]:
         """Each question so far, and what it was answered with."""

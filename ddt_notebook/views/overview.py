@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from . import flags, html
+from . import flags, html, words
 from .bundle import Displayable
 from .flags import Flag
 
@@ -31,30 +31,66 @@ class Overview(Displayable):
         The diagnosis.
     views
         The views by the name under which ``%ddt_show`` knows them.
+    cut_off
+        Whether the run ended early: what the views point out may then follow from the cause, and
+        is folded below it.
     """
 
-    __slots__ = ("_report", "_views")
+    __slots__ = ("_cut_off", "_report", "_views")
 
-    def __init__(self, report: Displayable, views: Mapping[str, Flagged]) -> None:
+    def __init__(
+        self, report: Displayable, views: Mapping[str, Flagged], *, cut_off: bool = False
+    ) -> None:
         self._report = report
         self._views = views
+        self._cut_off = cut_off
 
     def to_text(self) -> str:
         """The diagnosis, and what each view points out."""
         lines = [self._report.to_text()]
-        for name, view in self._views.items():
-            label = f"  {name:<12} "
-            for line in flags.as_lines(view.flags, "nothing odd"):
-                later = " " * len(label)
-                lines += textwrap.wrap(line, 80, initial_indent=label, subsequent_indent=later)
-                label = later
-        lines.append("  %ddt_show NAME shows one of them whole")
-        return "\n".join(lines)
+        if self._cut_off:
+            lines += textwrap.wrap(
+                f"views {self._until_then()}", 80, initial_indent="  ", subsequent_indent=" " * 8
+            )
+        else:
+            lines += self._lines()
+        return "\n".join([*lines, "  %ddt_show NAME shows one of them whole"])
 
     def to_html(self) -> str:
         """The diagnosis, and each view folded under what it points out."""
-        folded = [
-            html.details(f"{name} · {flags.as_lines(view.flags, 'nothing odd')[0]}", view.to_html())
+        if not self._cut_off:
+            folded = [
+                html.details(f"{name} · {_told(view)[0]}", view.to_html())
+                for name, view in self._views.items()
+            ]
+            return html.Markup(self._report.to_html() + "".join(folded))
+        # what was cut off cannot be called well
+        parts = [
+            html.details(
+                " · ".join([name, *_told(view)[:1]] if view.flags else [name]), view.to_html()
+            )
             for name, view in self._views.items()
         ]
-        return html.Markup(self._report.to_html() + "".join(folded))
+        return html.Markup(self._report.to_html() + html.details(self._until_then(), *parts))
+
+    def _until_then(self) -> str:
+        told = ", ".join(
+            f"{name} ({words.count(len(view.flags), 'flag')})"
+            for name, view in self._views.items()
+            if view.flags
+        )
+        if not told:
+            return "of what ran until then: nothing more"
+        return f"of what ran until then, which may follow from the above: {told}"
+
+    def _lines(self) -> Iterator[str]:
+        for name, view in self._views.items():
+            label = f"  {name:<12} "
+            for line in _told(view):
+                later = " " * len(label)
+                yield from textwrap.wrap(line, 80, initial_indent=label, subsequent_indent=later)
+                label = later
+
+
+def _told(view: Flagged) -> list[str]:
+    return flags.as_lines(view.flags, "nothing odd")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from ..model import Finding, Report, Snapshot
-from . import html, places, words
+from . import html, observed, places, words
 from .live import LiveView, RankLine
 from .report import KINDS
 from .status import ROWS
@@ -32,6 +33,19 @@ class SessionLike(Protocol):
     def frozen(self) -> bool: ...
 
 
+class ResourcesLike(Protocol):
+    """What the panel needs to know of a rank's device and memory."""
+
+    @property
+    def device(self) -> str: ...
+    @property
+    def resident_bytes(self) -> int | None: ...
+    @property
+    def allocated_bytes(self) -> int | None: ...
+    @property
+    def cap_bytes(self) -> int | None: ...
+
+
 def of_session(session: SessionLike, memory_limit: int | None) -> dict[str, Any]:
     """The session's line; ``memory_limit``: what each rank may allocate beyond its start."""
     parts = [words.count(session.world_size, "rank"), session.backend, session.device]
@@ -53,11 +67,14 @@ def at_prompt(alive: Sequence[bool]) -> LiveView:
     return LiveView(f"{words.count(len(states), 'rank')}, no cell runs", tuple(lines))
 
 
-def of_view(view: LiveView) -> dict[str, Any]:
+def of_view(view: LiveView, resources: Mapping[int, ResourcesLike]) -> dict[str, Any]:
     """The headline, a row for each rank or for ranks that are alike, and the notes."""
     return {
         "headline": view.headline,
-        "rows": [_row(line) for line in view.lines],
+        "rows": [
+            _row(line, [resources[rank] for rank in line.ranks if rank in resources])
+            for line in view.lines
+        ],
         "notes": list(view.notes),
     }
 
@@ -75,7 +92,10 @@ def of_report(report: Report, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _row(line: RankLine) -> dict[str, Any]:
+def _row(line: RankLine, resources: Sequence[ResourcesLike]) -> dict[str, Any]:
+    if line.memory_bytes is None and line.state != "died":
+        resident = (r.resident_bytes for r in resources if r.resident_bytes is not None)
+        line = replace(line, memory_bytes=max(resident, default=None))
     sign, kind = line.sign
     cell, number = _cell_and_line(line.where)
     return {
@@ -89,6 +109,19 @@ def _row(line: RankLine) -> dict[str, Any]:
         "cell": cell,
         "line": number,
         "memory": line.memory,
+        **_resources(resources),
+    }
+
+
+def _resources(ranks: Sequence[ResourcesLike]) -> dict[str, Any]:
+    """Their devices, and what the one that has allocated most has of its cap."""
+    known = [(r.allocated_bytes, r.cap_bytes) for r in ranks if r.allocated_bytes is not None]
+    used, cap = max(known, default=(0, None))
+    bound = "≤ " if len(known) > 1 else ""
+    return {
+        "device": observed.listing(r.device for r in ranks if r.device),
+        "share": min(1.0, used / cap) if cap else None,
+        "allocated": f"{bound}{words.size(used)} of {words.size(cap)} allocated" if cap else "",
     }
 
 

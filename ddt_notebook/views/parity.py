@@ -12,7 +12,7 @@ from ..model.parity import Disagreement, ParityItem, ParityRole, ValueDifference
 from . import flags, html, observed, table, text, words
 from .bundle import Displayable
 from .html import Markup
-from .parity_flags import disagreement_text, first_difference, owner
+from .parity_flags import as_join_allows, disagreement_text, first_difference, owner
 from .parity_flags import flags as find_flags
 
 #: Rows of the summary, and of the list of what differs.
@@ -88,12 +88,17 @@ class ParityView(Displayable):
         return observed.title("parity", self.snapshot, len(self._parities))
 
     def _told(self) -> list[Disagreement]:
-        return [found for found in self._differing if found.role != "random"]
+        return [
+            found
+            for found in self._differing
+            if found.role != "random" and not as_join_allows(found, self._parities)
+        ]
 
     def _healthy(self) -> str:
         if len(self._parities) < 2:
             return "there is only one rank: nothing to compare"
         items = {item.name for p in self._parities for item in p.items if item.role != "random"}
+        items -= {f.name for f in self._differing if as_join_allows(f, self._parities)}
         if not items:
             return "no rank holds a module or an optimizer in its variables"
         several = words.count(len(items), "thing")
@@ -114,12 +119,19 @@ class ParityView(Displayable):
         for found in self._differing:
             differing[owner(found.name, found.role), found.role].add(found.name)
             ranks[owner(found.name, found.role), found.role].update(found.deviating)
+        joined = {
+            (owner(f.name, f.role), f.role)
+            for f in self._differing
+            if as_join_allows(f, self._parities)
+        }
         rows: list[tuple[str, ...]] = []
         for (name, role), items in known.items():
             different = differing.get((name, role), set())
             several = {item_name for item_name, part in items if holders[item_name, part] > 1}
             alone = len({item_name for item_name, _ in items} - several - different)
             note = words.ranks(ranks[name, role]) if different else ""
+            if (name, role) in joined:
+                note += ", as join() allows"
             if alone and not note:
                 note = "no part is on two ranks" if not several else f"{alone:,} not compared"
             cells = (f"{len({n for n, _ in items}):,}", f"{len(several - different):,}", note)

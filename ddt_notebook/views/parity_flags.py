@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..model.parity import Disagreement, RankParity, ValueDifference
 from . import words
@@ -29,6 +29,17 @@ def owner(name: str, role: str) -> str:
     return name.partition(".")[0]
 
 
+def as_join_allows(found: Disagreement, parities: Sequence[RankParity]) -> bool:
+    """Whether these are gradients after ``join()``: ranks with less data keep older ones."""
+    return found.role == "gradient" and _of_joined(found.name, parities)
+
+
+def _of_joined(name: str, parities: Sequence[RankParity]) -> bool:
+    """Whether a gradient, or an entry of an optimizer's state, is of a model inside ``join()``."""
+    joined = tuple(f"{model}." for parity in parities for model in parity.joined)
+    return name.rpartition(".state.")[2].startswith(joined)
+
+
 def flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> list[Flag]:
     """One for each object and role that differs, the gravest first."""
     wrapped = {name for parity in parities for name in parity.wrapped}
@@ -37,9 +48,10 @@ def flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> 
     trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
     found = []
     for (name, role), members in group(differing, lambda d: (owner(d.name, d.role), d.role)):
-        if role == "random":  # other random numbers on each rank are lawful, and often wanted
-            continue
         first = members[0]
+        # other random numbers on each rank are lawful, too, and often wanted
+        if role == "random" or as_join_allows(first, parities):
+            continue
         ranks = sorted({rank for member in members for rank in member.deviating})
         if role == "setting":
             found += [Flag("error", disagreement_text(member, None)) for member in members]
@@ -50,9 +62,45 @@ def flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> 
             what = f"{len(members):,} {_PLURALS[role]} of {words.middle(name, 60)}"
             text = f"{what} differ on {words.ranks(ranks)}, first "
             text += disagreement_text(first, measured.get(first.name))
+        if role == "state" and all(_of_joined(member.name, parities) for member in members):
+            why = "join() makes parameters equal at its end, but not the optimizer's state"
+            found.append(Flag("warning", f"{text}; {why}"))
+            continue
         kept_equal = name in wrapped or (role == "state" and bool(wrapped))
         found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
-    return ordered(found)
+    different = {member.name for member in differing}
+    return ordered([*found, *_not_finite(parities, different)])
+
+
+def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> list[Flag]:
+    """Parameters and buffers on which the ranks agree, and that are nan or inf.
+
+    Gradients are left out: a gradient scaler meets nan and inf, and skips the step. So is inf in
+    buffers: masks are made of it.
+    """
+    odd = [
+        (parity.rank, item)
+        for parity in parities
+        for item in parity.items
+        if item.name not in different
+        and (
+            (item.role == "parameter" and item.not_finite)
+            or (item.role == "buffer" and item.not_finite == "nan")
+        )
+    ]
+    found = []
+    for (name, role), members in group(odd, lambda m: (owner(m[1].name, m[1].role), m[1].role)):
+        ranks = sorted({rank for rank, _ in members})
+        names = list(dict.fromkeys(item.name for _, item in members))
+        values = " or ".join(sorted({item.not_finite for _, item in members}, reverse=True))
+        what = f"{words.middle(names[0], 80)} holds {values}"
+        if len(names) > 1:
+            what = f"{len(names):,} {_PLURALS[role]} of {words.middle(name, 60)} hold {values}"
+        everywhere = len(ranks) == len(parities) > 1
+        if everywhere:
+            what += " on every rank; that the ranks agree says nothing then"
+        found.append(Flag("warning", what if everywhere else f"{what} on {words.ranks(ranks)}"))
+    return found
 
 
 def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) -> Flag:

@@ -35,11 +35,15 @@ class PartitionView(Displayable):
         With its ``partition``.
     names
         Variables to show; default: all.
+    earlier
+        Whether to show loaders, too, that were used in earlier cells only.
     """
 
     __slots__ = ("_loaders", "_shards", "flags", "snapshot")
 
-    def __init__(self, snapshot: Snapshot, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, earlier: bool = False
+    ) -> None:
         self.snapshot = snapshot
         self._loaders: dict[str, dict[int, LoaderPartition]] = {}
         self._shards: dict[str, dict[int, ModelShard]] = {}
@@ -48,6 +52,8 @@ class PartitionView(Displayable):
                 self._loaders.setdefault(loader.name, {})[partition.rank] = loader
             for shard in observed.chosen(partition.shards, names):
                 self._shards.setdefault(shard.name, {})[partition.rank] = shard
+        if not earlier and not names:
+            self._loaders = _used_in_run(self._loaders, snapshot)
         self.flags = find_flags(self._loaders)
 
     def to_text(self) -> str:
@@ -77,7 +83,8 @@ class PartitionView(Displayable):
     def to_frame(self) -> Any:
         """A pandas DataFrame with one row for each epoch of each loader on each rank."""
         columns = (
-            *("loader", "rank", "dataset", "dataset_size", "sampler", "epoch", "batches"),
+            *("loader", "rank", "dataset", "dataset_size", "sampler", "epoch"),
+            *("epoch_in_cell", "batches"),
             *("samples", "complete", "repeated", "first"),
         )
         rows = [
@@ -88,6 +95,7 @@ class PartitionView(Displayable):
                 "dataset_size": loader.dataset_size,
                 "sampler": loader.sampler,
                 "epoch": epoch.number,
+                "epoch_in_cell": epoch.in_cell or epoch.number,
                 "batches": epoch.batches,
                 "samples": epoch.samples,
                 "complete": epoch.complete,
@@ -113,6 +121,8 @@ class PartitionView(Displayable):
 
     def _healthy(self) -> str:
         if not self._loaders and not self._shards:
+            if any(partition.loaders for partition in self.snapshot.partition):
+                return "no DataLoader was used in this run"
             return "no rank holds a DataLoader or a sharded model in its variables"
         used = [d for d in self.divisions().values() if d.ranks]
         parts = []
@@ -124,9 +134,14 @@ class PartitionView(Displayable):
             parts.append(words.count(len(self._shards), "sharded model"))
         return ", ".join(parts)
 
+    def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:
+        used = any(loader.last is not None for loader in by_rank.values())
+        earlier = used and not _ranks_of_run(by_rank, self.snapshot)
+        return _about_loader(name, by_rank) + (" · in an earlier cell" if earlier else "")
+
     def _tables(self) -> list[_Table]:
         found: list[_Table] = [
-            (_about(name, by_rank), _LOADER_HEAD, _loader_rows(by_rank))
+            (self._about(name, by_rank), _LOADER_HEAD, _loader_rows(by_rank))
             for name, by_rank in self._loaders.items()
         ]
         found += [
@@ -136,7 +151,26 @@ class PartitionView(Displayable):
         return found[:OBJECTS]
 
 
-def _about(name: str, by_rank: dict[int, LoaderPartition]) -> str:
+def _used_in_run(
+    loaders: dict[str, dict[int, LoaderPartition]], snapshot: Snapshot
+) -> dict[str, dict[int, LoaderPartition]]:
+    """Those that ranks iterated over in the run, on these ranks, and those that none ever did."""
+    found = {}
+    for name, by_rank in loaders.items():
+        used = [rank for rank, loader in by_rank.items() if loader.last is not None]
+        mine = _ranks_of_run(by_rank, snapshot)
+        if mine or not used:
+            found[name] = {r: x for r, x in by_rank.items() if r in mine or x.last is None}
+    return found
+
+
+def _ranks_of_run(by_rank: dict[int, LoaderPartition], snapshot: Snapshot) -> set[int]:
+    """The ranks that iterated over a loader in the run."""
+    runs = {partition.rank: partition.run for partition in snapshot.partition}
+    return {r for r, x in by_rank.items() if x.last is not None and x.last.run == runs[r]}
+
+
+def _about_loader(name: str, by_rank: dict[int, LoaderPartition]) -> str:
     """``loader · TensorDataset of 101 · DistributedSampler, padding of 1 · 101 covered``."""
     first = next(iter(by_rank.values()))
     size = f" of {first.dataset_size:,}" if first.dataset_size is not None else ""
@@ -149,6 +183,8 @@ def _about(name: str, by_rank: dict[int, LoaderPartition]) -> str:
     early = [r for r, x in by_rank.items() if x.last is not None and not x.last.complete]
     if early:
         parts.append(f"left early by {words.ranks(early)}")
+    if seen.uneven and seen.joined:
+        parts.append("uneven, as join() allows")
     if first.indexed:
         parts.append(f"{seen.covered:,} different samples")
         if seen.overlap:
@@ -176,7 +212,7 @@ def _loader_rows(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, ...]]:
 def _counts(loader: LoaderPartition) -> tuple[str, ...]:
     last = loader.epochs[-1]
     share = f"{last.samples / loader.dataset_size:.1%}" if loader.dataset_size else ""
-    return (f"{last.number}", f"{last.batches:,}", f"{last.samples:,}", share)
+    return (f"{last.in_cell or last.number}", f"{last.batches:,}", f"{last.samples:,}", share)
 
 
 def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:

@@ -42,18 +42,19 @@ def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division
             found.append(Flag("warning", f"{text}): only {words.ranks(seen.ranks)} iterated"))
         else:
             found.append(Flag("warning", f"{text})"))
-    if seen.uneven:
+    if seen.uneven and not seen.joined:
         counts = sorted(seen.batches.items(), key=lambda item: item[1])
         (fewest, low), (most, high) = counts[0], counts[-1]
+        when = f" in epoch {seen.epoch}" if seen.epoch else ""
         text = (
-            f"{name} gave rank {fewest} {words.count(low, 'batch')} and rank {most} {high:,}: "
-            "the ranks with more then wait in a collective for the others; make the counts even, "
-            "or use join()"
+            f"{name} gave rank {fewest} {words.count(low, 'batch')} and rank {most} {high:,}"
+            f"{when}: the ranks with more then wait in a collective for the others; make the "
+            "counts even, or use join()"
         )
         found.append(Flag("warning", text.replace("batchs", "batches")))
     same = [rank for rank, loader in by_rank.items() if loader.same_order]
     if same:
-        fixed = {loader.epochs[-1].sampler_epoch for loader in by_rank.values()} - {None}
+        fixed = {x.last.sampler_epoch for x in by_rank.values() if x.last is not None} - {None}
         advice = "call sampler.set_epoch(epoch) before each epoch" if fixed else "check its seed"
         text = f"{name} gave the same order in every epoch on {words.ranks(same)}: {advice}"
         found.append(Flag("warning", text))

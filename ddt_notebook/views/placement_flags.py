@@ -33,7 +33,7 @@ def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]
         if item.kind == "module":
             found += _mixed_devices(item)
             found += _unregistered(item)
-            if world_size > 1 and item.trained and not item.wrapper:
+            if world_size > 1 and item.stepped_alone and not item.wrapper:
                 found.append(_not_wrapped(item))
     found += _apart(placement.objects)
     if placement.unreadable:

@@ -92,11 +92,11 @@ def _grouped(
 def _place(
     label: str, members: list[int], reports: list[RankReport], snapshot: Snapshot | None
 ) -> Place:
-    who = _who(members, reports)
     match = _LABEL.match(label)
     if match is None:
-        return Place(words.one_line(label), "", who)
+        return Place(words.one_line(label), "", _who(members, reports))
     place, number = match["place"], int(match["line"])
+    who = _who(members, reports, place)
     code = words.one_line(match["code"] or "")
     cell = _CELL.fullmatch(place.removesuffix(f" line {number}"))
     if cell and snapshot and snapshot.source_line(int(cell[1]), number).strip():
@@ -104,14 +104,29 @@ def _place(
     return Place(words.one_line(place), code, who)
 
 
-def _who(members: list[int], reports: list[RankReport]) -> str:
-    by_state = group(reports, words.state)
+def _who(members: list[int], reports: list[RankReport], place: str = "") -> str:
+    by_state = group(reports, lambda report: _gone_on(report, place) or words.state(report))
     if len(reports) != len(members):
         return words.ranks(members)
     return "; ".join(
         f"{words.ranks(r.rank for r in alike)} {_plural(text, len(alike))}"
         for text, alike in by_state
     )
+
+
+def _gone_on(report: RankReport, place: str) -> str:
+    """What a blocked rank did at a line in which it does not stand any more; else empty."""
+    waits_in, position = report.blocked_call, report.position
+    if report.state != "blocked" or waits_in is None or waits_in.where is None or not place:
+        return ""
+    if place in (waits_in.where.place, position.place if position else ""):
+        return ""
+    done = [c for c in report.calls if c.status == "done" and c.where and c.where.place == place]
+    if not done:
+        return ""
+    here = place.rpartition(" line ")[0]
+    there = waits_in.where.place.removeprefix(f"{here} ")
+    return f"called {done[-1].op}, then went on to wait in {there}"
 
 
 def _plural(phrase: str, number: int) -> str:

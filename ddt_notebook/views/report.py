@@ -26,12 +26,23 @@ class DisplayedReport(Displayable, Report):
         rank was doing, and the original errors.
     notes
         What else the reader should know ("rank 2 was replaced: it lost model").
+    flagging
+        How many views that are shown below point out something that is likely to be wrong.
 
-    Neither is part of the JSON.
+    None is part of the JSON.
     """
 
     snapshot: Snapshot | None = None
     notes: tuple[str, ...] = ()
+    flagging: int = 0
+
+    @property
+    def but(self) -> str:
+        """What must stand beside ``ok``: ``, but 2 views flag something``."""
+        if not self.flagging:
+            return ""
+        verb = "flags" if self.flagging == 1 else "flag"
+        return f", but {words.count(self.flagging, 'view')} {verb} something"
 
     def to_text(self) -> str:
         """The findings, 80 columns wide."""
@@ -39,7 +50,7 @@ class DisplayedReport(Displayable, Report):
 
     def to_terminal(self, *, colour: bool) -> str:
         """The findings, 80 columns wide, with ANSI colours or without."""
-        lines = [text.report(self, self.snapshot, colour=colour)]
+        lines = [text.report(self, self.snapshot, but=self.but, colour=colour)]
         made = self._correction(self.findings[: text.FINDINGS_SHOWN])
         if made is not None and self.snapshot is not None:
             lines += text.wrap("diff", f"{_OFFER}: {words.one_line(made.says)}")
@@ -111,7 +122,8 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
             )
         )
     pages = [html.code(page) for page in words.more_pages(finding)]
-    parts.append(html.line("read on: ", Markup(" · ".join(pages))))
+    if pages:
+        parts.append(html.line("read on: ", Markup(" · ".join(pages))))
     return html.card(KINDS[finding.confidence], *parts)
 
 
@@ -161,12 +173,11 @@ def _places(found: list[places.Place], snapshot: Snapshot | None) -> list[Markup
 
 def _fix(finding: Finding, number: int) -> Markup:
     fix = finding.fixes[number]
-    source = words.fix_source(finding.symptom, fix)
-    return html.line(
-        html.tag("b", "fix "),
-        html.prose(words.one_line(fix.advice, 1000)),
-        f" — {fix.pattern}{f', {source}' if source else ''}",
-    )
+    advice = html.prose(words.one_line(fix.advice, 1000))
+    if words.is_unclassified(finding):
+        return html.line(html.tag("b", "fix "), advice)
+    pattern = words.fix_pattern(finding.symptom, fix)
+    return html.line(html.tag("b", "fix "), advice, f" — {pattern}")
 
 
 def _hint(hint: Finding) -> Markup:
@@ -176,9 +187,10 @@ def _hint(hint: Finding) -> Markup:
     )
 
 
-def _without_findings(report: Report, snapshot: Snapshot | None) -> Markup:
+def _without_findings(report: DisplayedReport, snapshot: Snapshot | None) -> Markup:
     if report.ok:
-        return html.line(html.chip("✓", "ok", "ok"), f" {report.checked}")
+        sign, kind = ("▲", "warning") if report.but else ("✓", "ok")
+        return html.line(html.chip(sign, f"ok{report.but}", kind), f" {report.checked}")
     head = html.line(html.chip("■", text.headline(report, snapshot), "warning"))
     stood = _places(places.of_snapshot(snapshot), snapshot) if snapshot else ()
     return html.card("warning", head, *stood)

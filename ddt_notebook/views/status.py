@@ -52,12 +52,21 @@ class SessionStatusLike(Protocol):
 
 
 class StatusView(Displayable):
-    """A session's ranks: process, state, memory, line."""
+    """A session's ranks: process, state, memory, line.
 
-    __slots__ = ("_status",)
+    Parameters
+    ----------
+    status
+        What is shown.
+    note
+        What else the reader should know, below the table.
+    """
 
-    def __init__(self, status: SessionStatusLike) -> None:
+    __slots__ = ("_note", "_status")
+
+    def __init__(self, status: SessionStatusLike, note: str = "") -> None:
         self._status = status
+        self._note = note
 
     def to_text(self) -> str:
         """The table in columns."""
@@ -67,11 +76,12 @@ class StatusView(Displayable):
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), text.WIDTH))
-        return "\n".join(lines)
+        return "\n".join(lines + (text.wrap("note", self._note) if self._note else []))
 
     def to_html(self) -> str:
         """The table as HTML."""
-        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD))
+        note = [html.line(html.tag("b", "note "), self._note)] if self._note else []
+        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD), *note)
 
     def _summary(self) -> str:
         status = self._status

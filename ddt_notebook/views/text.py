@@ -29,12 +29,20 @@ class Style:
         return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
 
 
-def report(diagnosis: Report, snapshot: Snapshot | None = None, *, colour: bool = False) -> str:
-    """A whole diagnosis: findings, then hints; one line if there is nothing to say."""
+def report(
+    diagnosis: Report, snapshot: Snapshot | None = None, *, but: str = "", colour: bool = False
+) -> str:
+    """A whole diagnosis: findings, then hints; one line if there is nothing to say.
+
+    Parameters
+    ----------
+    but
+        What stands beside ``ok``.
+    """
     style = Style(colour)
     blocks = [finding(f, snapshot, colour=colour) for f in diagnosis.findings[:FINDINGS_SHOWN]]
     if not blocks:
-        blocks = [_without_findings(diagnosis, snapshot, style)]
+        blocks = [_without_findings(diagnosis, snapshot, but, style)]
     if rest := diagnosis.findings[FINDINGS_SHOWN:]:
         blocks.append(f"{words.count(len(rest), 'more finding')}: {_codes(rest)}")
     if diagnosis.hints:
@@ -51,11 +59,12 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
     lines += _place_lines(places.of_finding(item, snapshot), style)
     lines += labelled("seen", _news(item), EVIDENCE_SHOWN, style)
     for fix in item.fixes:
-        source = words.fix_source(item.symptom, fix)
-        name = f"{fix.pattern} ({source})" if source else fix.pattern
-        lines += wrap("fix", f"{name}: {words.one_line(fix.advice, 1000)}", style)
-    lines += wrap("more", " · ".join(words.more_pages(item)), style)
-    return "\n".join(lines)
+        advice = words.one_line(fix.advice, 1000)
+        if not words.is_unclassified(item):
+            advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
+        lines += wrap("fix", advice, style)
+    more = words.more_pages(item)
+    return "\n".join(lines + (wrap("more", " · ".join(more), style) if more else []))
 
 
 def hints(items: Iterable[Finding]) -> str:
@@ -123,10 +132,11 @@ def _place_lines(found: list[places.Place], style: Style) -> list[str]:
     return lines
 
 
-def _without_findings(diagnosis: Report, snapshot: Snapshot | None, style: Style) -> str:
+def _without_findings(diagnosis: Report, snapshot: Snapshot | None, but: str, style: Style) -> str:
     lines = [_outcome(diagnosis, snapshot)]
     if diagnosis.ok:
-        lines[0] = style("green", "ok") + lines[0].removeprefix("ok")
+        word = style("yellow" if but else "green", f"ok{but}")
+        lines[0] = word + lines[0].removeprefix("ok")
     elif snapshot is not None:
         lines += _place_lines(places.of_snapshot(snapshot), style)
     return "\n".join(lines)

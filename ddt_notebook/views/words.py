@@ -6,6 +6,7 @@ import re
 import signal
 import unicodedata
 
+from ..diagnose.advice import NAME_NOT_DEFINED, SYNTAX
 from ..diagnose.words import count, rank_list
 from ..diagnose.words import ranks_text as ranks
 from ..faults import card_ids
@@ -20,8 +21,10 @@ __all__ = [
     "count",
     "duration",
     "ending",
+    "fix_pattern",
     "fix_source",
     "heading",
+    "is_unclassified",
     "middle",
     "more",
     "one_line",
@@ -120,9 +123,19 @@ def symbol(finding: Finding) -> str:
 
 def heading(finding: Finding) -> tuple[str, str, str]:
     """``("hang D.2.1", "training & evaluation", "certain")``."""
+    if is_unclassified(finding):
+        place = one_line(finding.where[finding.ranks[0]]).partition(": ")[0]
+        return f"exception at {place}", "no symptom of the study", finding.confidence
     title = symptom(finding.symptom).title
     word = "fault" if title == "others" else title
     return f"{word} {finding.symptom}", finding.stage, finding.confidence
+
+
+def is_unclassified(finding: Finding) -> bool:
+    """Whether it is an exception that the study has no class for, such as the user's own."""
+    plain = finding.cause in (None, NAME_NOT_DEFINED, SYNTAX)
+    others = plain and symptom(finding.symptom).title == "others"
+    return others and any(rank in finding.where for rank in finding.ranks[:1])
 
 
 def more(finding: Finding) -> list[str]:
@@ -134,8 +147,20 @@ def more(finding: Finding) -> list[str]:
 
 def more_pages(finding: Finding) -> list[str]:
     """Where to read on: the commands of `more`, then the lesson, if there is one."""
+    if is_unclassified(finding):  # the page of "others" would say nothing of it
+        plain = finding.cause is not None  # what to do is told, and one rank would raise it, too
+        return [] if plain else ["%ddt_debug --single"]
     lesson = lesson_in_folder(finding.symptom)
     return [*more(finding), *([lesson] if lesson else [])]
+
+
+def fix_pattern(code: str, fix: Fix) -> str:
+    """``fix behavior logic (a pattern that repaired 5 of 44 hangs in the study)``.
+
+    The study counted its patterns: the advice beside one is ours, and was not counted.
+    """
+    source = fix_source(code, fix)
+    return f"{fix.pattern} (a pattern that repaired {source})" if source else fix.pattern
 
 
 def fix_source(code: str, fix: Fix) -> str:

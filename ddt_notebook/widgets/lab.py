@@ -1,8 +1,11 @@
 """The kernel's end of JupyterLab's side panel: one comm, through which the panel asks and is told.
 
-Nothing is sent before a front end has said that it listens: in any other front end this costs
-nothing. While a cell runs, the kernel's main thread is busy with it. What the panel sends arrives
-on a subshell then (JupyterLab 4.4 and ipykernel 7 or later), where flags are set that the run sees.
+The comm is there from the beginning, and nothing is sent before a front end has said that it
+listens: in any other front end this costs nothing. A page opens the comm all the same, because a
+proxy of kernels, such as that of jupyter-distributed, forwards only what it has seen opened.
+
+While a cell runs, the kernel's main thread is busy with it. What the panel sends arrives on a
+subshell then (JupyterLab 4.4 and ipykernel 7 or later), where flags are set that the run sees.
 Whatever starts or ends processes is run as a magic instead, in its turn.
 """
 
@@ -16,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..diagnose import diagnose
-from ..session import active
+from ..session import active, resources
 from ..session.listener import Moment
 from ..views import live, panel
 from ..views.live import LiveView
 from ..views.report import show
+from . import pages
+from .lab_output import LabOutput
 from .live import answer_where_clicked
 
 if TYPE_CHECKING:
@@ -70,33 +75,54 @@ class LabLink:
 
         self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
         answer_where_clicked(self._comm)
+        self._output = LabOutput(self._comm.send)
         self._comm.on_msg(self._on_message)
+        get_comm_manager().register_comm(self._comm)
+        get_comm_manager().register_target(TARGET, self._opened)
+
+    def _opened(self, opened: Any, _: object) -> None:
+        """A page has opened the comm: what stands between it and the kernel knows of it now."""
+        from comm import get_comm_manager
+
+        opened._closed = True  # or it says so when it is collected, and its id is ours
         get_comm_manager().register_comm(self._comm)
 
     def close(self) -> None:
         """Tell nobody any more."""
+        from comm import get_comm_manager
+
+        get_comm_manager().unregister_target(TARGET, self._opened)
         if self._listening:
             self._listening = False
             active.observers.remove(self)
+            self._output.end()
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._comm.close()
 
     # -- what the panel says -------------------------------------------------------------------
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        word = message["content"]["data"].get("do")
+        data = message["content"]["data"]
+        word = data.get("do")
         if word == "hello":
             self._begin()
         elif word == "interrupt":
             self._ask("interrupting", lambda session: session.interrupt())
         elif word == "freeze":
             self._ask("freezing", lambda session: session.freeze())
+        elif word == "output":
+            self._output.asked(data)
+        elif word == "enough output":
+            self._output.enough()
+        elif word == "page":
+            self._comm.send(pages.answer(data.get("page")))
 
     def _begin(self) -> None:
         with self._lock:  # two pages may say it at once
             if not self._listening:
                 self._listening = True
                 active.observers.append(self)
+                self._output.begin()
                 self._shell.events.register("post_run_cell", self._after_cell)
         session = active.get()
         if session is None or not session.busy:
@@ -108,6 +134,7 @@ class LabLink:
         if session is not None and session.busy:  # else it came after the cell's end
             self._asked = word
             do(session)
+            self._send()  # it was heard
 
     # -- what it is told -----------------------------------------------------------------------
 
@@ -154,6 +181,7 @@ class LabLink:
             self._session = seen
             self._memory.clear()
             self._run = None
+            self._asked = ""
             self._view = _at_prompt(session) if session is not None else _NO_SESSION
         if last is not self._told:
             self._told, news = last, True
@@ -172,14 +200,16 @@ class LabLink:
     def _send(self) -> None:
         session = active.get()
         limit = session.pool.options.memory if session is not None else None
+        known = resources.of_ranks(session.pool, resident=not session.busy) if session else {}
         self._comm.send(
             {
                 "session": panel.of_session(session, limit) if session is not None else None,
                 "run": self._run,
                 "report": self._found,
                 "earlier": self._earlier,
+                "asked": self._asked,
             }
-            | panel.of_view(self._view)
+            | panel.of_view(self._view, known)
         )
 
 

@@ -1,23 +1,26 @@
 /** Puts code of ours into the notebook, where a reader sees what was run. */
 
+import { CodeCell } from '@jupyterlab/cells';
 import { NotebookActions, NotebookPanel } from '@jupyterlab/notebook';
 
-const MAGIC = /^\s*%%ddt/;
+import { onRanks } from './magic';
 
-/** Run the active cell on the ranks, with the magic on top if it lacks one; false for no code. */
-export async function runOnRanks(panel: NotebookPanel): Promise<boolean> {
-  const cell = panel.content.activeCell;
-  if (!cell || cell.model.type !== 'code') {
-    return false;
-  }
-  const source = cell.model.sharedModel.getSource();
+/** Run a cell on ranks, as its magic says; false for no code. See `onRanks`. */
+export async function runOnRanks(
+  panel: NotebookPanel,
+  cell: CodeCell,
+  ranks: number[] | null | undefined,
+  size: number
+): Promise<boolean> {
+  const source = cell.isDisposed ? '' : cell.model.sharedModel.getSource();
   if (!source.trim()) {
     return false;
   }
-  if (!MAGIC.test(source)) {
-    cell.model.sharedModel.updateSource(0, 0, '%%ddt\n');
+  const change = onRanks(source, ranks, size);
+  if (change) {
+    cell.model.sharedModel.updateSource(change.start, change.end, change.text);
   }
-  return NotebookActions.run(panel.content, panel.sessionContext);
+  return NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
 }
 
 /** Insert a cell below the active one, with this line in it, and run it. */

@@ -1,11 +1,13 @@
 /** The commands of the palette, the menu, the launcher, the keys and the panel's buttons. */
 
 import { InputDialog, Notification } from '@jupyterlab/apputils';
+import { CodeCell } from '@jupyterlab/cells';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { CommandRegistry } from '@lumino/commands';
 
 import { Actions } from './actions';
 import { runBelow, runOnRanks } from './cells';
+import { RankChoices } from './choices';
 import { Followed, Follower } from './follower';
 import { CommandIDs } from './ids';
 import { IAnswer } from './link';
@@ -15,7 +17,8 @@ export function addCommands(
   commands: CommandRegistry,
   follower: Follower,
   trans: TranslationBundle,
-  ranks: () => number
+  ranks: () => number,
+  choices: RankChoices
 ): void {
   const actions = new Actions(trans);
   const session = () => follower.current?.link.state?.session ?? null;
@@ -81,16 +84,23 @@ export function addCommands(
   add(
     CommandIDs.runCell,
     trans.__('Run Cell on Ranks'),
-    trans.__('Run the active cell on the ranks; %%ddt is put on top if it is not there'),
+    trans.__('Run the active cell on the chosen ranks; %%ddt is put on top if it is not there'),
     notebook,
-    async ({ link, panel }) => {
+    async followed => {
+      const { link, panel } = followed;
+      const cell = panel.content.activeCell; // another one may be active when the ranks are there
+      if (!(cell instanceof CodeCell) || link.doing) {
+        return;
+      }
       if (session() === null) {
+        cell.setPrompt('*');
         const started = await actions.start(link, ranks());
         if (!started.ok) {
+          cell.setPrompt('');
           return warn(started, trans);
         }
       }
-      return runOnRanks(panel);
+      return runOnRanks(panel, cell, choices.get(followed), choices.size(followed));
     }
   );
   add(
@@ -106,24 +116,26 @@ export function addCommands(
     trans.__('Explain a symptom, a fault, or what fits words, in a new cell'),
     notebook,
     async ({ panel, link }, args) => {
-      const what = String(args.what ?? '') || (await ask(trans));
-      if (!what) {
+      const what = args.what ? String(args.what) : await ask(trans);
+      if (what === null) {
         return;
       }
       const loaded = await actions.load(link);
-      return loaded.ok ? runBelow(panel, `%ddt_explain ${what}`) : warn(loaded, trans);
+      return loaded.ok ? runBelow(panel, `%ddt_explain ${what}`.trim()) : warn(loaded, trans);
     }
   );
 }
 
-async function ask(trans: TranslationBundle): Promise<string> {
+async function ask(trans: TranslationBundle): Promise<string | null> {
   const answer = await InputDialog.getText({
     title: trans.__('Explain'),
     label: trans.__('A code such as D.2.1, or words of the error; empty for the list of symptoms')
   });
-  return answer.button.accept ? (answer.value ?? '').replace(/\s+/g, ' ').trim() : '';
+  return answer.button.accept ? (answer.value ?? '').replace(/\s+/g, ' ').trim() : null;
 }
 
 function warn(answer: IAnswer, trans: TranslationBundle): void {
-  Notification.error(answer.text || trans.__('the notebook has no kernel'), { autoClose: false });
+  Notification.error(answer.text || trans.__('the ranks could not be started'), {
+    autoClose: false
+  });
 }

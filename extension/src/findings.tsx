@@ -56,7 +56,7 @@ function Finding(props: IProps & { finding: IFinding }): JSX.Element {
       </ul>
       {finding.fixes.slice(0, 2).map((fix, at) => (
         <p className="ddt-lab-line" key={at}>
-          <b>{trans.__('fix')}</b> {fix}
+          <b>{trans.__('fix')}</b> {withCode(fix)}
         </p>
       ))}
       <p className="ddt-lab-line">
@@ -73,6 +73,13 @@ function Finding(props: IProps & { finding: IFinding }): JSX.Element {
       </p>
     </article>
   );
+}
+
+/** What stands between backticks is code. */
+function withCode(text: string): JSX.Element[] {
+  return text
+    .split('`')
+    .map((part, at) => (at % 2 ? <code key={at}>{part}</code> : <span key={at}>{part}</span>));
 }
 
 /** The words of a place; a button where one can go there. */

@@ -86,15 +86,14 @@ export class Followed {
       return; // what is missing comes in a moment
     }
     this._marked = run.number;
-    badge(cell, run.outcome, state.rows);
-    if (run.outcome !== 'ok') {
-      const places = state.report.findings.flatMap(finding => finding.places);
-      const numbers = new Set(places.map(place => place.cell));
-      for (const number of numbers) {
-        const stood = number === null ? null : this.cell(number);
-        if (stood) {
-          annotate(stood, places.filter(place => place.cell === number));
-        }
+    const { findings } = state.report;
+    const silent = run.outcome === 'ok' && findings.length > 0;
+    badge(cell, silent ? 'found' : run.outcome, state.rows);
+    const places = findings.flatMap(finding => finding.places);
+    for (const number of new Set(places.map(place => place.cell))) {
+      const stood = number === null ? null : this.cell(number);
+      if (stood) {
+        annotate(stood, places.filter(place => place.cell === number));
       }
     }
   }
@@ -135,7 +134,12 @@ export class Follower {
   /** The active notebook, null if there is none. */
   get current(): Followed | null {
     const panel = this._tracker.currentWidget;
-    return panel ? this._followed.get(panel) ?? null : null;
+    return panel ? this.of(panel) : null;
+  }
+
+  /** What is known of a notebook, null if it is gone or not yet there. */
+  of(panel: NotebookPanel): Followed | null {
+    return this._followed.get(panel) ?? null;
   }
 
   private _follow(panel: NotebookPanel): void {

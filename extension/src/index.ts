@@ -1,28 +1,36 @@
 /** The JupyterLab and Notebook 7 extension of ddt_notebook. */
 
 import {
+  ILabShell,
   ILayoutRestorer,
   JupyterFrontEnd,
   JupyterFrontEndPlugin
 } from '@jupyterlab/application';
-import { ICommandPalette } from '@jupyterlab/apputils';
-import { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
+import { ICommandPalette, IToolbarWidgetRegistry } from '@jupyterlab/apputils';
+import { PathExt } from '@jupyterlab/coreutils';
+import { IFileBrowserFactory } from '@jupyterlab/filebrowser';
 import { ILauncher } from '@jupyterlab/launcher';
-import { INotebookTracker } from '@jupyterlab/notebook';
+import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 
+import { RankChoices } from './choices';
 import { addCommands } from './commands';
 import { addDocumentCommands } from './documents';
+import { addExportCommand } from './export';
 import { Follower } from './follower';
 import { CommandIDs, PLUGIN_ID } from './ids';
+import { addOutput } from './output-commands';
 import { RanksPanel } from './panel';
+import { RankPicker } from './picker';
 import { Settings } from './settings';
 import { addSnapshots } from './snapshot';
+import { addViewCommand, VIEWS } from './views';
 
 const PALETTE = [
   CommandIDs.panel,
+  CommandIDs.output,
   CommandIDs.start,
   CommandIDs.stop,
   CommandIDs.restart,
@@ -33,6 +41,7 @@ const PALETTE = [
   CommandIDs.diagnose,
   CommandIDs.explain,
   CommandIDs.save,
+  CommandIDs.exportReport,
   CommandIDs.lesson,
   CommandIDs.tour
 ];
@@ -44,10 +53,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
   requires: [INotebookTracker, IRenderMimeRegistry],
   optional: [
     ICommandPalette,
-    IDefaultFileBrowser,
+    IFileBrowserFactory,
+    ILabShell,
     ILauncher,
     ILayoutRestorer,
     ISettingRegistry,
+    IToolbarWidgetRegistry,
     ITranslator
   ],
   activate: (
@@ -55,18 +66,34 @@ const plugin: JupyterFrontEndPlugin<void> = {
     tracker: INotebookTracker,
     rendermime: IRenderMimeRegistry,
     palette: ICommandPalette | null,
-    browser: IDefaultFileBrowser | null,
+    browsers: IFileBrowserFactory | null,
+    labShell: ILabShell | null,
     launcher: ILauncher | null,
     restorer: ILayoutRestorer | null,
     registry: ISettingRegistry | null,
+    toolbars: IToolbarWidgetRegistry | null,
     translator: ITranslator | null
   ): void => {
     const trans = (translator ?? nullTranslator).load('ddt_notebook');
     const settings = new Settings(registry);
     const follower = new Follower(tracker, () => settings.marks);
     const { commands, shell } = app;
-    addCommands(commands, follower, trans, () => settings.ranks);
-    addDocumentCommands(commands, follower, trans, () => browser?.model.path ?? '');
+    const choices = new RankChoices(follower, () => settings.ranks);
+    addCommands(commands, follower, trans, () => settings.ranks, choices);
+    addViewCommand(commands, follower, shell, rendermime, trans);
+    addExportCommand(commands, follower, app.serviceManager.contents, trans);
+    toolbars?.addFactory<NotebookPanel>(
+      'Notebook',
+      'ddt-ranks',
+      notebook => new RankPicker(notebook, follower, choices, trans, commands)
+    );
+    addDocumentCommands(commands, follower, trans, () => {
+      const alone = labShell ? null : follower.current; // a page of Notebook 7 holds one document
+      return alone
+        ? PathExt.dirname(alone.panel.context.localPath)
+        : (browsers?.tracker.currentWidget?.model.path ?? '');
+    });
+    addOutput(app, tracker, follower, labShell, restorer, trans);
     addSnapshots(app.docRegistry, rendermime, app.serviceManager.contents, trans);
     launcher?.add({
       command: CommandIDs.tour,
@@ -80,7 +107,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       const now = JSON.stringify([follower.current?.panel.id, session, follower.current?.link.doing]);
       if (now !== before) {
         before = now; // several times a second a cell only goes on: menus need not be drawn anew
-        PALETTE.forEach(id => commands.notifyCommandChanged(id));
+        [...PALETTE, CommandIDs.view].forEach(id => commands.notifyCommandChanged(id));
       }
     });
 
@@ -92,9 +119,13 @@ const plugin: JupyterFrontEndPlugin<void> = {
       caption: trans.__('Show what each rank of the active notebook does'),
       execute: () => shell.activateById(panel.id)
     });
-    for (const command of PALETTE) {
-      const category = trans.__('Distributed Debugging');
+    const category = trans.__('Distributed Debugging');
+    // Notebook 7 has an entry for each side panel already.
+    for (const command of PALETTE.filter(id => labShell || id !== CommandIDs.panel)) {
       palette?.addItem({ command, category, args: { isPalette: true } });
+    }
+    for (const view of VIEWS) {
+      palette?.addItem({ command: CommandIDs.view, category, args: { isPalette: true, view } });
     }
   }
 };

@@ -5,12 +5,14 @@ import { Decoration, DecorationSet, EditorView, WidgetType } from '@codemirror/v
 import { CodeCell } from '@jupyterlab/cells';
 import { CodeMirrorEditor } from '@jupyterlab/codemirror';
 
+import { spans } from './magic';
 import { IFindingPlace, IRow, Outcome } from './state';
 
 const BADGE = 'ddt-lab-badge';
 /** Sign, word and colour, as in the cells' outputs. */
-const OUTCOMES: { [outcome in Outcome]: [string, string, string] } = {
+const OUTCOMES: { [outcome in Outcome | 'found']: [string, string, string] } = {
   ok: ['✓', 'ok', '#009E73'],
+  found: ['✖', 'ended with a fault', '#D55E00'],
   failed: ['✖', 'failed', '#D55E00'],
   hung: ['✖', 'hung', '#D55E00'],
   interrupted: ['■', 'interrupted', '#E69F00']
@@ -51,7 +53,7 @@ const notes = StateField.define<DecorationSet>({
 });
 
 /** Say on which ranks a cell ran, and how that ended. */
-export function badge(cell: CodeCell, outcome: Outcome, rows: IRow[]): void {
+export function badge(cell: CodeCell, outcome: Outcome | 'found', rows: IRow[]): void {
   clear(cell);
   const [sign, word, colour] = OUTCOMES[outcome];
   const ranks = rows.filter(row => row.state !== NOT_ASKED).flatMap(row => row.ranks);
@@ -95,11 +97,5 @@ export function clear(cell: CodeCell): void {
 
 /** `rank 0`, `ranks 0, 2-3`. */
 export function named(ranks: number[]): string {
-  const sorted = [...ranks].sort((a, b) => a - b);
-  const parts: string[] = [];
-  for (let first = 0, last = 0; first < sorted.length; first = last + 1) {
-    for (last = first; sorted[last + 1] === sorted[last] + 1; last++);
-    parts.push(last === first ? `${sorted[first]}` : `${sorted[first]}-${sorted[last]}`);
-  }
-  return `${sorted.length === 1 ? 'rank' : 'ranks'} ${parts.join(', ')}`;
+  return `${ranks.length === 1 ? 'rank' : 'ranks'} ${spans(ranks).join(', ')}`;
 }

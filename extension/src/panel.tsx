@@ -10,6 +10,7 @@ import { Followed, Follower } from './follower';
 import { ranksIcon } from './icon';
 import { CommandIDs } from './ids';
 import { IPlace, IRow, IState } from './state';
+import { ViewButtons } from './viewbuttons';
 
 interface IProps {
   commands: CommandRegistry;
@@ -73,17 +74,18 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
       {state?.session ? (
         <>
           <p className="ddt-lab-line ddt-lab-title">{state.headline}</p>
+          {state.report && <Findings report={state.report} {...links} />}
           <Rows rows={state.rows} trans={trans} reveal={reveal} />
           {state.notes.map((note, at) => (
             <p className="ddt-lab-line" key={at}>
               {note}
             </p>
           ))}
-          {state.report && <Findings report={state.report} {...links} />}
         </>
       ) : (
         !link.doing && <p className="ddt-lab-line">{trans.__('No session in this notebook.')}</p>
       )}
+      {state && <ViewButtons commands={props.commands} trans={trans} />}
       {state?.earlier && (
         <details className="ddt-lab-earlier">
           <summary>{trans.__('Found earlier, in cell[%1]', state.earlier.cell)}</summary>
@@ -137,6 +139,7 @@ function Controls(props: IProps & { followed: Followed; state: IState | null }):
         : button(CommandIDs.freeze, trans.__('Freeze'), session.busy)}
       {button(CommandIDs.restart, trans.__('Restart'), idle)}
       {button(CommandIDs.stop, trans.__('Stop'), idle)}
+      {button(CommandIDs.output, trans.__('Output'), true)}
     </div>
   );
 }
@@ -152,7 +155,7 @@ function Rows(props: {
       <thead>
         <tr>
           <th scope="col">{trans.__('rank')}</th>
-          <th scope="col">{trans.__('state, line, memory')}</th>
+          <th scope="col">{trans.__('state, line, device, memory (RSS)')}</th>
         </tr>
       </thead>
       <tbody>
@@ -169,7 +172,12 @@ function Rows(props: {
                   <Place place={row} text={row.where} reveal={props.reveal} trans={trans} />
                 </div>
               )}
-              {row.memory && <div className="ddt-lab-memory">{row.memory}</div>}
+              <div>{[row.device, row.memory].filter(Boolean).join(' · ')}</div>
+              {row.share !== null && (
+                <div className="ddt-lab-share">
+                  <meter value={row.share} high={0.9} aria-hidden="true" /> {row.allocated}
+                </div>
+              )}
             </td>
           </tr>
         ))}

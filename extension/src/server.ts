@@ -8,10 +8,16 @@ export interface ILesson {
   title: string;
 }
 
-/** The diagnosis and the views of a snapshot, as HTML. */
-export async function renderSnapshot(path: string): Promise<string> {
+/** A view of a snapshot; the first, its diagnosis, has no title and is not folded. */
+export interface IPart {
+  title: string;
+  html: string;
+}
+
+/** The diagnosis and the views of a snapshot. */
+export async function renderSnapshot(path: string): Promise<IPart[]> {
   const answer = await request(`snapshot?path=${encodeURIComponent(path)}`);
-  return (answer as { html: string }).html;
+  return (answer as { parts: IPart[] }).parts;
 }
 
 /** The project's notebooks. */

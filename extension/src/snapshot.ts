@@ -1,13 +1,18 @@
 /** Opens a saved snapshot as a document: the diagnosis with all views, without a kernel. */
 
-import { ABCWidgetFactory, DocumentRegistry, DocumentWidget } from '@jupyterlab/docregistry';
-import { IRenderMimeRegistry, MimeModel } from '@jupyterlab/rendermime';
+import {
+  ABCWidgetFactory,
+  DocumentRegistry,
+  DocumentWidget,
+  TextModelFactory
+} from '@jupyterlab/docregistry';
+import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import { Contents } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { Message } from '@lumino/messaging';
-import { PanelLayout, Widget } from '@lumino/widgets';
 
 import { ranksIcon } from './icon';
+import { Rendered } from './rendered';
 import { renderSnapshot } from './server';
 
 const TYPE = 'ddt-snapshot';
@@ -28,49 +33,72 @@ export function addSnapshots(
     fileFormat: 'text',
     icon: ranksIcon
   });
+  registry.addModelFactory(new UnreadModelFactory());
   registry.addWidgetFactory(
     new SnapshotFactory(
       {
         name: 'ddt-snapshot',
         label: trans.__('Diagnosis'),
+        modelName: TYPE,
         fileTypes: [TYPE],
         defaultFor: [TYPE],
         readOnly: true
       },
       rendermime,
-      contents
+      contents,
+      trans
     )
   );
+}
+
+/** The server reads the file: a long run has tens of megabytes, of which the page needs none. */
+class UnreadModelFactory extends TextModelFactory {
+  constructor() {
+    super(false);
+  }
+
+  get name(): string {
+    return TYPE;
+  }
+
+  get fileFormat(): Contents.FileFormat {
+    return null;
+  }
 }
 
 class SnapshotFactory extends ABCWidgetFactory<DocumentWidget> {
   constructor(
     options: DocumentRegistry.IWidgetFactoryOptions,
     private readonly _rendermime: IRenderMimeRegistry,
-    private readonly _contents: Contents.IManager
+    private readonly _contents: Contents.IManager,
+    private readonly _trans: TranslationBundle
   ) {
     super(options);
   }
 
   protected createNewWidget(context: DocumentRegistry.Context): DocumentWidget {
-    const content = new SnapshotView(context, this._rendermime, this._contents);
+    const waits = this._trans.__('diagnosing …'); // the first one takes the server a few seconds
+    const content = new SnapshotView(context, this._rendermime, this._contents, waits);
     return new DocumentWidget({ content, context });
   }
 }
 
-class SnapshotView extends Widget {
+class SnapshotView extends Rendered {
   constructor(
     private readonly _context: DocumentRegistry.Context,
-    private readonly _rendermime: IRenderMimeRegistry,
-    private readonly _contents: Contents.IManager
+    rendermime: IRenderMimeRegistry,
+    private readonly _contents: Contents.IManager,
+    waits: string
   ) {
-    super();
+    super(rendermime);
     this.addClass('ddt-lab-snapshot');
     this.node.tabIndex = 0;
     this.title.icon = ranksIcon;
-    this.layout = new PanelLayout();
-    void _context.ready.then(() => this._show());
-    _context.fileChanged.connect(() => void this._show());
+    this.node.textContent = waits;
+    void _context.ready.then(() => {
+      _context.fileChanged.connect(() => void this._load());
+      return this._load();
+    });
   }
 
   protected onActivateRequest(message: Message): void {
@@ -78,26 +106,11 @@ class SnapshotView extends Widget {
     this.node.focus();
   }
 
-  private async _show(): Promise<void> {
-    let html: string;
+  private async _load(): Promise<void> {
     try {
-      html = await renderSnapshot(this._contents.localPath(this._context.path));
+      await this.draw(await renderSnapshot(this._contents.localPath(this._context.path)));
     } catch (reason) {
-      const told = document.createElement('p');
-      told.textContent = reason instanceof Error ? reason.message : String(reason);
-      html = told.outerHTML;
+      await this.say(reason instanceof Error ? reason.message : String(reason));
     }
-    if (this.isDisposed) {
-      return;
-    }
-    // Not trusted: what stands in a file of unknown origin goes through the sanitizer.
-    const model = new MimeModel({ data: { 'text/html': html }, trusted: false });
-    const renderer = this._rendermime.createRenderer('text/html');
-    await renderer.renderModel(model);
-    const layout = this.layout as PanelLayout;
-    while (layout.widgets.length) {
-      layout.widgets[0].dispose();
-    }
-    layout.addWidget(renderer);
   }
 }

@@ -18,6 +18,10 @@ export interface IRow extends IPlace {
   wait: string;
   where: string;
   memory: string;
+  device: string;
+  /** Of what it may allocate, 0 to 1; null without a limit. */
+  share: number | null;
+  allocated: string;
 }
 
 export interface IFindingPlace extends IPlace {
@@ -66,6 +70,8 @@ export interface IState {
   report: IReport | null;
   /** Of the last run before that one in which something was found. */
   earlier: IReport | null;
+  /** What a button asked of the run, as soon as the kernel has heard it. */
+  asked?: string;
   headline: string;
   rows: IRow[];
   notes: string[];
@@ -73,6 +79,26 @@ export interface IState {
 
 /** What came through the comm, if it has the form of a state. */
 export function asState(data: JSONObject): IState | null {
-  const whole = 'session' in data && 'headline' in data && Array.isArray(data.rows);
-  return whole ? (data as unknown as IState) : null;
+  const state = data as unknown as IState;
+  const known = 'session' in data && typeof data.headline === 'string';
+  const lists = [state.rows, state.notes, state.report?.findings ?? [], state.earlier?.findings ?? []];
+  return known && lists.every(Array.isArray) ? state : null;
+}
+
+/** A view, or the whole report; made in ddt_notebook/widgets/pages.py. */
+export interface IPage {
+  page: string;
+  html: string;
+  /** Why there is none. */
+  missing: string;
+}
+
+/** The question for a page: a view of the last run by its name, or the whole report. */
+export function askPage(page: string): JSONObject {
+  return { do: 'page', page };
+}
+
+/** What came through the comm, if it has the form of a page. */
+export function asPage(data: JSONObject): IPage | null {
+  return 'page' in data && 'html' in data ? (data as unknown as IPage) : null;
 }

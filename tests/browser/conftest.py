@@ -16,7 +16,7 @@ playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright i
 pytest.importorskip("axe_playwright_python", reason="axe is not installed")
 
 from .lab import Lab, Page  # noqa: E402
-from .server import find_chromium, running_lab  # noqa: E402
+from .server import BROWSER_ARGUMENTS, find_chromium, running_lab  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +34,7 @@ def browser() -> Iterator[object]:
     if chromium is None:
         pytest.skip("no chromium: apt-get install chromium, or name one in DDT_CHROMIUM")
     with playwright_api.sync_playwright() as started:
-        launched = started.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
+        launched = started.chromium.launch(executable_path=chromium, args=BROWSER_ARGUMENTS)
         yield launched
         launched.close()
 

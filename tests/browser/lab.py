@@ -1,21 +1,42 @@
-"""What the tests do in JupyterLab, in the words of a person who uses it."""
+"""What the tests do in JupyterLab and Notebook 7, in the words of a person who uses it."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Route, expect
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Error,
+    Locator,
+    Request,
+    ViewportSize,
+    WebSocket,
+    expect,
+)
+from playwright.sync_api import Page as Tab
 
 from .server import Lab
 
 LIMIT_MS = 90_000
+THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
+_SIZE: ViewportSize = {"width": 1400, "height": 900}
+#: Nothing that is shown is further away by the key Tab.
+_MOST_STEPS = 40
 expect.set_options(timeout=LIMIT_MS)
+
+
+def is_here(url: str) -> bool:
+    """Whether an address is on this machine."""
+    return urlsplit(url).hostname in {"127.0.0.1", "localhost", None}
 
 
 @dataclass
@@ -26,25 +47,45 @@ class Page:
     lab: Lab
     strays: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    ours: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._context = self.browser.new_context(viewport={"width": 1400, "height": 900})
+        # one context for all pages: JupyterLab comes out of the browser's cache but once
+        contexts = self.browser.contexts
+        self._context = contexts[0] if contexts else self.browser.new_context(viewport=_SIZE)
         self._context.set_default_timeout(LIMIT_MS)
-        self._context.route("**/*", self._check)
-        self.tab = self._context.new_page()
-        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self._context.on("request", self._note_request)
+        tab = self._context.new_page()
+        kept = {"origin": self.lab.url.rstrip("/"), "storageTypes": "local_storage,indexeddb"}
+        self._context.new_cdp_session(tab).send("Storage.clearDataForOrigin", kept)
+        self._watch(tab)
+
+    def _watch(self, tab: Tab) -> None:
+        tab.on("pageerror", self._fail)
+        tab.on("console", self._note)
+        tab.on("websocket", self._note_request)
+        self.tab = tab
+
+    def _fail(self, error: Error) -> None:
+        self.errors.append(str(error))
+        if "/ddt-notebook/" in (error.stack or ""):
+            self.ours.append(str(error))
+
+    def _note(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console.append(f"{message.text} {message.location.get('url', '')}")
 
     def close(self) -> None:
-        """Close the tab and end its kernels."""
-        self._context.close()
+        """Close its tabs and end its kernels."""
+        self._context.remove_listener("request", self._note_request)
+        for tab in self._context.pages:
+            tab.close()
         self.lab.end_kernels()
 
-    def _check(self, route: Route) -> None:
-        if urlsplit(route.request.url).hostname in {"127.0.0.1", "localhost", None}:
-            route.continue_()
-        else:
-            self.strays.append(route.request.url)
-            route.abort()
+    def _note_request(self, asked: Request | WebSocket) -> None:
+        if not is_here(asked.url):
+            self.strays.append(asked.url)
 
     # -- JupyterLab ----------------------------------------------------------------------------
 
@@ -56,6 +97,27 @@ class Page:
         if name:
             expect(self.notebook.locator(".jp-Cell").first).to_be_visible()
             self.wait_for_kernel()
+
+    def open_in_notebook_7(self, name: str) -> None:
+        """Open a notebook of code in Notebook 7, where it has a page of its own."""
+        self.tab.goto(f"{self.lab.url}notebooks/{name}?token={self.lab.token}")
+        expect(self.notebook.locator(".jp-Cell").first).to_be_visible()
+        self.wait_for_kernel()
+
+    @contextmanager
+    def to_the_new_tab(self) -> Iterator[None]:
+        """Go on in the tab that opens inside."""
+        with self._context.expect_page() as opened:
+            yield
+        self._watch(opened.value)
+
+    def menu(self, *entries: str) -> None:
+        """Choose an entry of the menu bar, by mouse."""
+        bar, *below, last = entries
+        self.tab.locator(".lm-MenuBar-item").get_by_text(bar, exact=True).click()
+        for entry in below:
+            self.tab.locator(".lm-Menu-item").get_by_text(entry, exact=True).hover()
+        self.tab.locator(".lm-Menu-item").get_by_text(last, exact=True).click()
 
     def wait_for_kernel(self) -> None:
         """Until the notebook that is shown has a kernel, and that is idle."""
@@ -97,6 +159,15 @@ class Page:
         """Run every cell, by the menu."""
         self.command("notebook:run-all-cells")
 
+    def tab_to(self, button: Locator) -> None:
+        """Press Tab until a button has the keyboard."""
+        expect(button).to_be_visible()
+        for _ in range(_MOST_STEPS):
+            if button.evaluate("button => button === document.activeElement"):
+                return
+            self.tab.keyboard.press("Tab")
+        raise AssertionError(f"the keyboard does not come to {button}")
+
     def save(self) -> None:
         """Save the notebook that is shown, and wait until it is on the disk."""
         self.tab.evaluate(
@@ -108,10 +179,15 @@ class Page:
         """Change the theme, and wait until it is drawn."""
         self.command("apputils:change-theme", theme=name)
         expect(self.tab.locator("body")).to_have_attribute("data-jp-theme-name", name)
+        expect(self.tab.locator("#jupyterlab-splash")).to_have_count(0)
 
     def violations(self, *selectors: str) -> list[str]:
         """What axe finds against the rules of WCAG in these parts of the page."""
-        found = Axe().run(self.tab, context={"include": [[name] for name in selectors]})
+        found = Axe().run(
+            self.tab,
+            context={"include": [[name] for name in selectors]},
+            options={"resultTypes": ["violations"]},
+        )
         return [
             f"{rule['id']}: {node['html'][:200]}"
             for rule in found.response["violations"]

@@ -1,4 +1,7 @@
-"""Starts JupyterLab with nothing of the person who starts it, and ends it with all below it."""
+"""Starts JupyterLab with nothing of the person who starts it, and ends it with all below it.
+
+Where Notebook 7 is installed, the same server has it, too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,12 +20,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
+from jupyter_core.paths import ENV_JUPYTER_PATH, SYSTEM_JUPYTER_PATH
+from jupyterlab_server.config import get_federated_extensions
 
 _START_LIMIT_S, _STOP_LIMIT_S, _ANSWER_LIMIT_S = 90.0, 10.0, 60.0
+#: For chromium: no sandbox (CI is root), no GPU, and nothing beyond this machine has an address.
+BROWSER_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+)
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _EXTENSION = "ddt-notebook"
+_APPS = ("LabApp", "JupyterNotebookApp")
 #: No news are fetched, and nothing asks before it acts.
 _SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {
@@ -39,7 +53,7 @@ class Lab:
     token: str
     folder: Path
 
-    def write(self, name: str, *cells: str) -> str:
+    def write(self, name: str, *cells: str, kernel: str = "python3") -> str:
         """Write a notebook of code cells, and return its name."""
         notebook = {
             "cells": [
@@ -54,14 +68,32 @@ class Lab:
                 for number, source in enumerate(cells)
             ],
             "metadata": {
-                "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
-                "language_info": {"name": "python"},
+                "kernelspec": {"name": kernel, "display_name": kernel},
             },
             "nbformat": 4,
             "nbformat_minor": 5,
         }
         (self.folder / name).write_text(json.dumps(notebook))
         return name
+
+    def wait_for_file(self, name: str) -> None:
+        """Until a kernel has written a file of JSON."""
+        deadline = time.monotonic() + _ANSWER_LIMIT_S
+        while time.monotonic() < deadline:
+            with suppress(ValueError, OSError):  # not yet, or not yet whole
+                json.loads((self.folder / name).read_text())
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"{name} was not written within {_ANSWER_LIMIT_S:.0f} s")
+
+    def add_kernel(self, name: str, language: str, source: str) -> None:
+        """Install a kernel that this program is."""
+        folder = self.folder.parent / "data" / "kernels" / name
+        folder.mkdir(parents=True)
+        (folder / "kernel.py").write_text(source)
+        argv = [sys.executable, str(folder / "kernel.py"), "-f", "{connection_file}"]
+        spec = {"argv": argv, "display_name": name, "language": language}
+        (folder / "kernel.json").write_text(json.dumps(spec))
 
     def ask(self, path: str, method: str = "GET") -> Any:
         """Speak to the server's own interface."""
@@ -85,7 +117,7 @@ def find_chromium() -> str | None:
 
 
 @contextmanager
-def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
+def running_lab(home: Path, bundle: Path | None, neighbours: Path | None = None) -> Iterator[Lab]:
     """A server on the loopback interface.
 
     Parameters
@@ -94,18 +126,19 @@ def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
         An empty folder for all that it writes.
     bundle
         The built extension; None: JupyterLab without it.
+    neighbours
+        A folder of other extensions, as `pip install --target` makes it.
     """
     folders = {
         name: home / name for name in ("notebooks", "extensions", "settings", "runtime", "config")
     }
     for folder in folders.values():
         folder.mkdir()
+    for name, installed in _other_extensions(neighbours).items():
+        (folders["extensions"] / name).parent.mkdir(exist_ok=True)
+        (folders["extensions"] / name).symlink_to(installed)
     if bundle is not None:
         (folders["extensions"] / _EXTENSION).symlink_to(bundle)
-    else:
-        off = {"disabledExtensions": {_EXTENSION: True}}
-        (folders["config"] / "labconfig").mkdir()
-        (folders["config"] / "labconfig" / "page_config.json").write_text(json.dumps(off))
     for plugin, values in _SETTINGS.items():
         scope, name = plugin.split(":")
         target = folders["settings"] / scope / f"{name}.jupyterlab-settings"
@@ -115,10 +148,10 @@ def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
     command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--IdentityProvider.token={token}"),
-        f"--LabApp.extra_labextensions_path={folders['extensions']}",
+        *(f"--{app}.labextensions_path={folders['extensions']}" for app in _APPS),
+        *(f"--{app}.expose_app_in_browser=True" for app in _APPS),
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.news_url=None",
-        "--LabApp.expose_app_in_browser=True",
         f"--ServerApp.jpserver_extensions=ddt_notebook.server={bundle is not None}",
         f"--ServerApp.root_dir={folders['notebooks']}",
     ]
@@ -131,6 +164,13 @@ def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
         "JUPYTERLAB_SETTINGS_DIR": str(folders["settings"]),
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
     }
+    if neighbours is not None:
+        paths = (str(neighbours), environment.get("PYTHONPATH"))
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "JUPYTER_PATH": str(neighbours / "share" / "jupyter"),
+            "JUPYTER_CONFIG_PATH": str(neighbours / "etc" / "jupyter"),
+        }
     with (home / "server.log").open("wb") as log:
         server = subprocess.Popen(
             command, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -142,14 +182,35 @@ def running_lab(home: Path, bundle: Path | None) -> Iterator[Lab]:
             _end(server)
 
 
+def _other_extensions(neighbours: Path | None) -> dict[str, Path]:
+    """Where the extensions of other projects are installed, by name.
+
+    Ours may be installed, too, and maybe not the one that is asked for: a disabled extension is
+    fetched all the same, so it has to be out of JupyterLab's sight.
+    """
+    shared = dict.fromkeys([*ENV_JUPYTER_PATH, *SYSTEM_JUPYTER_PATH])
+    if neighbours is not None:
+        shared[str(neighbours / "share" / "jupyter")] = None
+    known = get_federated_extensions([str(Path(folder) / "labextensions") for folder in shared])
+    return {name: Path(about["ext_path"]) for name, about in known.items() if name != _EXTENSION}
+
+
 def _address(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
     deadline = time.monotonic() + _START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         for found in runtime.glob("jpserver-*.json"):
-            with suppress(ValueError):  # it is being written
-                return str(json.loads(found.read_text())["url"])
+            with suppress(ValueError, OSError):  # it is being written, or nobody listens yet
+                url = str(json.loads(found.read_text())["url"])
+                _listens(url)
+                return url
         time.sleep(0.1)
     raise RuntimeError(f"the server did not start:\n{log.read_text()[-4000:]}")
+
+
+def _listens(url: str) -> None:
+    """Raise an OSError if no server answers there."""
+    to = urlsplit(url)
+    socket.create_connection((to.hostname, to.port), timeout=_ANSWER_LIMIT_S).close()
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

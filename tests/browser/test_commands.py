@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -53,5 +54,28 @@ def test_a_cell_runs_on_the_ranks_by_one_key(page: Page, lab: Lab) -> None:
     dialog = page.tab.get_by_role("dialog")
     expect(dialog.get_by_role("textbox")).to_have_value("plain.ddt.json")
     page.tab.keyboard.press("Enter")
+    lab.wait_for_file("plain.ddt.json")
     page.command("docmanager:open", path="plain.ddt.json")
     expect(page.tab.locator(".ddt-lab-snapshot")).to_contain_text("4 ranks")
+
+
+def test_the_key_is_for_the_cell_where_it_was_pressed(page: Page, lab: Lab) -> None:
+    """While the ranks start, the person goes on; a fault that nothing raised is no "ok"."""
+    op = "dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM"
+    differs = f"dist.all_reduce(torch.ones(2), {op})"
+    page.open(lab.write("pressed.ipynb", differs, "1 + 1"))
+    page.open_panel()
+    page.cell(0).locator(".cm-content").click()
+    page.tab.keyboard.press("Control+Shift+Enter")
+    expect(page.cell(0).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    page.cell(1).locator(".cm-content").click()
+    page.ended(0)
+    expect(page.cell(1).locator(".cm-content")).to_have_text("1 + 1")
+    expect(page.cell(1)).to_have_class(re.compile("jp-mod-active"))
+    expect(page.cell(0).locator(".ddt-lab-badge")).to_have_text("✖ ended with a fault · ranks 0-3")
+    expect(page.panel.get_by_role("article")).to_contain_text("reduce operations differ")
+
+    page.command("ddt-notebook:explain")
+    expect(page.tab.get_by_role("dialog")).to_contain_text("empty for the list of symptoms")
+    page.tab.keyboard.press("Enter")
+    expect(page.output(2)).to_contain_text("communication setup")

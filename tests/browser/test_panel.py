@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from .lab import Lab, Page
+from .lab import THEMES, Lab, Page
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,7 +16,10 @@ HANG = "%%ddt\nkept = rank\nimport time\nif rank == 0:\n    time.sleep(60)\ndist
 
 
 def test_a_hang_is_seen_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -> None:
-    """Shown, interrupted, frozen and released from the panel; the variables stay."""
+    """Shown, interrupted, frozen and released from the panel; the variables stay.
+
+    The finding and the panel are accessible in every theme.
+    """
     page.open(lab.write("hang.ipynb", LOAD, HANG, "%%ddt\nassert kept == rank\ndist.barrier()"))
     page.open_panel()
     expect(page.panel).to_contain_text("No session in this notebook.")
@@ -35,6 +38,11 @@ def test_a_hang_is_seen_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -
     page.button("Interrupt").click()
     page.ended(1)
     expect(page.panel).to_contain_text("was interrupted after")
+    expect(page.output(1).locator(".ddt-view")).to_have_count(1)
+    for theme in THEMES:
+        page.theme(theme)
+        page.picture(f"theme-{theme.replace(' ', '-').lower()}")
+        assert page.violations("#ddt-notebook-ranks", ".jp-OutputArea-output .ddt-view") == []
 
     page.run(1)
     expect(page.row(1)).to_contain_text("waits")

@@ -98,6 +98,19 @@ def test_a_finding_its_views_and_its_repair(page: Page) -> None:
     assert "nothing was found in the last run" in str(told), "it is about the last run"
 
 
+def test_an_example_is_given_with_the_panel_and_without_it(page: Page) -> None:
+    page.execute("%%ddt\nimport time\nend = time.time() + rank")
+    page.execute("%%ddt\nwhile time.time() < end:\n    dist.barrier()")
+    page.execute("%ddt_debug --fix")
+    straight = page.next_input
+    assert straight.startswith("%%ddt_debug\n# an example, not your cell: ")
+    page.next_input = ""
+    page.execute("%ddt_debug")
+    assert "gives an example (not your cell), repaired" in flat(page.saved())
+    page.execute("%ddt_debug --fix")
+    assert page.next_input == straight
+
+
 def test_from_the_questions_to_the_fault_and_back(quiet: Page) -> None:
     quiet.execute("%ddt_debug ask")
     assert "How far did the job get?" in quiet.saved()

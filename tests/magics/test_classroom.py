@@ -8,6 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.classroom.loader import exercise
+from ddt_notebook.magics.failure import NotPassed
 from ddt_notebook.session import active
 
 from .conftest import Notebook
@@ -63,6 +64,16 @@ def test_an_exercise_from_the_cell_to_the_grade(lays_cells: Notebook) -> None:
     assert session.last_run.ok
 
 
+def test_a_strict_check_fails_as_run_all_and_nbgrader_want_it(notebook: Notebook) -> None:
+    one = exercise(NAME)
+    notebook.run(f"# exercise: {NAME}\nmodel = 1")
+    with pytest.raises(NotPassed) as raised:
+        notebook.run(f"%ddt_check {NAME} --strict")
+    assert "\n".join(raised.value._render_traceback_()) == raised.value.grade.headline
+    assert "not yet: " in raised.value.grade.headline
+    assert notebook.run(f"%%ddt_check {NAME} --strict\n{one.solution}") is None
+
+
 def test_the_practice_data_depend_on_the_student(lays_cells: Notebook) -> None:
     seen = []
     for student in ("anna", "ben", "anna"):
@@ -88,6 +99,10 @@ def test_hints_come_one_by_one(notebook: Notebook) -> None:
     ("line", "message"),
     [
         ("%ddt_exercise shared-slices", "did you mean shared-slice"),
+        ("%ddt_hint own_clock", "did you mean own-clock"),
+        ("%ddt_check Own-Clocks", "did you mean own-clock"),
+        ("%%ddt_check own-clok\nx = 1", "did you mean own-clock"),
+        ("%ddt_exercise zebra", "there is no exercise 'zebra': %ddt_exercise lists them"),
         ("%ddt_exercise --prepare", "no exercise was begun"),
         ("%ddt_hint", "no exercise was begun"),
         ("%ddt_check", "no cell that begins with `# exercise: NAME`"),

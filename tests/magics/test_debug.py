@@ -51,6 +51,22 @@ def test_a_corrected_cell_is_offered_and_makes_the_symptom_go(ranks: Notebook) -
         ranks.run("%ddt_debug --fix")
 
 
+def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_before(
+    ranks: Notebook,
+) -> None:
+    ranks.run("%%ddt\nimport time")
+    clocked = "end = time.time() + rank\nwhile time.time() < end:\n    dist.barrier()"
+    ranks.shown(f"%%ddt\n{clocked}")
+    offered = []
+    for before in ("x = 1", "%ddt_debug"):
+        ranks.run(before)
+        told = " ".join(repr(ranks.run("%ddt_debug --fix")).split())
+        assert told.startswith("the next cell holds an example (not your cell), repaired")
+        offered.append(next_input(ranks))
+    assert offered[0] == offered[1]
+    assert offered[0].startswith("%%ddt_debug\n# an example, not your cell: ")
+
+
 def test_the_same_cell_again(ranks: Notebook) -> None:
     ranks.shown(HANG)
     number = active.get().last_run.snapshot.cell.number  # type: ignore[union-attr]
@@ -89,13 +105,32 @@ def test_the_single_rank_check(ranks: Notebook) -> None:
     assert "[ranks 0, 1] 2\n" in ranks.shown("%%ddt\nmodel.out_features")
 
 
+def test_one_rank_has_what_was_pushed_and_what_earlier_cells_made(ranks: Notebook) -> None:
+    ranks.run("factor, unused = 2, 3")
+    ranks.run("%ddt_push factor unused")
+    ranks.run("%%ddt\nfactor = factor * 5")
+    ranks.run("%ddt_push unused")
+    ranks.shown("%%ddt\nassert (factor, unused) == (10, 3)\nif rank == 0:\n    dist.barrier()")
+    view = ranks.run("%ddt_debug --single")
+    assert view.verdict == "several", repr(view)
+
+
+def test_one_rank_that_lacks_a_variable_says_which(ranks: Notebook) -> None:
+    ranks.run("%%ddt\nif rank == 1:\n    only_there = 1")
+    ranks.shown("%%ddt\nif world_size == 1 or rank == 1:\n    only_there\n1 / 0")
+    view = ranks.run("%ddt_debug --single")
+    assert view.verdict == "otherwise"
+    assert view.to_json()["lacks"] == "only_there"
+    assert "nothing was decided: the cell needs only_there" in " ".join(repr(view).split())
+
+
 def test_mistakes(ranks: Notebook) -> None:
     with pytest.raises(UsageError, match="nothing has run yet, so that --again"):
         ranks.run("%ddt_debug --again")
     ranks.shown("%%ddt\n1 / 0")
     with pytest.raises(UsageError, match="one at a time: --again or --fix"):
         ranks.run("%ddt_debug --again --fix")
-    with pytest.raises(UsageError, match=r"cannot be derived from this cell; %ddt_explain"):
+    with pytest.raises(UsageError, match=r"cannot be derived from this cell; the line that"):
         ranks.run("%ddt_debug --fix")
     with pytest.raises(UsageError, match="are about the last run"):
         ranks.run("%%ddt_debug --single\nx = 1")
@@ -112,3 +147,18 @@ def test_explain(notebook: Notebook) -> None:
     assert "    collective-under-rank-condition\n" in repr(notebook.run("%ddt_explain D.2.1"))
     with pytest.raises(UsageError, match="nothing is known about 'zzz qqq'"):
         notebook.run("%ddt_explain zzz qqq")
+
+
+def test_ok_stands_alone_only_where_no_view_flags_anything(ranks: Notebook) -> None:
+    apart = "torch.manual_seed(rank)\nmodel = torch.nn.Linear(4, 2)"
+    assert "ok, but 1 view flags something · 2 ranks" in repr(ranks.run(f"%%ddt_debug\n{apart}"))
+    alike = "torch.manual_seed(0)\nmodel = torch.nn.Linear(4, 2)"
+    assert repr(ranks.run(f"%%ddt_debug\n{alike}")).startswith("ok · 2 ranks")
+
+
+def test_what_follows_from_a_hang_is_folded(ranks: Notebook) -> None:
+    apart = "torch.manual_seed(rank)\nmodel = torch.nn.Linear(4, 2)\n"
+    shown = ranks.shown(f"%%ddt_debug\n{apart}if rank == 0:\n    dist.barrier()")
+    assert "views of what ran until then" in shown
+    assert "parity (1 flag)" in shown
+    assert "parameters of model differ" not in shown

@@ -38,18 +38,32 @@ class Panel:
         reply = self.client.control_channel.get_msg(timeout=5)
         return str(reply["content"]["subshell_id"])
 
-    def say(self, word: str, subshell: str | None = None) -> None:
-        content = {"comm_id": TARGET, "data": {"do": word}}
+    def say(self, word: str, subshell: str | None = None, **more: str) -> None:
+        content = {"comm_id": TARGET, "data": {"do": word, **more}}
         message = self.client.session.msg("comm_msg", content)
         message["header"]["subshell_id"] = subshell
         self.client.shell_channel.send(message)
 
+    def open(self) -> None:
+        content = {"comm_id": TARGET, "target_name": TARGET, "data": {}}
+        self.client.shell_channel.send(self.client.session.msg("comm_open", content))
+
     def hello(self) -> State:
         """The answer to the panel's first word."""
         self.say("hello")
+        return self.told()
+
+    def page(self, name: str) -> State:
+        """A view that was asked for."""
+        self.say("page", page=name)
+        return self.told()
+
+    def told(self) -> State:
+        """What the kernel says next."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             message = self.client.get_iopub_msg(timeout=LIMIT_S)
+            assert message["msg_type"] != "comm_close"
             if message["msg_type"] == "comm_msg":
                 return dict(message["content"]["data"])
         raise TimeoutError("the kernel does not answer")
@@ -115,6 +129,7 @@ def test_keeps_up_while_a_cell_runs(side_panel: Panel) -> None:
         "run": None,
         "report": None,
         "earlier": None,
+        "asked": "",
         "headline": "no session",
         "rows": [],
         "notes": [],
@@ -145,6 +160,7 @@ def test_interrupts_and_freezes_while_the_cell_blocks_the_kernel(side_panel: Pan
     subshell = side_panel.create_subshell()
     states = side_panel.run(WAITS, when_waiting(side_panel, "interrupt", subshell))
     assert states[-1]["run"]["outcome"] == "interrupted"
+    assert states[-1]["asked"] == "interrupting"
     states = side_panel.run(WAITS, when_waiting(side_panel, "freeze", subshell))
     assert states[-1]["session"]["frozen"]
     assert states[-1]["run"]["frozen"]
@@ -154,9 +170,70 @@ def test_interrupts_and_freezes_while_the_cell_blocks_the_kernel(side_panel: Pan
     assert side_panel.run("%%ddt\nassert kept == rank")[-1]["run"]["outcome"] == "ok"
 
 
+def test_pages_open_the_comm_one_after_another(side_panel: Panel) -> None:
+    for _ in range(2):
+        side_panel.open()
+        assert side_panel.hello()["session"] is None
+    assert side_panel.run("import gc\ngc.collect()\n%ddt_start -n 1")[-1]["session"]["ranks"] == 1
+    assert side_panel.hello()["session"]["ranks"] == 1
+
+
 def test_is_gone_when_the_extension_is_unloaded(side_panel: Panel) -> None:
     side_panel.hello()
     side_panel.run("%ddt_start -n 2")
     assert side_panel.run("%unload_ext ddt_notebook") == []
     side_panel.run("%load_ext ddt_notebook")
     assert side_panel.hello()["session"] is None
+
+
+def test_tells_each_ranks_device_and_its_memory_against_its_cap(side_panel: Panel) -> None:
+    side_panel.hello()
+    rows = side_panel.run("%ddt_start -n 2 --memory 300M")[-1]["rows"]
+    assert [row["device"] for row in rows] == ["cpu", "cpu"]
+    empty = [row["share"] for row in rows]
+    assert all(0 <= share < 0.5 for share in empty)
+    rows = side_panel.run("%%ddt\nx = bytearray(200_000_000 if rank else 0)")[-1]["rows"]
+    assert rows[1]["share"] > max(empty) + 0.5
+    assert rows[0]["share"] < 0.5
+    assert rows[1]["allocated"].endswith(" of 315 MB allocated")
+    side_panel.run("%ddt_stop")
+    rows = side_panel.run("%ddt_start -n 2 --simulate cuda:2")[-1]["rows"]
+    assert [row["device"] for row in rows] == ["cuda:0 (simulated)", "cuda:1 (simulated)"]
+    assert [row["share"] for row in rows] == [None, None]
+
+
+def test_draws_views_of_the_last_run_on_demand(side_panel: Panel) -> None:
+    side_panel.hello()
+    assert "nothing has run on ranks yet" in side_panel.page("memory")["missing"]
+    assert side_panel.page("<b>")["missing"].startswith("there is no view <b>")
+    side_panel.run("%ddt_start -n 2")
+    side_panel.run("%%ddt\ndist.barrier()")
+    assert "barrier" in side_panel.page("collectives")["html"]
+    assert "%%ddt_debug" in side_panel.page("memory")["missing"]
+    side_panel.run("%%ddt_debug\nx = torch.ones(3)\ndist.all_reduce(x)")
+    for name in ("memory", "timeline", "collectives", "placement"):
+        answer = side_panel.page(name)
+        assert (answer["page"], answer["missing"]) == (name, "")
+        assert f"{name} · after cell[" in answer["html"]
+    assert side_panel.page("report")["html"].startswith("<!DOCTYPE html>")
+    side_panel.run("%ddt_stop")
+    assert "memory · after cell[" in side_panel.page("memory")["html"]
+
+
+def test_draws_the_last_run_that_has_ended_while_a_cell_blocks_the_kernel(
+    side_panel: Panel,
+) -> None:
+    side_panel.hello()
+    side_panel.run("%ddt_start -n 2")
+    side_panel.run("%%ddt\ndist.barrier()")
+    subshell = side_panel.create_subshell()
+    side_panel.client.execute(WAITS)
+    while not any(row["state"] == "waits" for row in side_panel.told()["rows"]):
+        pass
+    side_panel.say("page", subshell, page="collectives")
+    while "page" not in (state := side_panel.told()):
+        assert state["run"]["outcome"] is None
+    assert "collectives · after cell[" in state["html"]
+    side_panel.say("interrupt", subshell)
+    while side_panel.told()["run"]["outcome"] != "interrupted":
+        pass

@@ -1,4 +1,5 @@
-from ddt_notebook.magics.lines import LONGEST_LINE, LineBuffer, Merger
+from ddt_notebook.magics.lines import Merger
+from ddt_notebook.views.lines import LONGEST_LINE, LineBuffer
 
 
 def feed(*chunks: str) -> tuple[list[str], str]:

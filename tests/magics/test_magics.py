@@ -8,12 +8,13 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.magics import running as module
+from ddt_notebook.magics.config import DDT
 from ddt_notebook.magics.debugging import DebugMagics
 from ddt_notebook.magics.doctor import DoctorMagics
 from ddt_notebook.magics.extension import unload_ipython_extension
 from ddt_notebook.magics.failure import CellFailed
 from ddt_notebook.magics.live import LiveMagics
-from ddt_notebook.magics.magics import DDTMagics
+from ddt_notebook.magics.magics import RANK_VIEWS, RUN_VIEWS, DDTMagics
 from ddt_notebook.magics.options import rank_list
 from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot
 from ddt_notebook.session import active
@@ -133,7 +134,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_start 4", "unexpected '4'"),
         ("%ddt_start -n", "expected one argument"),
         ('%ddt_start --backend "gloo', "a quotation mark is not closed"),
-        ("%ddt_stop", "%ddt_start -n 4 first"),
+        ("%ddt_stop", "no session is running: there is nothing to stop"),
         ("%ddt_status", "%ddt_start -n 4 first"),
         ("%%ddt\nx = 1", "%ddt_start -n 4 first"),
         ("%%ddt -r 0,a\nx = 1", "'a' is no rank; write a rank list like 0,2-3"),
@@ -146,6 +147,13 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_explain D.9.9", "no symptom has the code 'D.9.9'"),
         ("%ddt_show memroy", "there is no view 'memroy'; there is: stacks"),
         ("%ddt_release", "%ddt_start -n 4 first"),
+        ("%ddt_restart", "%ddt_start -n 4 first"),
+        ("%ddt_start --ranks 4", "no option --ranks; -n 4 sets how many ranks there are"),
+        ("%ddt_start -r 4", "no option -r; -n 4 sets how many ranks there are"),
+        ("%ddt_pull x --ranks 1", "a similar one exists: --rank"),
+        ("%ddt_show", "ddt_show: VIEW is missing: stacks, collectives or timeline"),
+        ("%ddt_show --zoom", "VIEW is missing"),
+        ("%ddt_push", "ddt_push: NAME is missing: variables of the notebook"),
     ],
 )
 def test_mistakes_are_one_line_that_says_what_to_do(fake: Notebook, line: str, says: str) -> None:
@@ -158,7 +166,7 @@ def test_mistakes_are_one_line_that_says_what_to_do(fake: Notebook, line: str, s
 
 def test_a_mistake_is_shown_without_a_traceback(fake: Notebook) -> None:
     assert fake.shown("%ddt_stop").strip().splitlines() == [
-        "UsageError: no session: start one with %ddt_start -n 4 first"
+        "UsageError: no session is running: there is nothing to stop"
     ]
 
 
@@ -172,8 +180,14 @@ MAGICS = sorted(
 @pytest.mark.parametrize("magic", MAGICS)
 def test_every_magic_has_help(fake: Notebook, magic: str) -> None:
     shown = fake.shown(f"%{magic} -h")
-    assert shown.startswith(f"%{magic} ")
+    assert shown.startswith("%%ddt " if magic == "ddt" else f"%{magic} ")
     assert "print this text" in shown
+
+
+def test_the_views_are_listed_where_none_is_named(fake: Notebook) -> None:
+    shown = fake.shown("%ddt_show")
+    assert all(view in shown for view in (*RUN_VIEWS, *RANK_VIEWS))
+    assert "NAME" not in shown
 
 
 def test_start_status_stop(fake: Notebook) -> None:
@@ -181,7 +195,9 @@ def test_start_status_stop(fake: Notebook) -> None:
     with pytest.raises(UsageError, match=r"3 ranks is running; %ddt_restart renews it, %ddt_stop"):
         fake.run("%ddt_start -n 2")
     assert "4000  ready" in repr(fake.run("%ddt_status"))
-    assert "3 ranks" in repr(fake.run("%ddt_restart"))
+    anew = repr(fake.run("%ddt_restart"))
+    assert "3 ranks" in anew
+    assert "all their variables are gone" in anew
     assert repr(fake.run("%ddt_stop")) == "stopped: 3 ranks ended"
 
 
@@ -230,6 +246,23 @@ def test_a_cell_runs_with_the_line_numbers_of_the_notebook(fake: Notebook) -> No
     assert fake.names["run"] is session().last_run
 
 
+@pytest.mark.parametrize(
+    ("above", "line"),
+    [("", 2), ("\n\n", 4), ("%%time\n", 3), ("\n%%capture --no-stderr\n", 4)],
+)
+def test_lines_are_counted_from_the_top_of_the_cell(fake: Notebook, above: str, line: int) -> None:
+    fake.run("%ddt_start -n 2")
+    fake.run(f"{above}%%ddt\nx = 1\ny = 1\n")
+    assert session().runs[-1]["first_line"] == line
+
+
+def test_a_cell_that_the_history_does_not_know_begins_below_its_magic(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2")
+    fake.run("\n\n%%ddt\nx = 1\n")
+    fake.shell.run_cell("%%ddt\nz = 1\n", store_history=False)
+    assert session().runs[-1]["first_line"] == 2
+
+
 def test_output_is_labelled(fake: Notebook) -> None:
     fake.run("%ddt_start -n 2")
     assert fake.shown("%%ddt\nprint('hello')").startswith("[rank 0] hello\n")
@@ -250,6 +283,27 @@ def test_a_failed_cell_shows_its_diagnosis_and_raises_once(
     with pytest.raises(CellFailed, match="failed after") as raised:
         fake.run("%%ddt\ncheck()")
     assert raised.value.report.snapshot is not None
+
+
+@pytest.mark.parametrize("above", ["# my cell\n", "import time\n\n"])
+@pytest.mark.parametrize("magic", ["ddt -r 0", "ddt_debug", "ddt_lint"])
+def test_a_cell_magic_below_another_line_says_where_it_belongs(
+    fake: Notebook, above: str, magic: str
+) -> None:
+    name = magic.partition(" ")[0]
+    with pytest.raises(UsageError, match=f"^%%{name} must be the first line of its cell"):
+        fake.run(f"{above}%%{magic}\nx = 1")
+    assert fake.run("1 + 1") == 2
+
+
+def test_the_help_tells_the_defaults(fake: Notebook) -> None:
+    shown = " ".join(fake.shown("%ddt_start -h").split())
+    for name, trait in DDT.class_traits(config=True).items():
+        if name not in ("colour", "widgets", "device"):
+            value = trait.default_value
+            told = "none" if value is None else f"{value:g}" if name != "backend" else value
+            assert f"(default {told}, %config DDT.{name})" in shown
+    assert "(default that of the session" in " ".join(fake.shown("%ddt -h").split())
 
 
 def test_debug_starts_a_session_and_repeats_its_findings(fake: Notebook) -> None:

@@ -1,6 +1,7 @@
 """The magics on real ranks, in a shell of this process."""
 
 import os
+import re
 import signal
 import threading
 import time
@@ -114,6 +115,36 @@ def test_push_and_pull(ranks: Notebook) -> None:
     ranks.run("lock = __import__('threading').Lock()")
     with pytest.raises(UsageError, match="lock"):
         ranks.run("%ddt_push lock")
+
+
+def test_a_name_that_only_the_notebook_has(ranks: Notebook) -> None:
+    ranks.run("lr, math = 0.1, __import__('math')")
+    shown = ranks.shown("%%ddt\nx = 2 * lr")
+    assert "fix  `lr` is a variable of the notebook, not of the ranks: `%ddt_push lr`" in shown
+    assert "a variable of the notebook, not of the ranks" in repr(ranks.run("%ddt_debug"))
+    shown = ranks.shown("%%ddt -r 0,2\nif rank == 2:\n    lr")
+    assert "a variable of the notebook, not of rank 2: `%ddt_push lr -r 2`" in " ".join(
+        shown.split()
+    )
+    assert "import it in a" in ranks.shown("%%ddt\nmath.pi")
+    shown = ranks.shown("%%ddt\nx = 2 * In")
+    assert "variable of the notebook" not in shown
+
+
+def test_a_restart_loses_the_variables_and_the_time(ranks: Notebook) -> None:
+    ranks.run("%%ddt\nloss = 1")
+    with pytest.raises(UsageError, match=r"no 'los' on this rank; did you mean loss\?"):
+        ranks.run("%ddt_pull los")
+    time.sleep(1.5)
+    begin = time.monotonic()
+    anew = repr(ranks.run("%ddt_restart"))
+    took = time.monotonic() - begin
+    assert "note the ranks were started anew: all their variables are gone" in anew
+    up = re.search(r"up ([\d.]+) s", anew)
+    assert up is not None
+    assert float(up[1]) <= took + 0.1
+    shown = " ".join(ranks.shown("%%ddt\nprint(loss)").split())
+    assert "started anew since, which loses all variables" in shown
 
 
 def test_debug_starts_what_it_needs(notebook: Notebook) -> None:

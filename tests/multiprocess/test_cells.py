@@ -81,6 +81,22 @@ def test_whatever_a_cell_raises_the_session_goes_on(
     assert session.run(REDUCE).outputs == {0: "1.0\n", 1: "1.0\n"}
 
 
+@pytest.mark.parametrize(
+    ("source", "line", "says"),
+    [
+        ('\nx = 1\nprint("x"\n\n\n', 3, "'(' was never closed"),
+        ("x = 1\nfor step in range(3):\n\n  \n", 2, "expected an indented block"),
+    ],
+)
+def test_what_is_not_complete_is_told_at_its_own_line(
+    session: ddt.Session, source: str, line: int, says: str
+) -> None:
+    error = session.run(source).errors[0]
+    assert says in error.message
+    assert error.where is not None
+    assert (error.where.line, error.where.code) == (line, source.splitlines()[line - 1])
+
+
 def test_output_of_both_streams_from_python_and_c(session: ddt.Session) -> None:
     run = session.run(
         "import os, sys\n"

@@ -181,6 +181,56 @@ def test_memory_over_the_cap_is_an_exception_in_that_rank() -> None:
         assert session.run(REDUCE).ok
 
 
+@pytest.mark.parametrize("item", ["bytearray(50_000)", "[1.5 * len(kept)]"])
+def test_memory_filled_to_the_brim_is_told_at_once(item: str) -> None:
+    cell = f"kept = []\nwhile rank == 1: kept.append({item})\n{REDUCE}"  # either part may fail
+    with ddt.Session(2, memory="100M", timeout=60) as session:
+        run = session.run(cell)
+        (finding,) = ddt.diagnose(run).findings
+        assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.2", [1], [0])
+        assert finding.where[1].startswith("cell[1] line 2")
+        assert not run.lost
+        assert session.run(f"del kept\n{REDUCE}").ok
+
+
+def test_a_group_that_memory_keeps_from_forming_says_so() -> None:
+    with ddt.Session(2, memory="100M") as session:
+        pids = session.pids
+        run = session.run(
+            "import resource\n"
+            "if rank == 1:\n"
+            "    cap, _ = resource.getrlimit(resource.RLIMIT_DATA)\n"
+            "    resource.setrlimit(resource.RLIMIT_DATA, (cap, cap))\n"
+            "    kept = []\n"
+            "    while True:\n"
+            "        kept.append(bytearray(50_000))\n" + REDUCE
+        )
+        assert ddt.diagnose(run).findings[0].ranks == [1]
+        assert session.pids == pids
+        with pytest.raises(ddt.SessionError, match=r"rank 1: its memory is full.*%ddt_restart"):
+            session.run(REDUCE)
+        session.restart()
+        assert session.run(REDUCE).ok
+
+
+def test_an_exception_that_takes_long_to_tell_is_waited_for() -> None:
+    slow_to_tell = (
+        "import time\n"
+        "class Slow(Exception):\n"
+        "    def __str__(self):\n"
+        "        time.sleep(2)\n"
+        "        return 'told'\n"
+        "if rank == 1:\n"
+        "    raise Slow\n" + REDUCE
+    )
+    with ddt.Session(3, timeout=0.5) as session:
+        run = session.run(slow_to_tell)
+        assert run.snapshot.rank(1).state == "raised"
+        (finding,) = ddt.diagnose(run).findings
+        assert (finding.ranks, finding.waiting) == ([1], [0, 2])
+        assert "Slow: told" in finding.title
+
+
 def test_ranks_that_are_interpreters_of_their_own() -> None:
     with ddt.Session(2, start_method="spawn") as session:
         pids = session.pids

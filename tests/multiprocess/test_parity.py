@@ -124,3 +124,31 @@ def test_fingerprints_tell_any_change_and_any_order(ranks: Ranks) -> None:
     """
     result = session.run(dedent(source))
     assert result.ok, result.errors
+
+
+def test_equal_parameters_that_are_no_numbers_are_flagged(ranks: Ranks) -> None:
+    fill = """
+    model = DDP(raw)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+    """
+    (flag,) = view(ranks, fill).flags
+    assert flag.kind == "warning"
+    assert flag.text.startswith("4 parameters of model hold nan on every rank")
+    (flag,) = view(ranks, "model = DDP(raw)\nraw[0].bias.data[1] = float('inf')").flags
+    assert flag.text.startswith("model.0.bias holds inf on every rank")
+
+
+def test_what_may_lawfully_be_no_number_is_not_flagged(ranks: Ranks) -> None:
+    masked = """
+    class Masked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.large = torch.nn.Parameter(torch.full((9,), 60000.0, dtype=torch.float16))
+            self.tiny = torch.nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), False)
+            self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+    model = Masked()
+    model.large.grad = torch.full((9,), float("nan"), dtype=torch.float16)  # a scaler skips it
+    """
+    assert not view(ranks, masked).flags

@@ -231,3 +231,96 @@ def test_batches_and_indices_of_any_kind_pass_untouched(ranks: Ranks) -> None:
     assert counts["arrays"].first == (0, 3, 1, 2, 4)
     assert "KeyError" in loaders(shown, "odd")[0].problem
     assert any("some batches of odd could not be counted" in flag.text for flag in shown.flags)
+
+
+def test_epochs_are_numbered_from_the_start_of_their_cell(ranks: Ranks) -> None:
+    epochs = "for epoch in range({}):\n    for batch in loader:\n        pass\n"
+    made = "loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))\n"
+    session = ranks.session(2)
+    session.restart()
+    session.run(SETUP + made + epochs.format(3))
+    shown = ddt.partition(session.run(epochs.format(2)))
+    frame = shown.to_frame()
+    of_rank = frame[frame["rank"] == 0]
+    assert list(of_rank.epoch) == [1, 2, 3, 4, 5]
+    assert list(of_rank.epoch_in_cell) == [1, 2, 3, 1, 2]
+    (row,) = [line for line in shown.to_text().splitlines() if line.startswith("    0 ")]
+    assert row.split()[1] == "2"
+    assert "in an earlier cell" not in shown.to_text()
+    session.run("x = 1")
+    assert "in an earlier cell" in ddt.partition(session).to_text()
+
+
+UNEVEN = """
+from torch.utils.data import DataLoader, Subset, TensorDataset
+data = TensorDataset(torch.randn(130, 8))
+loader = DataLoader(Subset(data, range(rank, {size}, world_size)), batch_size=8)
+model = DDP(torch.nn.Linear(8, 2))
+optimizer = torch.optim.{kind}(model.parameters(), lr=0.1)
+for epoch in range(3):
+    with model.join(enable={joins}):
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_whole_epochs_of_the_run_are_compared(ranks: Ranks) -> None:
+    session = ranks.session(4)
+    session.restart()
+    hangs = session.run(UNEVEN.format(size=130, kind="SGD", joins=False))
+    assert hangs.snapshot.outcome == "hung"
+    for shown in (ddt.partition(hangs), ddt.partition(session)):
+        last = {rank: loader.epochs[-1] for rank, loader in loaders(shown).items()}
+        assert [epoch.batches for epoch in last.values()] == [3, 3, 4, 4]
+        assert [epoch.broken_off for epoch in last.values()] == [True, True, False, False]
+        seen = division(shown)
+        assert (seen.epoch, seen.batches) == (2, {0: 5, 1: 5, 2: 4, 3: 4})
+        (flag,) = (flag for flag in shown.flags if "batches" in flag.text)
+        assert flag.text.startswith("loader gave rank 2 4 batches and rank 1 5 in epoch 2: ")
+
+    repaired = session.run(UNEVEN.format(size=128, kind="SGD", joins=False), trace=True)
+    assert repaired.ok, repaired.errors
+    for shown in (ddt.partition(repaired), ddt.partition(session)):
+        assert list(shown.divisions()) == ["loader"]
+        assert not division(shown).uneven
+
+
+def test_a_run_shows_the_loaders_that_it_used_or_made(ranks: Ranks) -> None:
+    session = ranks.session(2)
+    session.restart()
+    used = session.run(SETUP + "first = DataLoader(data)\nfor batch in first:\n    pass\n")
+    made = session.run("second = DataLoader(data, batch_size=4)", trace=True)
+    assert list(ddt.partition(used).divisions()) == ["first"]
+    assert list(ddt.partition(made).divisions()) == ["second"]
+    assert list(ddt.partition(made, "first").divisions()) == ["first"]
+    assert list(ddt.partition(session).divisions()) == ["first", "second"]
+    other = session.run("for batch in second:\n    pass\n")
+    assert list(ddt.partition(other).divisions()) == ["second"]
+    unused = session.run("del second", trace=True)
+    assert "no DataLoader was used in this run" in ddt.partition(unused).to_text()
+
+
+def test_uneven_batches_and_old_gradients_inside_join_are_as_meant(ranks: Ranks) -> None:
+    session = ranks.session(4)
+    session.restart()
+    run = session.run(UNEVEN.format(size=130, kind="SGD", joins=True))
+    assert run.ok, run.errors
+    shown = ddt.partition(run)
+    assert not shown.flags
+    assert division(shown).uneven
+    assert "uneven, as join() allows" in " ".join(shown.to_text().split())
+    parity = ddt.parity(run)
+    assert not parity.flags
+    assert "0  ranks 2, 3, as join() allows" in parity.to_text()
+    assert "ranks 2, 3, as join() allows" in parity.to_html()
+
+    # the next pass outside of it makes them equal, or they are not as meant any more
+    run = session.run("optimizer.zero_grad()\nmodel(torch.ones(2, 8)).sum().backward()\n")
+    assert not run.snapshot.parity[0].joined
+    assert not ddt.parity(run).flags
+    run = session.run(UNEVEN.format(size=130, kind="Adam", joins=True))
+    (flag,) = ddt.parity(run).flags
+    assert flag.kind == "warning"
+    assert flag.text.endswith("equal at its end, but not the optimizer's state")

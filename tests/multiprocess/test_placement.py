@@ -77,6 +77,8 @@ def test_what_is_odd_is_flagged(ranks: Ranks) -> None:
             self.part.bias = torch.nn.Parameter(torch.zeros(2, device="meta"))
     model = Odd()
     optimizer = torch.optim.SGD(model.parameters())
+    model(torch.randn(8, 10)).sum().backward()
+    optimizer.step()
     """
     texts = [flag.text for flag in ddt.placement(run(ranks, source)).flags]
     assert ddt.placement(ranks.session(2)).flags[0].kind == "error"
@@ -86,6 +88,28 @@ def test_what_is_odd_is_flagged(ranks: Ranks) -> None:
     assert any("plain list or dict (heads[0])" in text for text in texts)
     assert any("model is trained but not wrapped" in text for text in texts)
     assert len(texts) == 5
+
+
+def test_a_model_that_this_run_did_not_train_is_not_accused(ranks: Ranks) -> None:
+    training = """
+    net_old = torch.nn.Linear(8, 1)
+    m_old = DDP(net_old)
+    o_old = torch.optim.SGD(net_old.parameters(), lr=.1)
+    m_old(torch.ones(2, 8)).sum().backward()
+    o_old.step()
+    """
+    rewrapped = """
+    m_old = DDP(torch.nn.Linear(8, 1))
+    m_old(torch.ones(2, 8))
+    """
+    run(ranks, training)
+    session = ranks.session(2)
+    assert not ddt.placement(session.run(dedent(rewrapped))).flags
+    assert not ddt.placement(session.run(dedent(training + rewrapped))).flags  # wrapped, as it was
+    alone = training.replace("DDP(net_old)", "net_old").replace("_old", "_new")
+    (flag,) = ddt.placement(session.run(dedent(alone))).flags
+    assert "net_new is trained but not wrapped" in flag.text
+    assert not ddt.placement(session.run("net_new(torch.ones(2, 8))")).flags
 
 
 def test_ranks_that_differ_are_told_apart(ranks: Ranks) -> None:

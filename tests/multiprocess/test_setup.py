@@ -130,3 +130,34 @@ def test_faults_are_told_by_the_numbers_of_the_session(
 ) -> None:
     findings = report(source, n).findings
     assert [(finding.ranks, finding.waiting) for finding in findings] == [(ranks, waiting)]
+
+
+def test_a_slow_rank_is_no_hang_where_an_earlier_cell_has_numbered_the_ranks() -> None:
+    with ddt.Session(4, group=False, hang_after=0.3) as session:
+        assert session.run(REVERSED.replace("x = torch.ones(2)", "")).ok
+        # many calls: the cell that numbers the ranks is long gone from the latest ones
+        assert session.run("for _ in range(80):\n    dist.all_reduce(torch.ones(1))").ok
+        source = (
+            "import time\n"
+            "if number == 3:\n"
+            "    time.sleep(1.5)\n"
+            "    dist.send(torch.ones(1), 2)\n"
+            "elif number == 2:\n"
+            "    dist.recv(torch.ones(1), 3)\n"
+        )
+        run = session.run(source)
+        assert run.ok, str(ddt.diagnose(run))
+        hung = session.run("if number == 2:\n    dist.recv(torch.ones(1), 0)")
+        (finding,) = ddt.diagnose(hung).findings
+        assert (finding.ranks, finding.waiting) == ([3], [1])
+
+
+def test_a_slow_rank_is_no_hang_in_one_of_two_groups() -> None:
+    with ddt.Session(4, group=False, hang_after=0.3) as session:
+        slow = "import time\nif rank == 3:\n    time.sleep(1.5)\ndist.all_reduce(x)"
+        run = session.run(TWO_GROUPS + slow)
+        assert run.ok, str(ddt.diagnose(run))
+        assert not ddt.diagnose(run).findings
+        hung = session.run("if rank == 2:\n    dist.all_reduce(x)")
+        (finding,) = ddt.diagnose(hung).findings
+        assert (finding.ranks, finding.waiting) == ([3], [2])

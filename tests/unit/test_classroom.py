@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -212,10 +213,32 @@ def test_the_notebooks_are_those_of_the_exercises(root: Path, tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == len(file_names())
 
 
-def test_the_cell_to_repair_is_one_that_nbgrader_grades() -> None:
-    book = sheet(exercise("own-clock"))
-    answers = [c for c in book["cells"] if c["metadata"]["nbgrader"]["solution"]]
-    assert [c["metadata"]["nbgrader"]["grade_id"] for c in answers] == ["exercise-own-clock"]
-    assert answers[0]["metadata"]["nbgrader"]["points"] == 1
-    ids = [c["metadata"]["nbgrader"]["grade_id"] for c in book["cells"]]
+#: Of nbgrader's metadata, version 3: what every cell has to have, and what it may.
+NBGRADER_NEEDS = {"schema_version", "grade", "locked", "solution"}
+NBGRADER_KNOWS = NBGRADER_NEEDS | {"task", "grade_id", "points", "checksum", "cell_type"}
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_nbgrader_takes_the_notebook_as_an_assignment(name: str) -> None:
+    cells = sheet(exercise(name))["cells"]
+    told = [c["metadata"]["nbgrader"] for c in cells if "nbgrader" in c["metadata"]]
+    for cell in told:
+        assert NBGRADER_NEEDS <= set(cell) <= NBGRADER_KNOWS
+        assert cell["schema_version"] == 3
+        assert re.fullmatch(r"[\w-]+", cell["grade_id"], re.ASCII)
+    ids = [cell["grade_id"] for cell in told]
     assert len(set(ids)) == len(ids)
+    assert not any(cell["solution"] for cell in told), "nbgrader would empty it for the students"
+    assert all(cell["locked"] for cell in told)
+
+
+@pytest.mark.parametrize("name", exercise_names())
+def test_nbgrader_gives_points_for_the_check_and_leaves_the_cell_to_repair(name: str) -> None:
+    one = exercise(name)
+    cells = sheet(one)["cells"]
+    (graded,) = (c for c in cells if c["metadata"].get("nbgrader", {}).get("grade"))
+    assert "".join(graded["source"]) == f"%ddt_check {name} --strict"
+    assert graded["metadata"]["nbgrader"]["points"] == one.level
+    (free,) = (c for c in cells if "nbgrader" not in c["metadata"])
+    assert "".join(free["source"]) == one.cell()
+    assert cells.index(free) < cells.index(graded)

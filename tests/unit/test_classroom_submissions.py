@@ -12,7 +12,15 @@ import pytest
 
 from ddt_notebook.classroom.grading import Limits
 from ddt_notebook.classroom.guard import _refuse_unless_local
-from ddt_notebook.classroom.submissions import Row, handed_in, regrade, student_of, write_csv
+from ddt_notebook.classroom.submissions import (
+    Row,
+    handed_in,
+    notebooks_in,
+    regrade,
+    student_of,
+    write_csv,
+)
+from ddt_notebook.session.errors import SessionError
 
 
 def notebook(path: Path, *cells: dict[str, Any]) -> Path:
@@ -20,24 +28,37 @@ def notebook(path: Path, *cells: dict[str, Any]) -> Path:
     return path
 
 
-def code(source: str | list[str], **nbgrader: object) -> dict[str, Any]:
-    return {"cell_type": "code", "source": source, "metadata": {"nbgrader": nbgrader}}
+def code(source: str | list[str], **metadata: object) -> dict[str, Any]:
+    return {"cell_type": "code", "source": source, "metadata": metadata}
 
 
-def test_cells_are_found_by_their_first_line_or_their_grade_id(tmp_path: Path) -> None:
+def test_cells_are_found_by_their_first_line_or_their_metadata(tmp_path: Path) -> None:
     path = notebook(
         tmp_path / "book.ipynb",
         {"cell_type": "markdown", "source": "# exercise: own-clock"},
         code("x = 1"),
         code(["%%ddt\n", "# exercise: own-clock\n", "first"]),
-        code("y = 2", grade_id="exercise-new-epoch", points=3),
+        code("y = 2", ddt_notebook={"exercise": "new-epoch"}),
         code("%%ddt\n# exercise: own-clock\nlast"),
     )
-    found = {cell.exercise: cell for cell in handed_in(path)}
+    found = {answer.exercise: answer for answer in handed_in(path)}
     assert set(found) == {"own-clock", "new-epoch"}
-    assert found["own-clock"].source.endswith("last")
-    assert found["own-clock"].points == 1.0
-    assert found["new-epoch"].points == 3.0
+    assert found["own-clock"].cell.source.endswith("last")
+    assert [cell.source for cell in found["own-clock"].above] == ["x = 1"]
+    assert found["new-epoch"].cell.number == 3
+
+
+def test_a_folder_is_all_notebooks_below_it(tmp_path: Path) -> None:
+    wanted = [tmp_path / name for name in ("anna/week1/a.ipynb", "ben/week1/a.ipynb", "z.ipynb")]
+    for path in (*wanted, tmp_path / "anna/week1/.ipynb_checkpoints/a-checkpoint.ipynb"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "notes.txt").touch()
+    assert notebooks_in(tmp_path) == wanted
+    assert notebooks_in(wanted[0]) == [wanted[0]]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SessionError, match="no notebook in this folder"):
+        notebooks_in(tmp_path / "empty")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +74,7 @@ def test_what_is_no_notebook_is_told_and_stops_nothing(tmp_path: Path, content: 
     assert [row.student for row in rows] == ["broken", "missing", "empty", "strange"]
     assert not any(row.passed for row in rows)
     assert "is no notebook" in rows[0].message
-    assert "No such file" in rows[1].message
+    assert rows[1].message == "No such file or directory"
     assert "no cell of an exercise" in rows[2].message
     assert "no exercise 'no-such-exercise'" in rows[3].message
 

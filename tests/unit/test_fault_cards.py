@@ -38,9 +38,11 @@ WITHOUT_CARD = {
     "exception",
     "import-error",
     "install-failed",
+    "name-not-defined",  # most often of a cell that has not run
     "ranks-diverged-earlier",  # in an earlier cell
     "rank-not-at-collective",  # of a job's dumps, which do not say where the rank stood
     "rank-without-dump",
+    "syntax",
     "transfer-stalled",
 }
 #: Comments that would give a fault away.

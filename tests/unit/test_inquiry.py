@@ -118,7 +118,11 @@ def test_a_healthy_run_says_nothing_but_that(session: Session) -> None:
 def test_variables_that_only_the_session_has(session: Session) -> None:
     session.push(pushed=2)
     session.run("pushed + 1; dist.all_reduce(torch.ones(1)) if rank == 0 else None")
-    answer = inquiry.check(find("shows"), session)
+    shows = find("shows")
+    answer = inquiry.check(shows, session)
+    assert text_of(answer, shows) == "nothing moves on, or a time limit passes"
+    session.pushed.forget()  # as if it had been too large to be kept
+    answer = inquiry.check(shows, session)
     assert answer.choice is None
     assert "variables that only the session has" in answer.told_by
 

@@ -17,7 +17,10 @@ def bundle(root: Path) -> Path:
 def test_was_built_from_the_sources_that_stand_beside_it(root: Path) -> None:
     """After a change in extension/: make extension."""
     folder = root / "extension"
-    files = [folder / name for name in ("package.json", "package-lock.json", "tsconfig.json")]
+    files = [
+        folder / name
+        for name in ("package.json", "package-lock.json", "tsconfig.json", "webpack.config.js")
+    ]
     files += [path for name in ("schema", "src", "style") for path in (folder / name).iterdir()]
     total = hashlib.sha256()
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
@@ -37,6 +40,7 @@ def test_menu_and_keys_name_commands_that_there_are(root: Path) -> None:
     known = set(re.findall(r"'(ddt-notebook:[\w-]+)'", (root / "extension/src/ids.ts").read_text()))
     schema = json.loads((root / "extension" / "schema" / "plugin.json").read_text())
     items = schema["jupyter.lab.menus"]["main"][0]["items"]
+    items += [below for item in items for below in item.get("submenu", {}).get("items", ())]
     used = {item["command"] for item in items if "command" in item}
     used |= {shortcut["command"] for shortcut in schema["jupyter.lab.shortcuts"]}
     assert used

@@ -81,3 +81,25 @@ def test_an_installation_without_notebooks_says_so(
     monkeypatch.setattr(lessons, "__file__", str(tmp_path / "package" / "taxonomy" / "lessons.py"))
     assert main(["lessons"]) == 2
     assert "lacks its notebooks" in capsys.readouterr().err
+
+
+def test_the_command_says_where_a_lesson_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lessons", "d.2.1"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    assert path.is_absolute()
+    assert path.is_file()
+    assert path.name == "D.2.1-hang.ipynb"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("D.2", "near it: D.2.1"), ("hang", "codes run from"), ("D.2.6", "no lesson on D.2.6")],
+)
+def test_a_lesson_that_is_none_is_told_in_one_line(
+    code: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lessons", code]) == 2
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert message in shown.err
+    assert shown.err.count("\n") == 1

@@ -18,16 +18,22 @@ from ddt_notebook.server import render
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
 
 
+def named(parts: list[tuple[str, str]]) -> list[str]:
+    """The views by the first word of their titles."""
+    return [title.split()[0] for title, _ in parts]
+
+
 def test_shows_the_diagnosis_and_the_views_of_which_something_was_recorded() -> None:
-    page = render(FIXTURE.read_text())
-    assert "rank 1 never entered all_reduce" in page
-    assert ">collectives" in page
-    assert ">placement" not in page
+    (untitled, diagnosis), *views = render(FIXTURE.read_text())
+    assert untitled == ""
+    assert "rank 1 never entered all_reduce" in diagnosis
+    assert named(views) == ["collectives", "timeline"]
+    assert all(page.startswith("<div") for _, page in views)
 
     looked = replace(Snapshot.load(FIXTURE), placement=(RankPlacement(rank=0),))
-    page = render(json.dumps(looked.to_json()))
-    assert ">placement" in page
-    assert ">parity" not in page
+    assert named(render(json.dumps(looked.to_json()))[1:]) == [
+        *("collectives", "timeline", "placement")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ STEPS = Behaviour("steps", "every rank takes the same number of steps, two or mo
 
 EXERCISE = Exercise(
     name="own-clock",
-    title="train for half a second",
+    title="train for a second",
     level=1,
     minutes=8,
     story="""
-    A job has to make good use of a short slot: train for about half a second, then stop. The
+    A job has to make good use of a short slot: train for about a second, then stop. The
     ranks do not get ready at the same moment, as on any cluster. The cell is to end on every
     rank, after the same number of steps (at least two), with the trained `model`. Each rank
     reads its share once, before the loop.
@@ -58,7 +58,7 @@ EXERCISE = Exercise(
 
     time.sleep(0.1 * rank)  # the ranks get ready at different moments
     started = time.time()
-    while time.time() - started < 0.5:
+    while time.time() - started < 1.0:
         optimizer.zero_grad()
         loss_function(model(x), y).backward()
         optimizer.step()
@@ -75,7 +75,7 @@ EXERCISE = Exercise(
     time.sleep(0.1 * rank)  # the ranks get ready at different moments
     started = time.time()
     while True:
-        time_left = torch.tensor(float(time.time() - started < 0.5))
+        time_left = torch.tensor(float(time.time() - started < 1.0))
         dist.all_reduce(time_left, op=dist.ReduceOp.MIN)
         if not time_left:
             break

@@ -52,6 +52,19 @@ class Returned:
                     if outer is not None:
                         yield from self.receivers(outer, part, depth + 1)
 
+    def prints(self, function: ast.FunctionDef, part: Part) -> Iterator[tuple[int, ast.stmt, str]]:
+        """The statements that print a returned value at once: cell, statement and what it says."""
+        if not self._gives_back(function) or any(map(self._sources.defines, ("print", "stdout"))):
+            return
+        for cell, statement in self._sources.statements_calling(function.name):
+            match statement:
+                case ast.Expr(value=ast.Call(func=ast.Name(id="print"), args=shown)) if any(
+                    self._is_result(one, function, part) for one in shown
+                ):
+                    texts = (node for one in shown for node in ast.walk(one))
+                    said = [str(n.value) for n in texts if isinstance(n, ast.Constant)]
+                    yield cell, statement, " ".join(said)
+
     def _gives_back(self, function: ast.FunctionDef) -> bool:
         """Whether a call by this name surely gives what the function returns, of this rank."""
         name = function.name

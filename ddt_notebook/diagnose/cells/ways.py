@@ -33,7 +33,8 @@ class Reason:
     place
         The line of source that shows it, ``cell[3] line 2: if rank != 1:``.
     says
-        What that line does; ``{who}`` stands for the rank that never came.
+        What that line does; ``{who}`` stands for the rank that never came, ``{each}`` for the word
+        before a number that holds for each of several.
     rank
         That rank.
     priority
@@ -57,7 +58,18 @@ class Reason:
     def told_of(self, ranks: Iterable[int]) -> str:
         """The same for several ranks that went past the call there."""
         place, _, code = self.place.partition(": ")
-        return f"likely why: {place}: `{code}` {self.says.format(who=ranks_text(ranks))}"
+        numbers = set(ranks)
+        each = "each " if len(numbers) > 1 else ""
+        says = self.says.format(who=ranks_text(numbers), each=each)
+        return f"likely why: {place}: `{code}` {says}"
+
+
+def told(reasons: Iterable[Reason]) -> list[str]:
+    """One line for all ranks that the same line of the source took past the call."""
+    together: dict[tuple[str, str], list[Reason]] = {}
+    for reason in reasons:
+        together.setdefault((reason.place, reason.says), []).append(reason)
+    return [same[0].told_of(one.rank for one in same) for same in together.values()]
 
 
 class Walk:
@@ -189,7 +201,7 @@ class Walk:
 
     def _uneven(self, line: int) -> Iterator[Reason]:
         mine, theirs = (rounds(self.call, report) for report in (self.caller, self.absent))
-        one, other = ranks_text([self.caller.rank]), ranks_text([self.absent.rank])
+        one, other = ranks_text([self.caller.rank]), "{who}"
         says = f"brought {one} to {self.call.op} "
         dropped = self.caller.calls_dropped or self.absent.calls_dropped
         if mine is None or theirs is None:
@@ -198,7 +210,8 @@ class Walk:
         elif dropped:
             says += f"more often than {other}"
         else:
-            says += f"{count(mine, 'time')}, {other} {count(theirs, 'time') if theirs else 'never'}"
+            came = "{each}" + count(theirs, "time") if theirs else "never"
+            says += f"{count(mine, 'time')}, {other} {came}"
         if mine > theirs:
             # A rank that never came to the line may also have missed it for another reason.
             yield self._say(3 if theirs else 6, "uneven-iterations", line, says)

@@ -9,7 +9,7 @@ from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Finding
-from ddt_notebook.model.partition import LoaderPartition
+from ddt_notebook.model.partition import Epoch, LoaderPartition
 
 from .loaders import indices_text, loops, samples, shared_loaders, used_loaders
 from .teams import take_parts
@@ -89,7 +89,7 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
         first = shared.first()
         start = first.epochs[-1].first[:8]
         alike = [epoch for epoch in first.epochs if epoch.trained and epoch.first[:8] == start]
-        numbers = [epoch.number for epoch in alike]
+        numbers, since = _numbers(first, alike)
         told = sorted({epoch.sampler_epoch or 0 for epoch in alike})
         yield conclude(
             "D.2.5",
@@ -98,7 +98,7 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
             ranks=pairs,
             where=shared.where(),
             evidence=[
-                f"epochs {rank_list(numbers)} begin alike: index {indices_text(start)}",
+                f"epochs {rank_list(numbers)}{since} begin alike: index {indices_text(start)}",
                 (
                     f"{first.sampler} shuffles by its seed and epoch, and its epoch was "
                     f"{listing(map(str, told))} all the time"
@@ -107,6 +107,15 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
             # each of several trainings may have had one epoch
             confidence="likely" if single else "possible",
         )
+
+
+def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> tuple[list[int], str]:
+    """How to call epochs: by their place in the cell, if all of them are its own."""
+    run = loader.epochs[-1].run
+    if all(epoch.run == run and epoch.in_cell for epoch in epochs):
+        return [epoch.in_cell for epoch in epochs], ""
+    earlier = any(epoch.run != run for epoch in epochs)
+    return [epoch.number for epoch in epochs], " (of all cells)" if earlier else ""
 
 
 def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:

@@ -26,6 +26,9 @@ def exceptions(context: Context) -> Iterator[Finding]:
     together: dict[tuple[object, ...], dict[int, RankError]] = defaultdict(dict)
     for rank, report in context.reports.items():
         error = report.error
+        if rank in context.exhausted and error is not None:
+            together[(error.type, context.label(report.position))][rank] = error
+            continue
         if (
             report.state != "raised"
             or error is None
@@ -82,6 +85,9 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         evidence.append(f"raised inside {call.label}")
     evidence += _printed(error)
     evidence += victims_evidence(context, waiting)
+    late = context.exhausted.intersection(ranks)
+    if late:
+        evidence.append("it said so only after the others had been freed")
     return conclude(
         meaning.symptom,
         f"{ranks_text(ranks)} raised {headline(error)}{wait_clause(context, waiting)}",
@@ -90,7 +96,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         waiting=waiting,
         where=context.places([*ranks, *waiting]),
         evidence=evidence,
-        confidence=meaning.confidence,
+        confidence="likely" if late else meaning.confidence,
         op=call.op if call else "the call",
     )
 

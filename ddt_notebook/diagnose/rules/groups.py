@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells.ways import told
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.words import ranks_text, seconds
 from ddt_notebook.model import Call, Finding
@@ -51,7 +52,7 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
                 "it"
                 for rank in ranks
             ),
-            *(reason.evidence for reason in reasons[:1]),
+            *told(reasons)[:1],
             *victims_evidence(context, sorted(context.halted)),
         ],
         op=call.op,

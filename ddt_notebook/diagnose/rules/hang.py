@@ -6,19 +6,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ddt_notebook import faults
 from ddt_notebook.diagnose.advice import conclude
-from ddt_notebook.diagnose.cells.ways import Reason
+from ddt_notebook.diagnose.cells.ways import Reason, told
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.messages import RECEIVES, SENDS
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Finding
 
 from .groups import hung_by_skip
-from .wording import last_line, message, name, to_change, victims_evidence, wait_clause
+from .wording import last_lines, message, name, to_change, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
 _SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
 _MOVING = frozenset({"running", "silent"})
+#: A hang while data or model are prepared.
+_PREPARATION = "C.4"
 _CAUSES = {
     "idle": "cell-ran-on-some-ranks",
     "stopped": "rank-suspended",
@@ -61,7 +64,12 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
         if wait.anyone and len(settled) < len(wait.missing):
             continue
         culprits = settled
-        if not settled and context.snapshot.outcome == "hung":
+        failed = any(
+            state in ("raised", "died") or rank in context.exhausted
+            for rank, state in roots.items()
+        )
+        # where a rank has failed, nobody will ever know whether the others would have come in time
+        if not settled and not failed and context.snapshot.outcome == "hung":
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
         if call.op == "init_process_group" and context.discord is not None:
@@ -106,14 +114,14 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     reasons = _reasons(context, ranks, direct[0], call, state)
     if reasons:
         cause = min(reasons.values(), key=lambda reason: reason.priority).cause
-        facts = _told(reasons)
+        facts = told(reasons.values())
     else:
         cause, facts = _cause(context, ranks, direct[0], call, state)
     if call.op == "init_process_group" and state == "finished":
         cause = "rank-missing-at-setup"  # whatever kept it away: `facts` say so
     evidence = victims_evidence(context, direct)
     if state != "idle":
-        evidence += [last_line(context, rank, _group(call)) for rank in ranks]
+        evidence += last_lines(context, ranks, _group(call))
     evidence += facts
     where = context.places([*ranks, *waiting])
     if state == "finished":  # there they went past the call
@@ -127,6 +135,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
             f"{direct[0]}"
         )
         evidence += victims_evidence(context, in_turn)
+    evidence += _stage(context, cause)
     return conclude(
         "B.2" if call.kind == "setup" else "D.2.1",
         _title(context, ranks, waiting, call, state),
@@ -137,6 +146,17 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         evidence=evidence,
         op=to_change(call),
     )
+
+
+def _stage(context: Context, cause: str) -> list[str]:
+    """That the study may file it elsewhere: the calls alone do not tell the stage."""
+    if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
+        return []
+    trained = any(one.backwards for one in context.snapshot.training)
+    if trained or context.snapshot.origin == "dumps":
+        return []
+    fact = "no backward pass ran in this cell; before the first training step the study calls"
+    return [f"{fact} such a hang {_PREPARATION}"]
 
 
 def _group(call: Call) -> str | None:
@@ -215,14 +235,6 @@ def _reasons(
         return {}
     found = {rank: _why_absent(context, rank, waiter, call) for rank in ranks}
     return {rank: reason for rank, reason in found.items() if reason is not None}
-
-
-def _told(reasons: dict[int, Reason]) -> list[str]:
-    """One line for all ranks that the same line of the source took past the call."""
-    together: dict[tuple[str, str], list[Reason]] = defaultdict(list)
-    for reason in reasons.values():
-        together[reason.place, reason.says].append(reason)
-    return [same[0].told_of(one.rank for one in same) for same in together.values()]
 
 
 def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:

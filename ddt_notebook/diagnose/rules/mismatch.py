@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
-from ddt_notebook.diagnose.cells.ways import Reason
+from ddt_notebook.diagnose.cells.ways import Reason, told
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.errors import is_peer_error
 from ddt_notebook.diagnose.match import Mismatch, Side
@@ -15,7 +15,7 @@ from ddt_notebook.model import Call, Finding
 
 from .crash import deaths
 from .exception import headline
-from .wording import to_change, victims_evidence
+from .wording import owner, to_change, victims_evidence
 
 #: Field -> (what differs, in words, id of the cause); the first that differs names the cause.
 _FIELDS = {
@@ -24,6 +24,8 @@ _FIELDS = {
     "dtype": ("data types", "dtype-differs"),
     "shape": ("shapes", "shape-differs"),
 }
+#: Causes that a condition on the rank shows: nothing else need be compared.
+_BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-condition"})
 
 
 def mismatches(context: Context) -> Iterator[Finding]:
@@ -35,15 +37,16 @@ def mismatches(context: Context) -> Iterator[Finding]:
 
 def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     ranks = list(mismatch.minority)
-    reason, passed = _reason(context, mismatch)
+    reason, passed, why = _reason(context, mismatch)
+    by_rank = reason is not None and not reason.other_branch and reason.cause in _BY_RANK
     waiting = [rank for rank in _stuck(context, mismatch) if rank not in ranks]
     evidence = [
         f"{ranks_text(side.ranks)} entered {_full_label(side.call)} at "
         f"{context.label(side.call.where)}"
         for side in mismatch.sides
     ]
-    if reason is not None:
-        evidence.append(reason.evidence)
+    evidence = [*why, *evidence] if by_rank else [*evidence, *why]
+    evidence += _returned(context, mismatch)
     if mismatch.later:
         later = count(mismatch.later, "later collective")
         evidence.append(
@@ -58,7 +61,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         evidence.append("no rank raised: the results are wrong in silence")
     return conclude(
         symptom,
-        _title(context, mismatch),
+        _title(context, mismatch, by_rank),
         cause=_cause(mismatch, reason),
         ranks=ranks,
         waiting=waiting,
@@ -78,24 +81,38 @@ def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str
     return "D.2.4"
 
 
-def _title(context: Context, mismatch: Mismatch) -> str:
+def _title(context: Context, mismatch: Mismatch, by_rank: bool) -> str:
+    """What met; where a condition on the rank parted the lines, they go before what differs."""
     sides = mismatch.sides
     if mismatch.fields == ("op",):
         entered = [
-            f"{ranks_text(side.ranks)} entered {side.call.label}" for side in reversed(sides)
+            f"{ranks_text(side.ranks)} entered {side.call.label}{owner(side.call)}"
+            for side in reversed(sides)
         ]
         title = f"different collectives meet: {listing(entered)}"
+    elif by_rank:
+        entered = [
+            f"{ranks_text(side.ranks)} at {_line(side.call)} ({_value(side, mismatch)})"
+            for side in reversed(sides)
+        ]
+        title = f"out of step in {sides[0].call.op} #{mismatch.sequence}: {listing(entered)}"
     else:
         what = listing(_FIELDS[field][0] for field in _FIELDS if field in mismatch.fields)
         values = "; ".join(
             f"{_value(side, mismatch)} on {ranks_text(side.ranks)}" for side in sides
         )
-        title = f"{what} differ in {sides[0].call.op} #{mismatch.sequence}: {values}"
+        whose = {owner(side.call) for side in sides}
+        call = f"{sides[0].call.op} #{mismatch.sequence}{whose.pop() if len(whose) == 1 else ''}"
+        title = f"{what} differ in {call}: {values}"
     stuck = _stuck(context, mismatch)
     since = context.blocked_for(stuck)
     if stuck and since is not None:
         title += f"; {ranks_text(stuck)} {agree(stuck, 'is', 'are')} blocked since {seconds(since)}"
     return title
+
+
+def _line(call: Call) -> str:
+    return call.where.place if call.where is not None else "an unknown line"
 
 
 def _value(side: Side, mismatch: Mismatch) -> str:
@@ -126,23 +143,35 @@ def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
     return next(cause for field, (_, cause) in _FIELDS.items() if field in mismatch.fields)
 
 
-def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call]:
-    """Why the sides stood at different lines, as the source tells, and the call passed by."""
+def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[str]]:
+    """Why the sides stood at different lines, as the source tells; also the call passed by.
+
+    Last comes what to say of it, with all ranks that the same line took past the call.
+    """
     one, *others = mismatch.sides
-    found: list[tuple[Reason | None, Call]] = [(None, one.call)]
+    found: list[tuple[Reason | None, Side]] = [(None, one)]
     for other in others if mismatch.out_of_step else ():
         for here, there in ((one, other), (other, one)):
-            reason = context.sources.why_absent(
-                here.call,
-                context.reports[here.ranks[0]],
-                context.reports[there.ranks[0]],
-                there.call.where,
-            )
-            found.append((reason, here.call))
-    return min(found, key=_rank)
+            found.append((_why_absent(context, mismatch, here, there.ranks[0]), here))
+    best, side = min(found, key=_rank)
+    if best is None:
+        return None, side.call, []
+    absent = [rank for rank in mismatch.ranks if rank not in side.ranks]
+    reasons = [_why_absent(context, mismatch, side, rank) for rank in absent]
+    alike = [r for r in reasons if r and (r.place, r.says) == (best.place, best.says)]
+    return best, side.call, told(alike)
 
 
-def _rank(found: tuple[Reason | None, Call]) -> tuple[bool, bool, int]:
+def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
+    return context.sources.why_absent(
+        side.call,
+        context.reports[side.ranks[0]],
+        context.reports[rank],
+        mismatch.calls[rank].where,
+    )
+
+
+def _rank(found: tuple[Reason | None, Side]) -> tuple[bool, bool, int]:
     reason, _ = found
     if reason is None:
         return True, True, 0
@@ -164,6 +193,23 @@ def _stuck(context: Context, mismatch: Mismatch) -> list[int]:
     }
     doomed = {rank for rank, cause in context.consequences.items() if cause == mismatch}
     return sorted(inside | set(context.victims(inside | doomed)) - doomed)
+
+
+def _returned(context: Context, mismatch: Mismatch) -> list[str]:
+    """Ranks that came out of the mismatch and went on to wait elsewhere."""
+    ranks = [
+        rank
+        for rank, call in mismatch.calls.items()
+        if call.status == "done"
+        and call.root is None
+        and "barrier" not in call.op
+        and context.reports[rank].state == "blocked"
+        and context.halted.get(rank, call).index > call.index
+    ]
+    if not ranks:
+        return []
+    what = f"{mismatch.calls[ranks[0]].op} #{mismatch.sequence}"
+    return [f"{what} returned on {ranks_text(ranks)}, but the result is not to be trusted"]
 
 
 def _later(context: Context, mismatch: Mismatch, rank: int) -> bool:

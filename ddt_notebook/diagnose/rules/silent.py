@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnose.advice import conclude
+from ddt_notebook.diagnose.cells.ways import told
 from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.match import Absence
 from ddt_notebook.diagnose.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Call, Finding
 
-from .wording import last_line, name, victims_evidence, wait_clause
+from .wording import last_lines, name, victims_evidence, wait_clause
 
 
 def blocking_outsiders(context: Context) -> Iterator[Finding]:
@@ -135,26 +136,24 @@ def _pending_only(absence: Absence) -> bool:
 
 def _absence(context: Context, absence: Absence, call: Call) -> Finding:
     idle = all(context.reports[rank].state == "idle" for rank in absence.absent)
-    reason = None
-    if not idle:
-        reason = context.sources.why_absent(
-            call,
-            context.reports[min(absence.entered)],
-            context.reports[absence.absent[0]],
-            None,
-        )
+    caller = context.reports[min(absence.entered)]
+    reasons = [
+        reason
+        for rank in (absence.absent if not idle else ())
+        if (reason := context.sources.why_absent(call, caller, context.reports[rank], None))
+    ]
     cause = "cell-ran-on-some-ranks" if idle else "rank-skips-collective"
     return conclude(
         "D.2.4",
         f"{ranks_text(absence.absent)} never entered {name(context, call)}; "
         f"{ranks_text(absence.entered)} went on without it",
-        cause=reason.cause if reason else cause,
+        cause=reasons[0].cause if reasons else cause,
         ranks=absence.absent,
         where={r: context.label(c.where) for r, c in sorted(absence.entered.items())},
         evidence=[
             f"{ranks_text(absence.entered)} entered it at {context.label(call.where)}",
-            *(last_line(context, rank, absence.group) for rank in absence.absent),
-            *([reason.evidence] if reason else []),
+            *last_lines(context, absence.absent, absence.group),
+            *told(reasons)[:1],
             "the ranks of this group are out of step from here on",
         ],
         op=call.op,

@@ -12,7 +12,7 @@ from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Finding
 
 from .exception import headline
-from .wording import last_line, name, victims_evidence
+from .wording import last_lines, name, victims_evidence
 
 
 def lost_connection(context: Context) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def lost_connection(context: Context) -> Iterator[Finding]:
         where=context.places(errors),
         evidence=[
             *victims_evidence(context, sorted(errors)),
-            *(last_line(context, rank) for rank in context.reports if rank not in errors),
+            *last_lines(context, (rank for rank in context.reports if rank not in errors)),
         ],
         confidence="likely",
         op=call.op if call else "the collective",
@@ -61,7 +61,7 @@ def stalled_transfer(context: Context) -> Iterator[Finding]:
         where=context.places(ranks),
         evidence=[
             *victims_evidence(context, ranks),
-            *(last_line(context, rank) for rank in context.reports if rank not in ranks),
+            *last_lines(context, (rank for rank in context.reports if rank not in ranks)),
         ],
         confidence="likely",
         op=call.op,
@@ -69,22 +69,29 @@ def stalled_transfer(context: Context) -> Iterator[Finding]:
 
 
 def time_limit(context: Context) -> Iterator[Finding]:
-    """The run was ended while ranks still ran code, and nobody waited for them."""
-    if context.snapshot.outcome != "hung":
+    """The run was ended while ranks still ran code, and nobody is known to have waited for them."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "hung":
         return
     ranks = [r for r, report in context.reports.items() if report.state not in ("finished", "idle")]
     if not ranks:
         return
     state = context.reports[ranks[0]].state
-    cause = {"stopped": "rank-suspended", "silent": "rank-silent"}.get(state, "rank-too-slow")
+    passed = snapshot.duration_s or snapshot.timeout_s
+    over = passed >= snapshot.timeout_s
+    cause = {"stopped": "rank-suspended", "silent": "rank-silent"}.get(
+        state, "rank-too-slow" if over else None
+    )
     yield conclude(
         "D.2.1",
-        f"{ranks_text(ranks)} had not ended when the time limit was over, after "
-        f"{seconds(context.snapshot.duration_s or context.snapshot.timeout_s)}",
+        f"{ranks_text(ranks)} had not ended when the time limit was over, after {seconds(passed)}"
+        if over
+        else f"{ranks_text(ranks)} did not go on, and the cell was ended after {seconds(passed)}",
         cause=cause,
         ranks=ranks,
         where=context.places(ranks),
-        evidence=[last_line(context, rank) for rank in ranks],
+        evidence=last_lines(context, ranks),
+        confidence="certain" if cause else "likely",
     )
 
 

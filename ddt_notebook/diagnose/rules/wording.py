@@ -10,6 +10,8 @@ from ddt_notebook.diagnose.context import Context
 from ddt_notebook.diagnose.words import agree, ranks_text, seconds
 from ddt_notebook.model import Call, Position
 
+#: What users call a library, where it is not its class.
+_OWNERS = {"DistributedDataParallel": "DDP"}
 _PLACE = re.compile(r"(cell\[\d+\]) line (\d+)")
 
 
@@ -31,7 +33,7 @@ def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int
     for rank in waiting:
         if rank in context.halted:
             call = context.halted[rank]
-            groups[(name(context, call), context.label(call.where))].append(rank)
+            groups[(_name(context, call), context.label(call.where))].append(rank)
     for ranks in groups.values():
         yield ranks, context.halted[ranks[0]]
 
@@ -41,7 +43,7 @@ def victims_evidence(context: Context, waiting: Iterable[int]) -> list[str]:
     lines = []
     for ranks, call in by_call(context, waiting):
         issuer = f", issued by {call.caller}" if call.caller else ""
-        what, place = name(context, call), context.label(call.where)
+        what, place = _name(context, call), context.label(call.where)
         if call.asynchronous:
             verb = agree(ranks, "waits", "wait")
             lines.append(f"{ranks_text(ranks)} {verb} for {what}, issued at {place}")
@@ -67,9 +69,21 @@ def to_change(call: Call) -> str:
     return call.op
 
 
+def owner(call: Call) -> str:
+    """`` of DDP`` after the name of a call that the user never wrote; else empty."""
+    return f" of {_OWNERS.get(call.caller, call.caller)}" if call.caller else ""
+
+
 def name(context: Context, call: Call) -> str:
-    """The call's label; with its group where there are several, with the peer of a message."""
-    text = call.label
+    """The call's label; with its group where there are several, with the peer of a message.
+
+    A library's own call is named as such: ``all_reduce #17 (10 × float32) of DDP``.
+    """
+    return _name(context, call, owner(call))
+
+
+def _name(context: Context, call: Call, whose: str = "") -> str:
+    text = call.label + whose
     if call.kind == "p2p":
         peer = "anyone" if call.peer is None else f"rank {call.peer}"
         text += f" {'to' if 'send' in call.op else 'from'} {peer}"
@@ -80,30 +94,49 @@ def name(context: Context, call: Call) -> str:
     return text
 
 
-def last_line(context: Context, rank: int, group: str | None = None) -> str:
-    """What a rank did instead: its state, and its last collective on a group."""
+def last_lines(context: Context, ranks: Iterable[int], group: str | None = None) -> list[str]:
+    """What ranks did instead: their state, and their last collective on a group.
+
+    One line for all ranks of which the same is to be told.
+    """
+    alike: dict[str, list[int]] = defaultdict(list)
+    for rank in ranks:
+        alike[_instead(context, rank, [], group)].append(rank)
+    return [
+        f"{ranks_text(same)} {_instead(context, same[0], same, group)}"
+        if same[0] in context.reports
+        else f"nothing is known of {ranks_text(same)}"
+        for same in alike.values()
+    ]
+
+
+def _instead(context: Context, rank: int, ranks: list[int], group: str | None) -> str:
+    """What a rank did instead, as it is said of ``ranks``; empty if nothing is known of it."""
     if rank not in context.reports:
-        return f"nothing is known of rank {rank}"
+        return ""
     report = context.reports[rank]
     place = f" at {context.label(report.position)}" if report.position else ""
     status = f"exit code {report.exit_code}" if report.exit_signal is None else "a signal"
+    be, was = agree(ranks, "is", "are"), agree(ranks, "was", "were")
+    its, s = agree(ranks, "its", "their"), agree(ranks, "", "s")
     state = {
         "finished": "finished the cell",
         "raised": "raised an exception",
         "died": f"ended with {status}",
-        "blocked": f"is blocked{place}",
-        "running": f"is still running{place}",
-        "stopped": f"is suspended by the operating system{place}",
-        "silent": f"does not answer: C code holds its interpreter{place}",
-        "idle": "was not asked to run this cell",
-        "recorded": "had not entered it when its record was written",
+        "blocked": f"{be} blocked{place}",
+        "running": f"{be} still running{place}",
+        "stopped": f"{be} suspended by the operating system{place}",
+        "silent": f"{agree(ranks, 'does', 'do')} not answer: C code holds {its} "
+        f"interpreter{s}{place}",
+        "idle": f"{was} not asked to run this cell",
+        "recorded": f"had not entered it when {its} record{s} {was} written",
     }[report.state]
     calls = [c for c in report.calls if c.kind == "collective" and group in (None, c.group)]
     if not calls:
-        return f"rank {rank} {state}"
+        return state
     last = calls[-1]
     called_at = f" at {context.label(last.where)}" if last.where else ""
-    return f"rank {rank} {state}; its last collective was {last.label}{called_at}"
+    return f"{state}; {its} last collective was {last.label}{called_at}"
 
 
 def line_at(context: Context, place: str) -> str:

@@ -24,7 +24,7 @@ CARD = FaultCard(
 
         random.seed(os.getpid())
         os.environ["MASTER_ADDR"] = "127.0.0.1"
-        os.environ["MASTER_PORT"] = str(random.randint(20000, 29000) * 2 + rank)
+        os.environ["MASTER_PORT"] = str(random.randint(5000, 15000) * 2 + rank)
 
         dist.init_process_group("gloo", timeout=timedelta(minutes=5))
         total = torch.ones(1)

@@ -13,7 +13,7 @@ from ddt_notebook.diagnose.consultation import QUESTIONS, Consultation
 from ddt_notebook.diagnose.known import begin
 from ddt_notebook.diagnose.tree import Answer, Interview
 from ddt_notebook.faults import card
-from ddt_notebook.model import Snapshot
+from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.taxonomy import loader as taxonomy
 
 HANG = conclude("D.2.1", "rank 1 never entered all_reduce #1", cause="wait-cycle", ranks=[1])
@@ -74,6 +74,21 @@ def test_questions_can_be_gone_through_although_something_was_found() -> None:
     assert asked.finding is None
     assert asked.interview is known
     assert steps.begin([HANG], known, ask=True) == steps.begin([HANG], known).chosen(0)
+
+
+def test_a_fault_that_it_is_not_comes_last_among_those_of_the_symptom() -> None:
+    found = conclude("D.2.1", "rank 1 hangs", cause="collective-under-rank-condition", ranks=[1])
+    known = begin(Snapshot(cell=Cell(number=1, source=""), outcome="hung", world_size=2))
+    asked = steps.begin([found], known).chosen(0)
+    while asked.question is not None:
+        chances = asked.question.truths["D.2.1"]
+        asked = asked.chosen(chances.index(max(chances)))
+    *others, last = asked.choices
+    assert last == "a collective under a condition on the rank (rejected)"
+    assert not any("rejected" in other for other in others)
+    assert asked.chosen(len(others)).cause == "collective-under-rank-condition"
+    assert asked.restarted().finding is found
+    assert "a collective under a condition on the rank" in told("D.2.1").choices
 
 
 @pytest.mark.parametrize("symptom", [s.code for s in taxonomy.symptoms() if s.title != "others"])

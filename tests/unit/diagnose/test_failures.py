@@ -7,6 +7,7 @@ import pytest
 from ddt_notebook.diagnose import diagnose
 from ddt_notebook.diagnose.errors import classify, is_peer_error
 from ddt_notebook.model import Call, Position, RankError
+from ddt_notebook.views.places import of_finding
 
 from .builders import (
     GLOO_PEER,
@@ -78,6 +79,31 @@ def test_equal_exceptions_are_one_finding():
     )
     assert finding.title == "ranks 0-3 raised NameError: name 'y' is not defined"
     assert finding.symptom == "D.1.11"
+    assert finding.cause == "name-not-defined"
+    assert "has most likely not run on rank 0" in finding.fixes[0].advice
+
+
+_UNCLOSED = "'(' was never closed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "where", "cause"),
+    [
+        ("SyntaxError", f"{_UNCLOSED} (cell[3], line 1)", at(1), "syntax"),
+        ("IndentationError", "unexpected indent (cell[3], line 1)", at(1), "syntax"),
+        # text that the cell gives to eval, and a module of the user's
+        ("SyntaxError", f"{_UNCLOSED} (<string>, line 1)", at(1), None),
+        ("SyntaxError", f"{_UNCLOSED} (mine.py, line 1)", at(1), None),
+        ("NameError", "name 'y' is not defined", Position(file="/mine.py", line=1), None),
+        ("NameError", "my own text", at(1), None),
+        ("UnboundLocalError", "cannot access local variable 'y'", at(1), None),
+    ],
+)
+def test_what_the_cell_itself_lacks(kind: str, message: str, where: Position, cause: str | None):
+    error = RankError(type=kind, message=message, where=where, frames=(where,))
+    finding = only(diagnose(snapshot(raised(0, error=error), rank(1), outcome="failed")))
+    assert finding.cause == cause
+    assert ("%%ddt -r 0" in finding.fixes[0].advice) == (cause is None)
 
 
 def test_first_exception_first():
@@ -224,3 +250,65 @@ def test_ddp_that_crashes_under_the_debug_level_detail(source: str, cause: str):
     dead = rank(1, state="died", exit_signal=11, crash_text=DDP_CRASH)
     finding = only(diagnose(snapshot(rank(0), dead, source=source, outcome="failed")))
     assert finding.cause == cause
+
+
+def test_memory_that_ran_out_after_the_hang_was_declared_is_its_cause():
+    error = RankError(type="MemoryError", message="", where=at(2), released=True)
+    scene = snapshot(
+        rank(0, all_reduce(4), blocked=True),
+        rank(1, state="running", position=at(2), error=error),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.cause) == ("D.1.2", "out-of-memory")
+    assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
+    interrupted = RankError(type="KeyboardInterrupt", message="", where=at(2), released=True)
+    late = rank(1, state="running", position=at(2), error=interrupted)
+    finding = only(diagnose(snapshot(rank(0, all_reduce(4), blocked=True), late, outcome="hung")))
+    assert finding.cause == "rank-too-slow"
+
+
+def test_a_rank_that_still_ran_is_not_blamed_beside_one_that_raised():
+    error = RankError(type="MemoryError", message="", where=at(2))
+    scene = snapshot(
+        rank(0, all_reduce(4), blocked=True),
+        raised(1, error=error),
+        rank(2, state="running", position=at(3)),
+        outcome="hung",
+    )
+    assert only(diagnose(scene)).ranks == [1]
+
+
+def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
+    source = (
+        "for x in data:\n    net(x).backward()\n    if rank == 0:\n        dist.all_reduce(total)\n"
+    )
+    met = all_reduce(4, shapes=((),))
+    gradients = [rank(number, all_reduce(2, shapes=((9,),)), blocked=True) for number in (1, 2, 3)]
+    first = rank(0, met, all_reduce(2, shapes=((9,),)), blocked=True)
+    seen = snapshot(first, *gradients, source=source, outcome="hung")
+    report = diagnose(seen)
+    finding = only(report)
+    title = "out of step in all_reduce #1: rank 0 at cell[3] line 4 (scalar) and ranks 1-3 at "
+    assert finding.title.startswith(f"{title}cell[3] line 2 (9); ranks 0-3 are blocked")
+    assert finding.evidence[0] == (
+        "likely why: cell[3] line 3: `if rank == 0:` keeps ranks 1-3 from line 4"
+    )
+    told = "all_reduce #1 returned on rank 0, but the result is not to be trusted"
+    assert told in finding.evidence
+    assert [place.who for place in of_finding(finding, seen)] == [
+        "ranks 1-3 wait in all_reduce",
+        "rank 0 called all_reduce, then went on to wait in line 2",
+    ]
+
+
+def test_a_rank_that_stands_in_a_mismatch_waits_there():
+    source = "if rank == 0:\n    dist.all_reduce(total)\ndist.all_reduce(x)\n"
+    first = rank(0, all_reduce(2, shapes=((),)), blocked=True)
+    seen = snapshot(first, rank(1, all_reduce(3), blocked=True), source=source, outcome="hung")
+    finding = only(diagnose(seen))
+    assert not any("returned" in fact for fact in finding.evidence)
+    assert {place.who for place in of_finding(finding, seen)} == {
+        "rank 0 waits in all_reduce",
+        "rank 1 waits in all_reduce",
+    }

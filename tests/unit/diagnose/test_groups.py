@@ -35,6 +35,21 @@ def test_rank_that_left_out_a_new_group() -> None:
     assert any("`if rank != 2:` keeps rank 2" in fact for fact in finding.evidence)
 
 
+def test_a_condition_is_told_to_keep_out_all_ranks_that_it_does() -> None:
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(2), new_group(3), blocked=True),
+            rank(1, new_group(3), all_reduce(4, group="1"), blocked=True),
+            rank(2, new_group(3), all_reduce(4, group="1"), blocked=True),
+            source=SOURCE.replace("rank != 2", "rank == 0"),
+            outcome="hung",
+        )
+    )
+    finding = only(report)
+    assert finding.ranks == [1, 2]
+    assert any("`if rank == 0:` keeps ranks 1, 2 from" in fact for fact in finding.evidence)
+
+
 def test_branches_may_make_a_group_at_two_lines() -> None:
     source = "if rank:\n    a = dist.new_group([0, 1])\nelse:\n    a = dist.new_group([0, 1])"
     report = diagnose(

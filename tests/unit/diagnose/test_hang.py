@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddt_notebook.diagnose import diagnose
 from ddt_notebook.model import Cell, Finding, RankError, RankReport
+from ddt_notebook.model.training import RankTraining
 
 from .builders import all_reduce, at, call, only, raised, rank, snapshot
 
@@ -116,6 +119,9 @@ def test_ddp_with_fewer_batches_on_one_rank():
     assert finding.cause == "uneven-iterations"
     assert "DistributedSampler" in finding.fixes[0].advice
     assert any("issued by DistributedDataParallel" in line for line in finding.evidence)
+    assert finding.title.startswith(
+        "rank 1 never entered all_reduce #3 (4 × float32) of DDP; rank 0"
+    )
 
 
 def test_ddp_without_source():
@@ -336,11 +342,27 @@ def test_every_member_is_inside():
     assert (finding.cause, finding.confidence) == ("transfer-stalled", "likely")
 
 
-def test_time_limit_without_any_wait():
-    scene = snapshot(
-        rank(0), rank(1, state="running", position=at(4)), outcome="hung", duration_s=3.0
+@pytest.mark.parametrize(
+    ("duration_s", "told"),
+    [
+        (10.5, ("rank-too-slow", "certain", "had not ended when the time limit was over")),
+        (3.0, (None, "likely", "did not go on, and the cell was ended after 3.0 s")),
+    ],
+)
+def test_ended_without_any_wait_on_record(duration_s: float, told: tuple[str | None, str, str]):
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0),
+                rank(1, state="running", position=at(4)),
+                outcome="hung",
+                duration_s=duration_s,
+            )
+        )
     )
-    assert only(diagnose(scene)).ranks == [1]
+    cause, confidence, words = told
+    assert (finding.ranks, finding.cause, finding.confidence) == ([1], cause, confidence)
+    assert words in finding.title
 
 
 def test_a_member_of_which_nothing_is_known():
@@ -365,3 +387,13 @@ def test_counts_are_not_told_where_lines_are_not_known():
     finding = hang(source, rank(0, own, own, own, blocked=True), rank(1, blind, blind))
     assert finding.cause == "uneven-iterations"
     assert any(line.endswith("more often than rank 1") for line in finding.evidence)
+
+
+def test_a_hang_without_training_may_be_one_of_the_preparation():
+    late = rank(0, state="running", position=at(2))
+    scene = snapshot(late, rank(1, call("barrier", 3), blocked=True), outcome="hung")
+    finding = only(diagnose(scene))
+    assert finding.symptom == "D.2.1"
+    assert finding.evidence[-1].endswith("the study calls such a hang C.4")
+    training = (RankTraining(rank=1, backwards=2),)
+    assert "C.4" not in "".join(only(diagnose(replace(scene, training=training))).evidence)

@@ -34,6 +34,7 @@ MEAN = "def mean(v):\n    t = torch.tensor(v)\n    dist.all_reduce(t)\n    retur
 BEST = "if acc > best:\n    best = acc\n"
 CALL = "acc = evaluate(model, loader)\n"
 SHOWN = "if rank == 0:\n    print('accuracy', acc)"
+TAKEN = "x, y = data.take(range(rank, len(data), world_size))\n"
 CLASS = """\
 class Trainer:
     def __init__(self, val):
@@ -77,6 +78,13 @@ def run(source: str, **fields: object) -> Report:
             "if rank == 0:\n    print(correct / total)"
         ),
         "own = Subset(data, range(rank, 9, 3))\nacc = test(own)\nif rank < 1:\n    print(acc)",
+        f"{TAKEN}acc = (model(x) == y).float().mean().item()\n{SHOWN}",
+        f"mine = range(rank, len(data), 3)\nx, y = data.take(mine)\nacc = test(x, y)\n{SHOWN}",
+        (
+            "for epoch in range(2):\n    for a, b in batches:\n"
+            "        loss(model(a), b).backward()\n"
+            f"    {TAKEN}    acc = test(x, y)\n{textwrap.indent(SHOWN, '    ')}"
+        ),
     ],
 )
 def test_metric_of_one_rank(source: str) -> None:
@@ -111,6 +119,15 @@ def test_metric_of_one_rank(source: str) -> None:
         f"{LOADER}steps = 0\nfor batch in loader:\n    steps += 1\nif rank == 0:\n    print(steps)",
         f"{LOADER}{COUNT}if rank == 0:\n    print('samples', total)",
         f"{LOADER}{COUNT}log(correct / total)",
+        (
+            f"{TAKEN}for epoch in range(2):\n    out = model(x)\n    loss(out, y).backward()\n"
+            f"    acc = (out == y).float().mean().item()\n{textwrap.indent(SHOWN, '    ')}"
+        ),
+        f"def take(i):\n    return inputs, labels\n{TAKEN}acc = test(x, y)\n{SHOWN}".replace(
+            "data.take", "take"
+        ),
+        f"x, y = data.take(range(9))\nacc = test(x, y)\n{SHOWN}",
+        f"{TAKEN}x, y = data.take(range(9))\nacc = test(x, y)\n{SHOWN}",
         f"{LOADER}{COUNT}best = max(best, correct / total)",
     ],
 )
@@ -178,6 +195,38 @@ def test_metric_that_a_function_returns(source: str, line: str) -> None:
     assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
     number = next(at for at, text in enumerate(source.splitlines(), 1) if text.startswith(line))
     assert f"line {number}: " in finding.where[0]
+
+
+AT_ONCE = "if rank == 0:\n    print(f'accuracy {evaluate(model, loader):.3f}')"
+AVERAGED = "mean(evaluate(model, loader))"
+REDUCED = "dist.all_reduce(good)\n    return good"
+
+
+def test_metric_that_is_printed_where_it_is_returned() -> None:
+    for shown in (AT_ONCE, f"for epoch in range(3):\n{textwrap.indent(AT_ONCE, '    ')}"):
+        finding = only(run(f"{EVALUATE}{LOADER}{shown}"))
+        assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
+        assert "print(f'accuracy {evaluate" in finding.where[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"{EVALUATE}{LOADER}{AT_ONCE.replace('accuracy', 'local accuracy')}",
+        f"{EVALUATE}{LOADER}{AT_ONCE.replace('if rank == 0', 'if verbose')}",
+        f"{EVALUATE}{LOADER}{AT_ONCE.replace('if rank == 0', 'if True')}",
+        f"{EVALUATE}{LOADER}print(f'accuracy {{evaluate(model, loader):.3f}}')",
+        f"{EVALUATE}loader = DataLoader(data)\n{AT_ONCE}",
+        f"{MEAN}{EVALUATE}{LOADER}{AT_ONCE.replace('evaluate(model, loader)', AVERAGED)}",
+        f"{EVALUATE.replace('return good', REDUCED)}{LOADER}{AT_ONCE}",
+        f"{EVALUATE}{LOADER}def print(text):\n    send_to_all(text)\n{AT_ONCE}",
+        f"{EVALUATE}{LOADER}print(f'{{rank}} has accuracy {{evaluate(model, loader)}}')",
+    ],
+)
+def test_metric_printed_at_once_that_is_healthy(source: str) -> None:
+    report = run(source)
+    assert report.ok, str(report)
+    assert not report.hints
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,28 @@ def test_victims_of_a_death_in_a_librarys_collective() -> None:
     )
     finding = only(diagnose(scene))
     assert (finding.ranks, finding.waiting) == ([1], [0, 2])
+
+
+def test_what_is_the_same_of_several_ranks_is_told_once() -> None:
+    source = "for b in loader:\n    dist.all_reduce(b)\n"
+    early = [rank(number, *[all_reduce(2)] * 2) for number in (1, 2, 3)]
+    other = rank(4, all_reduce(2))
+    waiter = rank(0, *[all_reduce(2)] * 3, blocked=True)
+    scene = snapshot(waiter, *early, other, source=source, outcome="hung")
+    finding = only(diagnose(scene))
+    at, why = (
+        "at cell[3] line 2: dist.all_reduce(b)",
+        "likely why: cell[3] line 1: `for b in loader:`",
+    )
+    assert finding.evidence[1:] == [
+        f"ranks 1-3 finished the cell; their last collective was all_reduce #2 (4 × float32) {at}",
+        f"rank 4 finished the cell; its last collective was all_reduce #1 (4 × float32) {at}",
+        f"{why} brought rank 0 to all_reduce 3 times, ranks 1-3 each 2 times",
+        f"{why} brought rank 0 to all_reduce 3 times, rank 4 1 time",
+    ]
+    waiter = rank(0, all_reduce(2), blocked=True)
+    never = only(diagnose(snapshot(waiter, rank(1), rank(2), source=source, outcome="hung")))
+    assert never.evidence[1:] == [
+        "ranks 1, 2 finished the cell",
+        f"{why} brought rank 0 to all_reduce 1 time, ranks 1, 2 never",
+    ]

@@ -155,6 +155,10 @@ def test_a_failure_after_some_steps() -> None:
     begun = begin(snapshot(outcome="hung", training=(stepped,)))
     assert {answer.question for answer in begun.answers} == {"formed", "stage", "shows", "first"}
     assert begun.conclusion == "D.2.1"
+    assert begun.answers[-1].told_by == "optimizers had taken up to 7 steps"
+    once = RankTraining(rank=0, optimizers=(OptimizerTraining(name="optimizer", steps=1),))
+    begun = begin(snapshot(outcome="hung", training=(once,)))
+    assert begun.answers[-1].told_by == "optimizers had taken up to 1 step"
 
 
 def test_what_a_run_hints_at_is_likelier() -> None:

@@ -323,3 +323,17 @@ def test_a_crash_that_no_mismatch_explains_stays_a_crash():
     # the order of verdicts does not depend on the order of ranks
     turned = replace(scene, ranks=scene.ranks[::-1])
     assert [f.title for f in diagnose(turned).findings] == [f.title for f in report.findings]
+
+
+def test_a_call_of_a_library_is_named_as_such():
+    own = {"source": "flight recorder", "caller": "DistributedDataParallel", "reduce_op": None}
+    both = snapshot(rank(0, all_reduce(**own)), rank(1, all_reduce(**own, shapes=((6,),))))
+    assert "differ in all_reduce #1 of DDP: 4 on rank 0" in only(diagnose(both)).title
+    one = snapshot(rank(0, all_reduce(**own)), rank(1, all_reduce(shapes=((6,),))))
+    assert "differ in all_reduce #1: 4 on rank 0" in only(diagnose(one)).title
+    meet = snapshot(
+        rank(0, all_reduce(**own), blocked=True),
+        rank(1, call("broadcast", 4), blocked=True),
+        outcome="hung",
+    )
+    assert "rank 0 entered all_reduce #1 (4 × float32) of DDP" in only(diagnose(meet)).title

@@ -107,3 +107,15 @@ def test_cut_while_the_group_has_just_been_formed(
     monkeypatch.setattr(sockets, "_open_sockets", formed_meanwhile)
     assert group.cut() == 2
     assert near.recv(1) == b""
+
+
+def test_a_request_that_comes_too_late_cuts_nothing(opened: ExitStack) -> None:
+    group = GroupSockets()
+    with group.watching():
+        near, far = connect(opened, listen(opened))
+    group.outdate(7)
+    assert group.cut_as_asked(6) == 0
+    near.sendall(b"x")
+    assert far.recv(1) == b"x"
+    assert group.cut_as_asked(8) == 2
+    assert far.recv(1) == b""

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from ddt_notebook.model.training import NO_GRADIENT
-from ddt_notebook.probes.watching import choose, is_sampled, sketch
+from ddt_notebook.probes.watching import choose, next_sampled, sketch
 
 
 def test_first_steps_and_then_powers_of_two() -> None:
-    sampled = [step for step in range(200) if is_sampled(step)]
-    assert sampled[:9] == list(range(9))
-    assert sampled[9:] == [16, 32, 64, 128]
+    sampled = [0]
+    while sampled[-1] < 128:
+        sampled.append(next_sampled(sampled[-1]))
+    assert sampled == [*range(9), 16, 32, 64, 128]
 
 
 def test_all_of_a_few_tensors_and_some_of_many() -> None:

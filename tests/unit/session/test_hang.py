@@ -91,6 +91,23 @@ def test_after_a_failure_there_is_little_to_wait_for(watch: HangWatch, clock: Cl
     assert impatient.hung(view, failed=True)
 
 
+def test_after_a_failure_one_who_is_on_the_way_is_waited_for_a_little(
+    watch: HangWatch, clock: Clock
+) -> None:
+    raised = RankReport(rank=2, state="raised")
+    on_the_way = seen(blocked(0), running(1), raised)
+    assert not watch.hung(on_the_way, failed=True)
+    clock.now_s += 0.9
+    assert not watch.hung(on_the_way, failed=True)
+    arrived = seen(blocked(0), blocked(1), raised)
+    assert not watch.hung(arrived, failed=True)
+    clock.now_s += 0.25
+    assert watch.hung(arrived, failed=True)
+    watch.hung(on_the_way, failed=True)
+    clock.now_s += 1.0
+    assert watch.hung(on_the_way, failed=True)
+
+
 def test_a_suspended_rank_hangs_only_when_nobody_else_goes_on(
     watch: HangWatch, clock: Clock
 ) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from ddt_notebook.session.objects import (
     CannotTravel,
+    no_such_variable,
     pack_for_ranks,
     pack_in_rank,
     unpack_from_rank,
@@ -207,3 +208,13 @@ def test_what_cannot_go_to_the_ranks_is_named() -> None:
         CannotTravel, match=r"^'guard' \(lock\) cannot be pickled: .*nothing was sent"
     ):
         pack_for_ranks("guard", threading.Lock())
+
+
+def test_a_name_that_is_not_there() -> None:
+    held = {"Loader": Calls, "there": there_and_back, **dict.fromkeys("abcdefghijk", 1), "loss": 2}
+    assert no_such_variable("los", held) == (
+        "there is no 'los' on this rank; did you mean loss? "
+        "its variables: a, b, c, d, e, f, g, h, i, j, k, loss and 2 more"
+    )
+    assert no_such_variable("zz", {"f": there_and_back, "x": 1}).endswith("; its variables: x, f")
+    assert no_such_variable("zz", {}).endswith("; its variables: none")

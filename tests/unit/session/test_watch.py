@@ -126,6 +126,15 @@ def test_not_taken_for_blocked(
     assert now(run).state == "running"
 
 
+def test_what_was_judged_stays(run: RankRun, log: RankLog) -> None:
+    """The stacks that are fetched for a report take processor time, too."""
+    log.library(done=False)
+    answer(run, standing(0.5), standing(0.75))
+    run.judged = True
+    answer(run, standing(0.8, cpu_s=5.5))
+    assert now(run).state == "blocked"
+
+
 def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log: RankLog) -> None:
     """Counts say that something is pending, but not yet what."""
     log.library()

@@ -10,9 +10,11 @@ from ddt_notebook.diagnose import consultation as steps
 from ddt_notebook.diagnose.advice import conclude
 from ddt_notebook.diagnose.consultation import Consultation
 from ddt_notebook.diagnose.known import begin
+from ddt_notebook.diagnose.tree import Answer, Interview
 from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.consultation import ConsultationView, RepairView
+from ddt_notebook.views.interview import InterviewView
 
 from .builders import crash, hang, hang_finding
 from .test_html import HOSTILE, KEPT, parsed
@@ -97,6 +99,35 @@ def test_a_check_is_offered_in_words() -> None:
         assert "run the last cell once more" in " ".join(shown.split())
     assert view.to_json()["check"] == "run the last cell once more"
     assert "likely so far" in parsed(view.changes_html()).text
+
+
+def test_what_was_seen_needed_no_question_and_is_not_counted_as_one() -> None:
+    seen = Interview(
+        (
+            Answer("formed", 0, "the session formed it"),
+            Answer("stage", 4, "optimizers took steps in the last run"),
+            Answer("shows", 2, "the last run hung"),
+            Answer("first", 1, "optimizers had taken up to 1 step"),
+        )
+    )
+    assert seen.question is None
+    expected = "no question was needed: the last run shows hang D.2.1"
+    for shown in (InterviewView(seen), ConsultationView(steps.begin(interview=seen))):
+        assert expected in words_of(shown.to_text())
+        assert expected in words_of(parsed(shown.to_html()).text)
+        assert "100%" not in shown.to_text() + parsed(shown.to_html()).text
+
+
+def test_questions_and_checks_are_counted() -> None:
+    checked = steps.begin().chosen(4)
+    while checked.question is not None:
+        chances = checked.question.truths["D.2.1"]
+        checked = checked.observed(Answer(checked.question.id, chances.index(max(chances)), "seen"))
+    count = len(checked.interview.answers) - 1
+    checks = "1 check" if count == 1 else f"{count} checks"
+    title = InterviewView(checked.interview).title()
+    assert title.startswith(f"after 1 question and {checks}: hang D.2.1, as likely as ")
+    assert "100%" not in title
 
 
 def test_it_is_said_whose_cell_is_repaired() -> None:

@@ -204,11 +204,11 @@ def test_flags_of_placement() -> None:
     shared, idle = placed(whole, ranks=2, accelerators=2)
     assert shared.startswith("warning: ranks 0, 1 share one GPU (cuda:0): give each rank its own")
     assert idle == "hint: cuda:1 is there, but no rank uses it"
-    alone = model(tensor("a.weight"), wrapper="")
+    alone = model(tensor("a.weight"), wrapper="", stepped_alone=True)
     (text,) = placed(alone)
     assert text.startswith("warning: model is trained but not wrapped in DDP or FSDP: each rank")
     assert not placed(alone, ranks=1)
-    assert not placed(replace(alone, trained=False))
+    assert not placed(replace(alone, stepped_alone=False))
     assert not placed(replace(alone, wrapper="FSDP2"))
 
 
@@ -246,6 +246,45 @@ def test_flags_of_partition() -> None:
 def test_padding_is_no_overlap() -> None:
     told = {"dataset_size": 5, "replicas": 2}
     assert not divided(loader(0, 2, 4, replica=0, **told), loader(1, 3, 0, replica=1, **told))
+
+
+def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> LoaderPartition:
+    """A loader with these batches in each epoch, the last of which may have been broken off."""
+    epochs = tuple(
+        Epoch(number=at, in_cell=at, batches=n, samples=n, joined=joined)
+        for at, n in enumerate(batches, 1)
+    )
+    if broken_off:
+        epochs = (*epochs[:-1], replace(epochs[-1], complete=False, broken_off=True))
+    return loader(0, epochs=epochs, dataset_size=None, handed_out="")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        # a hang in the last epoch: the ones before tell
+        ((_passes(5, 5, 3, broken_off=True), _passes(4, 4, 4)), "rank 1 4 batches and rank 0 5 in"),
+        # ranks that have got to different epochs
+        ((_passes(5, 3, broken_off=True), _passes(4, 4, 1, broken_off=True)), "and rank 0 5 in"),
+        # in the only epoch: more than another rank had in all, or nothing to tell
+        ((_passes(5, broken_off=True), _passes(4)), "rank 1 4 batches and rank 0 5: the"),
+        ((_passes(4, broken_off=True), _passes(4)), ""),
+        ((_passes(3, broken_off=True), _passes(4)), ""),
+        ((_passes(3, broken_off=True), _passes(2, broken_off=True)), ""),
+        ((_passes(2, broken_off=True), _passes(4), _passes(5)), "rank 1 4 batches and rank 2 5"),
+        # the last one that is whole tells, if others did not
+        ((_passes(3, 4), _passes(4, 4)), ""),
+        ((_passes(3, 4, 2, broken_off=True), _passes(4, 4, 4)), ""),
+        ((_passes(5, joined=True), _passes(4, joined=True)), ""),
+        ((_passes(5, joined=True), _passes(4)), "rank 1 4 batches and rank 0 5"),
+    ],
+)
+def test_which_epochs_tell_that_batches_are_uneven(
+    ranks: tuple[LoaderPartition, ...], told: str
+) -> None:
+    texts = divided(*ranks)
+    assert len(texts) == bool(told), texts
+    assert all(told in text for text in texts)
 
 
 def test_old_snapshots_load_without_what_was_not_observed_then() -> None:

@@ -38,6 +38,13 @@ def test_one_row_for_each_rank() -> None:
     ]
 
 
+def test_what_else_to_know_stands_below() -> None:
+    view = StatusView(Status([Rank(0)]), "all variables are gone")
+    assert repr(view).splitlines()[-1] == "  note all variables are gone"
+    assert "all variables are gone" in view.to_html()
+    assert "note" not in StatusView(Status([Rank(0)])).to_html()
+
+
 def test_many_ranks_share_rows_by_state() -> None:
     ranks = [Rank(number, 4000 + number) for number in range(64)]
     ranks[5].alive = False

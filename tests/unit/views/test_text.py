@@ -1,8 +1,9 @@
 import re
+from dataclasses import replace
 
 import pytest
 
-from ddt_notebook.model import Finding, Report, Snapshot
+from ddt_notebook.model import Finding, Fix, Report, Snapshot
 from ddt_notebook.views import text, words
 from ddt_notebook.views.report import show
 
@@ -14,8 +15,8 @@ hang D.2.1 · training & evaluation · certain
   --> cell[14] line 6   dist.all_reduce(loss)   ranks 0, 2, 3 wait in all_reduce
   --> cell[14] line 4   if rank != 1:           rank 1 finished the cell
   seen rank 1 made 16 calls on group 0, the others 17
-  fix  fix behavior logic (5 of 44 hangs in the study): call the collective on
-       every rank, outside `if rank …`
+  fix  fix behavior logic (a pattern that repaired 5 of 44 hangs in the study):
+       call the collective on every rank, outside `if rank …`
   more %ddt_explain D.2.1 · %ddt_explain collective-under-rank-condition ·
        notebooks/d-training/D.2.1-hang.ipynb"""
 
@@ -90,6 +91,8 @@ def test_where_a_fix_comes_from(symptom: str, share: float, expected: str) -> No
     fix = hang_finding().fixes[0]
     fix = type(fix)(pattern=fix.pattern, advice=fix.advice, share=share)
     assert words.fix_source(symptom, fix) == expected
+    counted = f" (a pattern that repaired {expected})" if expected else ""
+    assert words.fix_pattern(symptom, fix) == f"{fix.pattern}{counted}"
 
 
 def test_foreign_text_is_bounded_and_has_no_terminal_codes() -> None:
@@ -121,3 +124,36 @@ def test_an_empty_report() -> None:
     assert text.headline(Report(ok=False)) == "undecided"
     assert isinstance(show(Report(ok=True)).findings, list)
     assert not [f for f in show(Report(ok=True)).findings if isinstance(f, Finding)]
+
+
+def test_an_exception_of_the_users_own_is_no_class_of_the_study() -> None:
+    own = Finding(
+        symptom="D.1.11",
+        stage="training & evaluation",
+        title="rank 1 raised ValueError: my check; rank 0 waits for it",
+        ranks=[1],
+        waiting=[0],
+        where={0: "cell[3] line 9: dist.barrier()", 1: 'cell[3] line 4: raise ValueError("my")'},
+        confidence="certain",
+        fixes=[Fix(pattern="fix behavior logic", advice="mend the line that raised", share=0)],
+    )
+    report = Report(ok=False, findings=[own])
+    first, second, *_ = text.report(report).splitlines()
+    assert first == "exception at cell[3] line 4 · no symptom of the study · certain"
+    assert second == "  rank 1 raised ValueError: my check; rank 0 waits for it"
+    for shown in (text.report(report), show(report).to_html()):
+        assert "mend the line that raised" in shown
+        for pretended in ("fix behavior logic", "D.1.11", "training"):
+            assert pretended not in shown
+    assert report.to_json()["findings"][0]["symptom"] == "D.1.11"
+    assert "%ddt_debug --single" in text.report(report)
+    for plain in ("name-not-defined", "syntax"):
+        unread = text.finding(replace(own, cause=plain))
+        assert unread.startswith("exception at cell[3] line 4 · no symptom of the study")
+        assert "--single" not in unread
+        assert "  more" not in unread
+        assert (
+            "read on" not in show(Report(ok=False, findings=[replace(own, cause=plain)])).to_html()
+        )
+    died = replace(own, cause="process-exit")
+    assert text.finding(died).startswith("fault D.1.11 · training & evaluation")

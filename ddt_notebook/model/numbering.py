@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ddt_notebook.model import Call, RankReport, Snapshot
+from .collective import Call
+from .rank import RankReport
 
 #: Number in the group -> number in the session.
 _Numbers = Mapping[int, int]
@@ -14,26 +15,25 @@ _Numbers = Mapping[int, int]
 _World = tuple[int, str]
 
 
-def in_session_numbers(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the numbers of the session in its calls.
+def in_session_numbers(reports: tuple[RankReport, ...]) -> tuple[RankReport, ...]:
+    """The reports with the numbers of the session in their calls.
 
     A cell that forms the group itself may number the ranks in another way, or form several groups
     that each count from 0. Then members, roots and peers are other ranks than they seem, and equal
     names of groups mean different groups.
     """
-    worlds = _worlds(snapshot)
+    worlds = _worlds(reports)
     if all(number == rank for numbers in worlds.values() for number, rank in numbers.items()):
-        return snapshot
-    reports = tuple(replace(report, calls=_renumbered(report, worlds)) for report in snapshot.ranks)
-    return replace(snapshot, ranks=reports)
+        return reports
+    return tuple(replace(report, calls=_renumbered(report, worlds)) for report in reports)
 
 
-def _worlds(snapshot: Snapshot) -> dict[_World, _Numbers]:
+def _worlds(reports: tuple[RankReport, ...]) -> dict[_World, _Numbers]:
     """Who came under which number, for each group that formed."""
     came: dict[_World, dict[int, int]] = defaultdict(dict)
     sizes: dict[_World, int] = {}
-    for report in snapshot.ranks:
-        for call in report.calls:
+    for report in reports:
+        for call in (*_before(report), *report.calls):
             world = _world(call)
             if world is None or call.status != "done" or call.rendezvous is None:
                 continue
@@ -41,6 +41,10 @@ def _worlds(snapshot: Snapshot) -> dict[_World, _Numbers]:
                 came[world][call.rendezvous.rank] = report.rank
                 sizes[world] = call.rendezvous.world_size or 0
     return {world: who for world, who in came.items() if len(who) == sizes[world]}
+
+
+def _before(report: RankReport) -> tuple[Call, ...]:
+    return (report.joined,) if report.joined is not None else ()
 
 
 def _world(call: Call) -> _World | None:
@@ -54,13 +58,14 @@ def _renumbered(report: RankReport, worlds: Mapping[_World, _Numbers]) -> tuple[
     numbers: _Numbers = {}
     suffix = ""
     calls = []
-    for call in report.calls:
+    before = _before(report)
+    for call in (*before, *report.calls):
         world = _world(call)
         if world is not None:
             numbers = worlds.get(world, {})
             suffix = f" at {world[1]}" if several and world in worlds else ""
         calls.append(_told(call, numbers, suffix))
-    return tuple(calls)
+    return tuple(calls[len(before) :])
 
 
 def _told(call: Call, numbers: _Numbers, suffix: str) -> Call:

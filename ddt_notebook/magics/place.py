@@ -1,0 +1,22 @@
+"""Where the body of a cell magic stands in its cell."""
+
+from __future__ import annotations
+
+from IPython.core.interactiveshell import InteractiveShell
+
+#: Below its own magic, at the top of the cell.
+_USUALLY = 2
+
+
+def first_line(shell: InteractiveShell, body: str) -> int:
+    """The line of the running cell, from 1, at which the body of its magic begins.
+
+    Blank lines and other magics (``%%time``) may stand above ours; line numbers that are told are
+    those that a reader counts in the notebook.
+    """
+    inputs = shell.history_manager.input_hist_raw if shell.history_manager is not None else []
+    whole, end = (inputs[-1] if inputs else "").rstrip("\n"), body.rstrip("\n")
+    # what is run without a number in the history stands in no cell
+    if not end or not whole.endswith("\n" + end):
+        return _USUALLY
+    return whole[: -len(end)].count("\n") + 1

@@ -1,0 +1,79 @@
+"""Objects that were sent to the ranks, kept so that fresh ranks can have them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from .errors import SessionError
+from .pool import RankPool
+
+#: More than this, in bytes, is not kept beside what the notebook holds itself.
+_MOST_KEPT = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """One object.
+
+    Attributes
+    ----------
+    name, data
+        Of the variable, and the object as it travels.
+    ranks
+        Where it was sent.
+    after
+        Number of the cell that had run last; 0 if none had.
+    """
+
+    name: str
+    data: bytes
+    ranks: tuple[int, ...]
+    after: int
+
+
+class PushedObjects:
+    """Sends objects to a session's ranks, and keeps them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Pushed] = {}
+
+    @property
+    def kept(self) -> tuple[Pushed, ...]:
+        """The latest of each name, oldest first."""
+        return tuple(self._kept.values())
+
+    def forget(self) -> None:
+        """The ranks were started anew."""
+        self._kept.clear()
+
+    def send(
+        self, pool: RankPool, packed: Mapping[str, bytes], ranks: tuple[int, ...], after: int
+    ) -> None:
+        """Send objects to ranks.
+
+        Raises
+        ------
+        SessionError
+            If a rank cannot read one.
+        """
+        for name, data in packed.items():
+            answers = pool.command({"do": "push", "name": name}, data, ranks=ranks)
+            for rank, answer in answers.items():
+                if "error" in answer:
+                    raise SessionError(f"rank {rank} could not take {name!r}: {answer['error']}")
+            self._kept.pop(name, None)
+            if sum(len(one.data) for one in self.kept) + len(data) <= _MOST_KEPT:
+                self._kept[name] = Pushed(name, data, ranks, after)
+
+    def due(self, after: int, known: Collection[int]) -> list[Pushed]:
+        """What is to be sent after a cell when cells run again.
+
+        Parameters
+        ----------
+        after
+            Number of the cell that has run; 0 before the first.
+        known
+            Numbers of the cells that run again.
+        """
+        return [one for one in self.kept if (one.after if one.after in known else 0) == after]

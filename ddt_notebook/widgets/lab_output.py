@@ -1,0 +1,145 @@
+"""The kernel's end of JupyterLab's "Rank Output": keeps what the last cell printed, and tells it.
+
+Lines are kept while JupyterLab listens, and sent to a front end that asks "lines after n". The
+answer is one page. To who has asked, news are told unasked for a while: each question that comes
+while a cell runs makes JupyterLab take the kernel for idle. All stays far below the rate at which
+a Jupyter server cuts a kernel's messages off (1 MB/s).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from ..model import Cell
+from ..session import active
+from ..session.listener import DisplayMessage, Stream
+from ..views.output import OutputLog, of_texts
+
+#: The longest message, the least time between two that nobody asked for, and how many a question
+#: allows.
+_PAGE_BYTES, _EVERY_S, _ALLOWED = 100_000, 0.25, 1000
+
+Send = Callable[[dict[str, Any]], None]
+
+
+class _Told(NamedTuple):
+    """How far the front ends were told: run, lines of it, version of the log."""
+
+    run: int = 0
+    lines: int = 0
+    version: int = -1
+
+
+class LabOutput:
+    """What the ranks printed in the last cell, for front ends that ask.
+
+    Parameters
+    ----------
+    send
+        Brings a message to all front ends.
+    clock
+        Seconds; replaced in tests.
+    """
+
+    def __init__(self, send: Send, clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._lock = threading.RLock()  # questions come on a subshell, output on the main thread
+        self._log: OutputLog | None = None
+        self._number = 0
+        self._allowed = 0
+        self._told = _Told()
+        self._told_s = float("-inf")
+
+    def begin(self) -> None:
+        """Keep what is printed from here on."""
+        active.listeners.append(self._of_cell)
+
+    def end(self) -> None:
+        """Keep nothing any more."""
+        active.listeners.remove(self._of_cell)
+
+    def asked(self, question: dict[str, Any]) -> None:
+        """Answer a front end that has the lines before number ``after`` of run ``run``."""
+        with self._lock:
+            last = active.last_run()
+            if self._log is None and last is not None:  # it ran before anybody listened
+                self._log = of_texts(last.snapshot.cell.number, last.outputs)
+                self._number += 1
+            self._allowed = _ALLOWED
+            self._tell(question["after"] if question["run"] == self._number else 0)
+
+    def enough(self) -> None:
+        """Tell nothing until the next question."""
+        self._allowed = 0
+
+    # -- what a running cell says ----------------------------------------------------------------
+
+    def _of_cell(self, cell: Cell, _: tuple[int, ...]) -> _CellListener:
+        with self._lock:
+            self._log = OutputLog(cell.number)
+            self._number += 1
+            return _CellListener(self._log, self._lock, self._news)
+
+    def _news(self, at_once: bool) -> None:
+        """Tell what was not told yet, if somebody wants to know and it is time."""
+        with self._lock:
+            told, log = self._told, self._log
+            if log is None or self._allowed <= 0:
+                return
+            new_run = told.run != self._number
+            if not new_run and told.version == log.version:
+                return
+            if at_once or self._clock() - self._told_s >= _EVERY_S:
+                self._allowed -= 1
+                self._tell(0 if new_run else told.lines)
+
+    def _tell(self, after: int) -> None:
+        log = self._log if self._log is not None else of_texts(0, {})
+        page = log.page(after, _PAGE_BYTES)
+        before = self._told if self._told.run == self._number else _Told(self._number)
+        whole = page["next"] == page["total"]
+        self._told = _Told(
+            run=self._number,
+            lines=max(page["next"], before.lines),
+            version=log.version if whole else before.version,
+        )
+        self._told_s = self._clock()
+        session = active.get()
+        folder = str(session.output_file(0, "stdout").parent) if session is not None else ""
+        self._send({"output": page | {"run": self._number, "folder": folder}})
+
+
+class _CellListener:
+    """Takes what one cell puts out."""
+
+    def __init__(
+        self, log: OutputLog, lock: AbstractContextManager[object], news: Callable[[bool], None]
+    ) -> None:
+        self._log = log
+        self._lock = lock
+        self._news = news
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        with self._lock:
+            self._log.add(rank, stream, text)
+
+    def on_display(self, rank: int, message: DisplayMessage) -> None:
+        plain = message.data.get("text/plain")
+        if plain is not None and not message.update:
+            with self._lock:
+                self._log.add(rank, "display", f"{plain}\n")
+
+    def on_tick(self, now_s: float) -> None:
+        self._news(False)
+
+    def on_status(self, text: str | None) -> None: ...
+
+    def on_end(self) -> None:
+        with self._lock:
+            self._log.finish()
+        self._news(True)

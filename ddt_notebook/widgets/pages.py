@@ -1,0 +1,56 @@
+"""What JupyterLab's front end asks for as a page: a view of the last run, or the whole report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..session import active
+from ..views import words
+
+if TYPE_CHECKING:
+    from ..model import Snapshot
+
+#: Name of the page that holds everything.
+REPORT = "report"
+
+
+def answer(name: object) -> dict[str, str]:
+    """One page, as HTML, or the reason for which there is none.
+
+    No rank is asked: this may run while the main thread speaks to them.
+
+    Parameters
+    ----------
+    name
+        Of a view, or `REPORT`.
+
+    Returns
+    -------
+    dict
+        ``page``: the name; ``html``: the page, empty if there is none; ``missing``: why.
+    """
+    from ..views import document
+
+    run = active.last_run()
+    page, missing = "", ""
+    if name not in (REPORT, *document.VIEWS):
+        missing = f"there is no view {words.one_line(str(name), 40)}"
+    elif run is None:
+        missing = "nothing has run on ranks yet: put %%ddt or %%ddt_debug on top of a cell"
+    else:
+        try:
+            page, missing = _page(str(name), run.snapshot)
+        except Exception as error:  # noqa: BLE001  (who asked must be answered)
+            missing = f"{name} cannot be drawn: {words.one_line(repr(error))}"
+    return {"page": str(name), "html": page, "missing": missing}
+
+
+def _page(name: str, snapshot: Snapshot) -> tuple[str, str]:
+    from ..views import document
+
+    if name == REPORT:
+        return document.page(snapshot), ""
+    if missing := document.missing(name, snapshot):
+        return "", missing
+    view, _ = document.VIEWS[name]
+    return view(snapshot).to_html(), ""

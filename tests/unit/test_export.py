@@ -1,0 +1,84 @@
+"""A run as one HTML page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
+from ddt_notebook.model.memory import RankMemory
+from ddt_notebook.views import document
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
+HOSTILE = "</style><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
+#: Attributes through which a page fetches something.
+FETCHES = {"src", "srcset", "background", "action", "data", "poster"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes and headings of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: set[str] = set()
+        self.headings: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1] == "h2":
+            self.headings.append(data)
+            self.elements.append("")
+
+
+def test_holds_the_diagnosis_and_what_was_recorded(tmp_path: Path) -> None:
+    snapshot = replace(Snapshot.load(FIXTURE), memory=(RankMemory(rank=0, rss_bytes=5_000_000),))
+    written = ddt.export_report(snapshot, tmp_path / "report.html")
+    text = written.read_text(encoding="utf-8")
+    assert Page(text).headings == ["diagnosis", "collectives", "timeline", "memory"]
+    assert "rank 1 never entered all_reduce" in text
+    assert "5.0 MB" in text
+
+
+def test_fetches_nothing_and_runs_nothing() -> None:
+    error = RankError(type="ValueError", message=HOSTILE, traceback=HOSTILE)
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=HOSTILE),
+        outcome="failed",
+        ranks=(RankReport(rank=0, state="raised", error=error),),
+        device=HOSTILE,
+        torch_version=HOSTILE,
+        notes=(HOSTILE,),
+    )
+    text = document.page(snapshot)
+    page = Page(text)
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.elements)
+    assert not FETCHES & page.attributes
+    assert not {name for name in page.attributes if name.startswith("on")}
+    assert not re.search(r"url\(|@import", text)
+    assert "default-src 'none'" in text
+
+
+def test_a_view_of_which_nothing_was_recorded_says_what_to_do() -> None:
+    snapshot = Snapshot.load(FIXTURE)
+    for name in ("placement", "memory", "partition", "parity"):
+        assert "%%ddt_debug" in document.missing(name, snapshot)
+    assert document.missing("collectives", snapshot) == ""
+
+
+def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:
+    class Fresh:
+        last_run = None
+
+    with pytest.raises(ValueError, match="has not run a cell"):
+        ddt.export_report(Fresh(), tmp_path / "report.html")  # type: ignore[arg-type]
+    assert not (tmp_path / "report.html").exists()
