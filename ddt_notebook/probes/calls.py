@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from . import rendezvous, ring
+from . import rendezvous, ring, timer_slack
 from .operations import COLLECTIVES, MESSAGES, SETUP, Signature
 from .sockets import GroupSockets
 
@@ -150,7 +150,7 @@ class CallLog:
             __tracebackhide__ = True
             # before the session has its say: as the user's code put it
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
-            with self.sockets.watching():
+            with self.sockets.watching(), timer_slack.for_new_threads():
                 if op == "init_process_group" and self.init_hook is not None:
                     self.init_hook(args, kwargs)
                 return set_up(args, kwargs, meeting)

@@ -8,7 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.classroom.loader import exercise
-from ddt_notebook.magics.failure import NotPassed
+from ddt_notebook.magics.failure import CellFailed, NotPassed
 from ddt_notebook.session import active
 
 from .conftest import Notebook
@@ -58,6 +58,9 @@ def test_an_exercise_from_the_cell_to_the_grade(lays_cells: Notebook) -> None:
     assert "passed" in str(notebook.run("%ddt_exercise"))
 
     notebook.run("%ddt_restart")
+    with pytest.raises(CellFailed) as failed:
+        notebook.run(one.cell(one.solution))
+    assert f"`%ddt_exercise {NAME} --prepare`" in str(failed.value.report)
     assert "of your session are used" in str(notebook.run("%ddt_exercise --prepare"))
     notebook.run(one.cell(one.solution))
     assert session.last_run is not None

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import psutil
 import pytest
@@ -42,6 +43,33 @@ def test_what_a_replaced_rank_misses_is_told(session: ddt.Session) -> None:
     assert not any("lost" in note for note in session.run("undefined").snapshot.notes)
     session.restart()
     assert not session.run("weights").snapshot.notes
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads wake when they ask to")
+def test_a_group_wakes_idle_ranks_seldom(session: ddt.Session) -> None:
+    """Gloo's thread alone asks for 100 times a second; the rank's own clock stays exact."""
+    source = """
+    import time
+    from pathlib import Path
+
+    def wakeups():
+        total = 0
+        for task in Path("/proc/self/task").iterdir():
+            if "gloo_tcp" in (task / "comm").read_text():
+                counts = (task / "status").read_text().partition("voluntary_ctxt_switches:")[2]
+                total += int(counts.split()[0])
+        return total
+
+    before = wakeups()
+    assert before > 0
+    time.sleep(2)
+    print(wakeups() - before, Path("/proc/self/timerslack_ns").read_text().strip())
+    """
+    usual = Path("/proc/self/timerslack_ns").read_text().strip()
+    for text in session.run(dedent(source)).outputs.values():
+        woken, slack = text.split()
+        assert int(woken) < 100
+        assert slack == usual
 
 
 def test_a_rank_killed_between_cells_is_replaced(session: ddt.Session) -> None:

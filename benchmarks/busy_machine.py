@@ -1,0 +1,98 @@
+"""Healthy programs while others use the processors, too: how often one is accused."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import ddt_notebook as ddt
+from ddt_notebook.faults import card, card_ids
+from ddt_notebook.session.result import RunResult
+from ddt_notebook.session.session import Session
+from tests.cards import run_fixed
+from tests.fixtures.cases import load
+from tests.fixtures.training import COMMON, PROGRAMS
+from tests.multiprocess.test_training_scripts import LOOK_ALIKES, SCRIPTS
+
+from .common import Figure
+
+#: As many others on each core: a rank gets a third of a processor.
+OTHERS_PER_CORE = 2
+_HANG_AFTER_S = 2.0
+
+
+@contextmanager
+def others(count: int) -> Iterator[None]:
+    """Processes that compute all the time."""
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
+        for _ in range(count)
+    ]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait(timeout=10)
+
+
+def _run(n: int, *sources: str, group: bool = True) -> list[RunResult]:
+    with Session(n, group=group, hang_after=_HANG_AFTER_S) as session:
+        return [session.run(source) for source in sources if source]
+
+
+def _of_file(path: Path, n: int) -> list[RunResult]:
+    source = path.read_text(encoding="utf-8")
+    return _run(n, source, group="init_process_group" not in source)
+
+
+def _repaired(name: str) -> list[RunResult]:
+    return [run_fixed(card(name))[0]]
+
+
+def programs() -> Iterator[tuple[str, Callable[[], list[RunResult]]]]:
+    """Every healthy program of the tests, by name, and how it is run."""
+    for name in ("healthy", "held_out_healthy"):
+        for case in load(name):
+            if case.healthy and case.on is None:
+                sources = (case.earlier, case.source, case.then)
+                yield case.name, partial(_run, case.n, *sources, group=case.group)
+    for name, source in PROGRAMS.items():
+        yield name, partial(_run, 2, COMMON + source)
+    for path in SCRIPTS:
+        yield path.stem, partial(_of_file, path, 2)
+    for path in LOOK_ALIKES:
+        yield path.stem, partial(_of_file, path, 3)
+    for name in card_ids():
+        yield f"{name}, repaired", partial(_repaired, name)
+
+
+def measure(rounds: int = 1, chosen: str = "") -> list[Figure]:
+    """How many of them get a finding."""
+    accused, runs = [], 0
+    with others(OTHERS_PER_CORE * (os.cpu_count() or 1)):
+        for _ in range(rounds):
+            for name, run in programs():
+                for result in run() if chosen in name else ():
+                    runs += 1
+                    findings = ddt.diagnose(result).findings
+                    if findings:
+                        accused.append(name)
+                        print(name, *findings, sep="\n", file=sys.stderr, flush=True)
+    what = f"healthy programs accused, {OTHERS_PER_CORE} other processes on each core"
+    return [Figure(what, len(accused), 0, "", note=f"{runs} runs")]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--chosen", default="", help="only programs whose name has this in it")
+    given = parser.parse_args()
+    for figure in measure(given.rounds, given.chosen):
+        print(figure.row())
