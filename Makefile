@@ -32,7 +32,9 @@ demo: $(VENV)/.installed
 
 # Ranks wait a lot: two files at a time. A test module shares its sessions, so a file stays together.
 # In the order of the names: those in the browser take longest, and so come first.
-PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env
+# What was tried twice (tests/conftest.py) is told with its traceback; more than ten fail the run.
+PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
+	--max-suite-reruns=10 --rerun-show-tracebacks
 
 test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests notebooks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import (
+    busy_machine,
     diagnosis,
     failures,
     idle,
@@ -45,6 +46,7 @@ TOPICS = (
     idle,
     kernel_kill,
     import_time,
+    busy_machine,
 )
 
 

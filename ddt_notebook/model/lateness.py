@@ -104,7 +104,7 @@ def laggard(snapshot: Snapshot) -> Laggard | None:
         rank=rank,
         held_up_s=sums[rank],
         others_s=max((total for one, total in sums.items() if one != rank), default=0.0),
-        times=sum(length > _NOISE * sums[rank] / steps for length in lengths[rank]),
+        times=sum(length > _NOISE * sums[rank] / steps for length in lengths[rank][-steps:]),
         steps=steps,
         window_s=end - begin,
         call=late[len(late) // 2].call,
@@ -132,14 +132,14 @@ def _delays(snapshot: Snapshot) -> dict[str, list[_Delay]]:
 
 
 def _lengths(snapshot: Snapshot, rank: int, group: str, delays: list[_Delay]) -> list[float]:
-    """How long each delay was, less what the rank itself stood in other calls; ascending."""
+    """How long each delay was, less what the rank itself stood in calls until then; ascending."""
     blocked = union(
         (call.entered_s, call.left_s)
         for call in snapshot.rank(rank).calls
         if call.entered_s is not None
         and call.left_s is not None
         and not call.asynchronous
-        and (call.kind == "p2p" or call.group != group)
+        and (call.kind == "p2p" or call.group != group or call.source == "call log")
     )
     # buckets of one step overlap: they are one delay
     intervals = union((delay.since_s, delay.until_s) for delay in delays)

@@ -20,9 +20,12 @@ class RankPerformance:
     queued_s
         How long it could have gone on, but other processes had the processor; None if the system
         does not tell.
+    queued_beside_s
+        The same of its other threads, such as gloo's, whose work it may have waited for.
     """
 
     rank: int
     ran_s: float = 0.0
     cpu_s: float = 0.0
     queued_s: float | None = None
+    queued_beside_s: float = 0.0

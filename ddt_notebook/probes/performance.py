@@ -5,21 +5,29 @@ What a slow rank did tells it from one that merely had to wait for a processor.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-_Counters = tuple[float, float, float | None]
-_COUNTERS = Path("/proc/thread-self/schedstat")
+_THREADS = Path("/proc/self/task")
+
+
+class _Counters(NamedTuple):
+    """The time, for how long the main thread has computed, and for how long each thread queued."""
+
+    at_s: float = 0.0
+    cpu_s: float = 0.0
+    queued_s: Mapping[int, float] = {}
 
 
 class PerformanceRecord:
     """The counters of the main thread at the beginning of a cell and at its end."""
 
     def __init__(self) -> None:
-        self._begun: _Counters = (0.0, 0.0, None)
-        self._ended: _Counters = self._begun
+        self._begun = self._ended = _Counters()
 
     def begin_run(self) -> None:
         """A cell begins."""
@@ -32,15 +40,20 @@ class PerformanceRecord:
     @property
     def ran_s(self) -> float:
         """How long the cell took."""
-        return self._ended[0] - self._begun[0]
+        return self._ended.at_s - self._begun.at_s
 
     def plain(self) -> dict[str, Any]:
         """A `RankPerformance` as plain data, less the rank."""
-        (_, cpu, queued), (_, cpu_until, queued_until) = self._begun, self._ended
+        before = self._begun.queued_s
+        queued = {
+            thread: until - before.get(thread, 0.0)
+            for thread, until in self._ended.queued_s.items()
+        }
         return {
             "ran_s": self.ran_s,
-            "cpu_s": cpu_until - cpu,
-            "queued_s": None if queued is None or queued_until is None else queued_until - queued,
+            "cpu_s": self._ended.cpu_s - self._begun.cpu_s,
+            "queued_s": queued.pop(os.getpid(), None),  # main thread
+            "queued_beside_s": sum(queued.values()),
         }
 
 
@@ -54,12 +67,14 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dic
 
 
 def _read() -> _Counters:
-    """Now, and for how long this thread has computed and has waited for a processor."""
-    return time.monotonic(), time.thread_time(), _queued_s()
+    return _Counters(time.monotonic(), time.thread_time(), _queued_s())
 
 
-def _queued_s() -> float | None:
-    try:
-        return int(_COUNTERS.read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):  # not Linux, or a kernel that does not count
-        return None
+def _queued_s() -> dict[int, float]:
+    """By thread; empty where the system does not count (Linux does, nearly always)."""
+    queued = {}
+    with suppress(OSError):
+        for thread in _THREADS.iterdir():
+            with suppress(OSError, IndexError, ValueError):  # ended meanwhile, or not counted
+                queued[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return queued

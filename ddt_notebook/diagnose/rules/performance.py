@@ -143,12 +143,13 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
         more_data = 0.0
     if more_cpu > _FAR_MORE * _others(computed, rank):
         yield _Excess("straggler-compute", taken, says)
-    # a busy machine delays ranks unevenly, and some of that is in threads that are not counted
+    # a busy machine delays ranks unevenly, also by the threads that send for them
+    sent_late = max(report.queued_beside_s for report in reports.values())
     known = all(report.queued_s is not None for report in reports.values())
     if known and found.alone and found.even and found.usual_s > _DELAY_S:
         yield _Excess(
             "straggler-compute",
-            found.held_up_s - queued - more_cpu - more_data,
+            found.held_up_s - queued - more_cpu - more_data - sent_late,
             "it neither computed nor waited for a processor meanwhile: it slept, or waited for a "
             f"file or a connection, {found.usual_s * 1e3:.0f} ms in each step",
         )

@@ -40,10 +40,12 @@ def arriving(late: float | list[float], others: int = 1, **fields: Any) -> list[
     return [calls(early)] * others + [calls(ends)]
 
 
-def spent(cpu: list[float], queued: list[float | None], ran_s: float = 1.0) -> dict[str, Any]:
+def spent(
+    cpu: list[float], queued: list[float | None], ran_s: float = 1.0, beside: float = 0.0
+) -> dict[str, Any]:
     return {
         "performance": tuple(
-            RankPerformance(rank=r, ran_s=ran_s, cpu_s=c, queued_s=q)
+            RankPerformance(rank=r, ran_s=ran_s, cpu_s=c, queued_s=q, queued_beside_s=beside)
             for r, (c, q) in enumerate(zip(cpu, queued, strict=True))
         )
     }
@@ -105,6 +107,18 @@ class TestLaggard:
         found = laggard(scene([early, received]))
         assert found is not None
         assert found.held_up_s == pytest.approx(0.0)
+
+    def test_is_nobody_who_came_out_of_the_last_one_late(self) -> None:
+        calls: list[list[Call]] = [[], []]
+        for at in times(LATE_S):
+            came = [at - LATE_S, at]
+            for r in (0, 1):
+                left = at if r == 0 else at + LATE_S - 1e-3
+                calls[r].append(all_reduce(3, entered_s=100 + came[r], left_s=100 + left))
+        found = laggard(scene(calls))
+        assert found is not None
+        assert found.rank == 1
+        assert found.usual_s == pytest.approx(0.011)  # it stood there for the other 9 ms
 
     def test_is_nobody_at_a_barrier(self) -> None:
         at = times(LATE_S)
@@ -168,14 +182,15 @@ class TestStragglers:
             (LATE_S, spent([0.1, 0.1], [0.0, 0.35])),
             (LATE_S, spent([0.2, 0.25], [0.0, 0.3])),
             (LATE_S, spent([0.1, 0.1], [None, None])),
+            (LATE_S, spent([0.1, 0.1], [0.0, 0.0], beside=0.3)),
             ([0.0] * 9 + [0.5] + [0.0] * 10, SLEEPS),
             ([0.1, *[0.0] * 4] * 4, SLEEPS),
             (0.001, SLEEPS),
             ([0.003, 0.05, 0.004, 0.012] * 5, SLEEPS),
         ],
         ids=[
-            *("nothing known", "queued", "queued and slower", "queue not known", "once"),
-            *("each epoch", "short", "unevenly"),
+            *("nothing known", "queued", "queued and slower", "queue not known"),
+            *("other threads queued", "once", "each epoch", "short", "unevenly"),
         ],
     )
     def test_that_are_none(self, late: float | list[float], told: dict[str, Any]) -> None:

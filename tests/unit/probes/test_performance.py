@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+
+import pytest
 
 from ddt_notebook.model import codec
 from ddt_notebook.model.performance import RankPerformance
@@ -32,7 +35,26 @@ def test_work_is_computing_or_queueing() -> None:
     assert told.cpu_s + (told.queued_s or 0.2) > 0.1
 
 
+def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
+    mine, other, fresh = str(os.getpid()), "11", "12"
+
+    def queued(**seconds: float) -> None:
+        for thread, spent_s in seconds.items():
+            (tmp_path / thread[1:]).mkdir(exist_ok=True)
+            (tmp_path / thread[1:] / "schedstat").write_text(f"5 {spent_s * 1e9:.0f} 7\n")
+
+    monkeypatch.setattr(performance, "_THREADS", tmp_path)
+    record = performance.PerformanceRecord()
+    queued(**{f"t{mine}": 1.0, f"t{other}": 2.0})
+    record.begin_run()
+    queued(**{f"t{mine}": 1.25, f"t{other}": 2.5, f"t{fresh}": 3.0})
+    record.end_run()
+    told = record.plain()
+    assert told["queued_s"] == pytest.approx(0.25)
+    assert told["queued_beside_s"] == pytest.approx(3.5)
+
+
 def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(performance, "_COUNTERS", tmp_path / "schedstat")
+    monkeypatch.setattr(performance, "_THREADS", tmp_path / "task")
     assert spent(0.01, busy=False).queued_s is None
     assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}
