@@ -22,6 +22,8 @@ from .lines import Entry, Merger
 LINES_SHOWN = 500
 CHARACTERS_SHOWN = 50_000
 DISPLAYS_SHOWN = 100
+#: More ranks share what so many may show: a page that holds more lines is slow.
+RANKS_IN_FULL = 8
 #: Least time between two updates of the live region.
 _LIVE_EVERY_S = 0.2
 #: An unfinished line is shown live when it is this old, or was rewritten by a carriage return.
@@ -68,7 +70,8 @@ class OutputStreamer:
         self._merger: Merger[Output] = Merger(self._running)
         self._buffers: dict[tuple[int, Stream], LineBuffer] = {}
         self._partial_since: dict[tuple[int, Stream], float] = {}
-        self._budget = {rank: [LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN] for rank in running}
+        self._share = min(1.0, RANKS_IN_FULL / max(1, len(self._running)))
+        self._budgets: dict[int, list[int]] = {}
         self._live = _live_region(shell)
         self._slots = _DisplaySlots()
         self._status: str | None = None
@@ -131,12 +134,17 @@ class OutputStreamer:
             self._merger.add(rank, Output(stream, line), self._clock())
 
     def _cut(self, rank: int) -> bool:
-        lines, characters, _ = self._budget.get(rank, (1, 1, 1))
+        lines, characters, _ = self._budget(rank)
         return lines < 0 or characters < 0
+
+    def _budget(self, rank: int) -> list[int]:
+        """What of the rank may still be shown: lines, characters, displays."""
+        full = (LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN)
+        return self._budgets.setdefault(rank, [int(self._share * most) for most in full])
 
     def _spend(self, rank: int, kind: int, amount: int, note: str) -> bool:
         """Take from a rank's budget; when it is used up, say so once."""
-        budget = self._budget.setdefault(rank, [LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN])
+        budget = self._budget(rank)
         if budget[kind] < 0:
             return False
         budget[kind] -= amount

@@ -83,6 +83,19 @@ def test_a_flood_is_cut_and_the_file_named(capsys: pytest.CaptureFixture[str]) -
     assert lines[-1] == "[rank 0] … more output is in /out/rank0.out"
 
 
+def test_many_ranks_share_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = 4 * stream.RANKS_IN_FULL
+    scene = Scene(ranks)
+    for rank in range(ranks):
+        for number in range(stream.LINES_SHOWN):
+            scene.streamer.on_output(rank, "stdout", f"line {number} of {rank}\n")
+    scene.streamer.on_end()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == ranks * (stream.LINES_SHOWN // 4 + 1)
+    for rank in range(ranks):
+        assert f"[rank {rank}] … more output is in /out/rank{rank}.out" in lines
+
+
 def test_one_long_line_is_cut_too(capsys: pytest.CaptureFixture[str]) -> None:
     scene = Scene(1)
     scene.streamer.on_output(0, "stdout", "z" * 10_000_000)
