@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from tests.browser.lab import Page
 from tests.browser.server import find_chromium, running_lab
 
-from .common import RANKS, ROOT, Figure
+from .common import RANKS, ROOT, Figure, median_of
 from .timeline_view import RANKS as MANY
 from .timeline_view import long_run
 
@@ -27,6 +27,8 @@ ON_RANKS = "%%ddt\nfor line in range({}):\n    print(rank, 'has come to line', l
 PLAIN = f"for line in range({LINES}):\n    print(line % 4, 'has come to line', line)"
 #: What is drawn late, such as parts of a page that are out of sight, belongs to it.
 _SETTLE_MS = 3000
+#: Of each cell. While 64 ranks share two cores, a task may be long by waiting for a core alone.
+_REPEATS = 5
 _WATCH = """() => {
   window.tasks = [];
   window.watcher ??= new PerformanceObserver(
@@ -64,7 +66,8 @@ def _long_run(page: Page) -> Figure:
     with _watched(page) as tasks:
         page.command("docmanager:open", path="long.ddt.json")
         page.tab.wait_for_function(_DRAWN, polling=_POLL_MS)
-    return _figure(f"a saved run of {MANY} ranks is opened", tasks)
+    note = f"{len(tasks)} tasks of 50 ms or more"
+    return _figure(f"a saved run of {MANY} ranks is opened", max(tasks, default=0.0), note)
 
 
 def _much_output(page: Page, ranks: int) -> Figure:
@@ -72,9 +75,10 @@ def _much_output(page: Page, ranks: int) -> Figure:
     page.open(page.lab.write(f"lines-{ranks}.ipynb", *cells))
     page.open_panel()
     page.run_to_end(0)
-    tasks, plain = (_tasks_of_cell(page, number) for number in (1, 2))
-    peers = {"the same lines printed without ranks": f"{max(plain, default=0.0):.0f} ms"}
-    return _figure(f"{LINES:,} lines from {ranks} ranks", tasks, peers)
+    longest, note = median_of(lambda: max(_tasks_of_cell(page, 1), default=0.0), _REPEATS)
+    plain, _ = median_of(lambda: max(_tasks_of_cell(page, 2), default=0.0), _REPEATS)
+    peers = {"the same lines printed without ranks": f"{plain:.0f} ms"}
+    return _figure(f"{LINES:,} lines from {ranks} ranks", longest, note, peers)
 
 
 def _tasks_of_cell(page: Page, number: int) -> list[float]:
@@ -94,14 +98,14 @@ def _watched(page: Page) -> Iterator[list[float]]:
     tasks += page.tab.evaluate("() => window.tasks")
 
 
-def _figure(what: str, tasks: list[float], peers: dict[str, str] | None = None) -> Figure:
+def _figure(what: str, longest_ms: float, note: str, peers: dict[str, str] | None = None) -> Figure:
     return Figure(
         f"{what} in JupyterLab: longest task",
-        max(tasks, default=0.0),
+        longest_ms,
         LIMIT_MS,
         "ms",
         peers=peers or {},
-        note=f"{len(tasks)} tasks of 50 ms or more",
+        note=note,
     )
 
 
