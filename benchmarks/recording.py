@@ -1,8 +1,9 @@
 """What the always-on recording costs in a DDP step: with and without it, turn by turn.
 
 Two processes with the same code need not be equally fast: their memory lies elsewhere. Therefore
-sessions are started anew several times, and a second session without recording is the control:
-what it seems to cost is the error of the method.
+the same ranks run with what records and without it, cell by cell in any order, and once more
+without it as the control: what that seems to cost is the error of the method. What is not taken
+away is what sleeps meanwhile (the monitor's thread), and PyTorch's own Flight Recorder.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from .common import Figure, Session, run_checked, session
 #: As many as there are cores, and more: then they fight for the cores, which drowns the difference
 #: in noise, and processor time tells more than the clock.
 RANKS = (2, 4)
-SESSIONS, ROUNDS = 5, 12
+SESSIONS, ROUNDS = 4, 15
+KINDS = ("on", "off", "control")
 
 MLP = """
 network = torch.nn.Sequential(
@@ -36,8 +38,22 @@ import time
 torch.set_num_threads(1)
 model = DDP(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+from torch.optim import optimizer as optimizers
+hooked = (DDP, "forward"), (torch.Tensor, "backward")
+hooks = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks
+recording = [getattr(*place) for place in hooked], [dict(kind) for kind in hooks]
+plain = [function.__wrapped__ for function in recording[0]], [{}, {}]
+
+def switch(functions, registered):
+    for place, function in zip(hooked, functions):
+        setattr(*place, function)
+    for kind, mine in zip(hooks, registered):
+        kind.clear()
+        kind.update(mine)
 """
 STEPS = """
+switch(*{})
 dist.barrier()
 wall, cpu = time.perf_counter(), time.process_time()
 for _ in range(steps):
@@ -46,6 +62,7 @@ for _ in range(steps):
     optimizer.step()
 # All steps of the block and all threads of the rank: a cost that falls on a few steps counts too.
 step_s = (time.perf_counter() - wall) / steps, (time.process_time() - cpu) / steps
+switch(*recording)
 """
 
 
@@ -81,26 +98,24 @@ def _figure(what: str, network: str, ranks: int) -> Figure:
 
 def _turns(network: str, ranks: int) -> Iterator[list[tuple[float, float]]]:
     """Times of a step with recording, without it, and in the control: again and again."""
-    off = {"DDT_RECORDING": "off"}
-    with session(ranks) as on, session(ranks, **off) as plain, session(ranks, **off) as control:
-        kinds = [on, plain, control]
-        for active in kinds:
-            run_checked(active, network + PREPARE)
-            _step_s(active)
-        order = list(range(len(kinds)))
+    with session(ranks) as active:
+        run_checked(active, network + PREPARE)
+        order = list(KINDS)
+        for kind in order:
+            _step_s(active, kind)
         for _ in range(ROUNDS):
             random.shuffle(order)  # whoever comes later finds warmer caches
-            times = {at: _step_s(kinds[at]) for at in order}
-            yield [times[at] for at in range(len(kinds))]
+            times = {kind: _step_s(active, kind) for kind in order}
+            yield [times[kind] for kind in KINDS]
 
 
 def _percent(longer: float, shorter: float) -> float:
     return 100 * (longer / shorter - 1)
 
 
-def _step_s(active: Session) -> tuple[float, float]:
+def _step_s(active: Session, kind: str) -> tuple[float, float]:
     """Wall and processor time of a step, in seconds."""
-    run_checked(active, STEPS)
+    run_checked(active, STEPS.format("recording" if kind == "on" else "plain"))
     wall, cpu = active.pull("step_s", rank=0)  # type: ignore[misc]
     return wall, cpu
 
