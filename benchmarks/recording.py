@@ -1,24 +1,28 @@
-"""What the always-on recording costs in a DDP step: with and without it, turn by turn.
+"""What the always-on recording costs in a DDP step, in two ways.
 
-Two processes with the same code need not be equally fast: their memory lies elsewhere. Therefore
-the same ranks run with what records and without it, cell by cell in any order, and once more
-without it as the control: what that seems to cost is the error of the method. What is not taken
-away is what sleeps meanwhile (the monitor's thread), and PyTorch's own Flight Recorder.
+By the clock, with what records and without it. Two processes with the same code need not be
+equally fast, since their memory lies elsewhere, and single steps differ by far more than the cost:
+therefore the same ranks take turns within one cell, in any order, and run once more without
+recording as the control. What that seems to cost is the error of the method.
+
+And as the time spent inside the recorder, in cells of their own: that has hardly any error, and it
+has what falls on the first steps of a cell only, but not what the recorder does to the caches.
+
+What is in neither: the monitor's thread, which sleeps, and PyTorch's own Flight Recorder.
 """
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 from .common import Figure, Session, run_checked, session
 
 #: As many as there are cores, and more: then they fight for the cores, which drowns the difference
-#: in noise, and processor time tells more than the clock.
+#: in noise.
 RANKS = (2, 4)
-SESSIONS, ROUNDS = 4, 15
-KINDS = ("on", "off", "control")
+SESSIONS, TURNS, CELLS = 2, 150, 5
 
 MLP = """
 network = torch.nn.Sequential(
@@ -34,16 +38,16 @@ batch = torch.randn(8, 32, 128)
 steps = 80
 """
 PREPARE = """
-import time
+import random, time
+from torch.optim import optimizer as optimizers
+
 torch.set_num_threads(1)
 model = DDP(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-
-from torch.optim import optimizer as optimizers
 hooked = (DDP, "forward"), (torch.Tensor, "backward")
 hooks = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks
 recording = [getattr(*place) for place in hooked], [dict(kind) for kind in hooks]
-plain = [function.__wrapped__ for function in recording[0]], [{}, {}]
+without = [function.__wrapped__ for function in recording[0]], [{}, {}]
 
 def switch(functions, registered):
     for place, function in zip(hooked, functions):
@@ -51,73 +55,95 @@ def switch(functions, registered):
     for kind, mine in zip(hooks, registered):
         kind.clear()
         kind.update(mine)
+
+def step_s(steps):
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    return (time.perf_counter() - start) / steps
 """
-STEPS = """
-switch(*{})
-dist.barrier()
-wall, cpu = time.perf_counter(), time.process_time()
-for _ in range(steps):
-    optimizer.zero_grad()
-    model(batch).square().mean().backward()
-    optimizer.step()
-# All steps of the block and all threads of the rank: a cost that falls on a few steps counts too.
-step_s = (time.perf_counter() - wall) / steps, (time.process_time() - cpu) / steps
+BY_TURNS = f"""
+taken = {{"on": [], "off": [], "control": []}}
+shuffle = random.Random(len(taken)).shuffle
+for _ in range({TURNS}):
+    order = list(taken)
+    shuffle(order)
+    for kind in order:
+        switch(*(recording if kind == "on" else without))
+        taken[kind].append(step_s(20))
 switch(*recording)
+"""
+TIMED = """
+from ddt_notebook.probes.training import RECORD
+inside = 0.0
+
+def timed(function):
+    def call(*args, **kwargs):
+        global inside
+        start = time.perf_counter()
+        function(*args, **kwargs)
+        inside += time.perf_counter() - start
+    return call
+
+for name in ("passes", "losses"):
+    setattr(RECORD, name, timed(getattr(RECORD, name)))
+switch(recording[0], [{n: timed(f) for n, f in kind.items()} for kind in recording[1]])
+"""
+SPENT = """
+inside = 0.0
+taken_s = steps * step_s(steps)
+share = 100 * inside / taken_s
 """
 
 
 def measure() -> list[Figure]:
     networks = {"small MLP": MLP, "small transformer": TRANSFORMER}
     return [
-        _figure(f"cost of recording on a DDP step, {name}, {ranks} ranks", network, ranks)
+        figure
         for name, network in networks.items()
         for ranks in RANKS
+        for figure in _figures(f"a DDP step, {name}, {ranks} ranks", network, ranks)
     ]
 
 
-def _figure(what: str, network: str, ranks: int) -> Figure:
+def _figures(where: str, network: str, ranks: int) -> Iterator[Figure]:
     costs: list[float] = []
     errors: list[float] = []
-    processor: list[float] = []
     plain: list[float] = []
+    shares: list[float] = []
     for _ in range(SESSIONS):
-        for on, off, control in _turns(network, ranks):
-            costs.append(_percent(on[0], off[0]))
-            errors.append(_percent(control[0], off[0]))
-            processor.append(_percent(on[1], off[1]))
-            plain.append(off[0])
+        with session(ranks) as active:
+            run_checked(active, network + PREPARE)
+            taken = _pull(active, BY_TURNS, "taken")
+            pairs = zip(taken["off"], taken["control"], strict=True)
+            costs += map(_percent, taken["on"], map(statistics.fmean, pairs))
+            errors += map(_percent, taken["control"], taken["off"])
+            plain += taken["off"]
+            run_checked(active, TIMED)
+            shares += [_pull(active, SPENT, "share") for _ in range(CELLS)]
     quarter, cost, three_quarters = statistics.quantiles(costs, n=4)
     note = (
-        f"step {1e3 * statistics.median(plain):.2f} ms, {SESSIONS} × {ROUNDS} turns, "
+        f"step {1e3 * statistics.median(plain):.2f} ms, {len(costs)} turns of 20 steps, "
         f"middle half {quarter:+.1f} to {three_quarters:+.1f} %, "
-        f"control {statistics.median(errors):+.1f} %, "
-        f"processor time of a rank {statistics.median(processor):+.1f} %"
+        f"control {statistics.median(errors):+.1f} %"
     )
-    return Figure(what, cost, 2.0, "%", note=note)
-
-
-def _turns(network: str, ranks: int) -> Iterator[list[tuple[float, float]]]:
-    """Times of a step with recording, without it, and in the control: again and again."""
-    with session(ranks) as active:
-        run_checked(active, network + PREPARE)
-        order = list(KINDS)
-        for kind in order:
-            _step_s(active, kind)
-        for _ in range(ROUNDS):
-            random.shuffle(order)  # whoever comes later finds warmer caches
-            times = {kind: _step_s(active, kind) for kind in order}
-            yield [times[kind] for kind in KINDS]
+    yield Figure(f"cost of recording by the clock, {where}", cost, 2.0, "%", note=note)
+    note = f"{len(shares)} cells, {min(shares):.1f} to {max(shares):.1f} %"
+    share = statistics.median(shares)
+    yield Figure(f"time in the recorder, cells of {where}", share, 2.0, "%", note=note)
 
 
 def _percent(longer: float, shorter: float) -> float:
     return 100 * (longer / shorter - 1)
 
 
-def _step_s(active: Session, kind: str) -> tuple[float, float]:
-    """Wall and processor time of a step, in seconds."""
-    run_checked(active, STEPS.format("recording" if kind == "on" else "plain"))
-    wall, cpu = active.pull("step_s", rank=0)  # type: ignore[misc]
-    return wall, cpu
+def _pull(active: Session, source: str, name: str) -> Any:
+    """Run a cell, and take what it found on rank 0."""
+    run_checked(active, source)
+    return active.pull(name, rank=0)
 
 
 if __name__ == "__main__":
