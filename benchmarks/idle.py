@@ -18,8 +18,9 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
 from . import peers
-from .common import RANKS, Figure, check
+from .common import RANKS, Figure
 from .kernel_kill import PIDS, START
+from .live_panel import run
 
 STEPS = f"%%ddt\n{peers.DDP_STEPS}"
 IDLE_S, SETTLE_S = 30.0, 2.0
@@ -30,8 +31,8 @@ def measure() -> list[Figure]:
     with _kernel() as (bare, _):
         baseline, _ = _share([bare])
     with _kernel() as (kernel, client):
-        _run(client, START)
-        _run(client, STEPS)
+        run(client, START)
+        run(client, STEPS)
         reply = client.execute("", user_expressions={"pids": PIDS}, reply=True, timeout=30)
         shown = reply["content"]["user_expressions"]["pids"]["data"]["text/plain"]
         total, of_gloo = _share([kernel, *ast.literal_eval(shown)])
@@ -88,11 +89,6 @@ def _kernel() -> Iterator[tuple[int, BlockingKernelClient]]:
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-
-
-def _run(client: BlockingKernelClient, source: str) -> None:
-    reply = client.execute_interactive(source, timeout=60, output_hook=lambda message: None)
-    check(reply["content"]["status"] == "ok", f"{source!r} failed: {reply['content']}")
 
 
 if __name__ == "__main__":

@@ -146,11 +146,15 @@ class CallLog:
         return call
 
     def _setup(self, function: Any, op: str) -> Any:
+        # leaving a group starts no thread, and this thread's own waits are to stay exact
+        leaves = op == "destroy_process_group"
+        threads = contextlib.nullcontext if leaves else timer_slack.for_new_threads
+
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # before the session has its say: as the user's code put it
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
-            with self.sockets.watching(), timer_slack.for_new_threads():
+            with self.sockets.watching(), threads():
                 if op == "init_process_group" and self.init_hook is not None:
                     self.init_hook(args, kwargs)
                 return set_up(args, kwargs, meeting)
