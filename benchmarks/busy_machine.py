@@ -13,8 +13,8 @@ from pathlib import Path
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import card, card_ids
-from ddt_notebook.session.result import RunResult
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import Session
 from tests.cards import run_fixed
 from tests.fixtures.cases import load
 from tests.fixtures.training import COMMON, PROGRAMS

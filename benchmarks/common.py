@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.session import Session
 
 RANKS = 4
 ROOT = Path(__file__).parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddt_notebook.diagnose import diagnose
+from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
 
 from .common import Figure, median_of, seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.diagnose import diagnose
+from ddt_notebook.diagnosis import diagnose
 
 from .common import Figure, check, median_of, run_checked, seconds, session
 

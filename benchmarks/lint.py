@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 
-from ddt_notebook.diagnose.lint import lint
-from ddt_notebook.faults import card, card_ids
 from tests.unit.diagnose.test_lint import NOT_IN_THE_CODE
+
+from ddt_notebook.diagnosis.lint import lint
+from ddt_notebook.faults import card, card_ids
 
 from .common import ROOT, Figure, check, median_of, seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ddt_notebook.probes.process_memory import MemorySampler
+from ddt_notebook.rank.probes.process_memory import MemorySampler
 
 from .common import Figure, median_of
 

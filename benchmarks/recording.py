@@ -77,7 +77,7 @@ for _ in range({TURNS}):
 switch(*recording)
 """
 TIMED = """
-from ddt_notebook.probes.training import RECORD
+from ddt_notebook.rank.probes.training import RECORD
 inside = 0.0
 
 def timed(function):

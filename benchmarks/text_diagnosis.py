@@ -16,7 +16,7 @@ import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from ddt_notebook.diagnose.text import diagnose_text, ranking
+from ddt_notebook.diagnosis.text import diagnose_text, ranking
 
 from .common import HEADER, Figure, check, seconds
 from .text_model import Report, calibration, held_out, load, temperature
@@ -29,7 +29,7 @@ LOG_BYTES = 200_000_000
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from ddt_notebook.diagnose.text import diagnose_log
+from ddt_notebook.diagnosis.text import diagnose_log
 start = time.perf_counter()
 report = diagnose_log(sys.argv[1])
 took = time.perf_counter() - start

@@ -17,7 +17,8 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
-from ddt_notebook.diagnose.text import lines, ranking, sights, wording
+from ddt_notebook.diagnosis.text import lines, ranking, wording
+from ddt_notebook.diagnosis.text import matches as sights
 
 OUT = Path(wording.__file__).with_name("weights.json")
 #: A word has to stand in so many reports.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,25 +22,25 @@ if TYPE_CHECKING:
     from .api import single_rank as single_rank
     from .api import taxonomy as taxonomy
     from .api import timeline as timeline
-    from .doctor import doctor as doctor
     from .export import export_report as export_report
+    from .host.errors import SessionError as SessionError
+    from .host.result import RunResult as RunResult
+    from .host.session import Session as Session
     from .model import Snapshot as Snapshot
-    from .session.errors import SessionError as SessionError
-    from .session.result import RunResult as RunResult
-    from .session.session import Session as Session
+    from .preflight.doctor import doctor as doctor
 
 __version__ = "0.1.0"
 
 #: Loaded on first use, so that ``import ddt_notebook`` stays quick.
 _PUBLIC = {
-    "Session": ".session.session",
-    "SessionError": ".session.errors",
-    "RunResult": ".session.result",
+    "Session": ".host.session",
+    "SessionError": ".host.errors",
+    "RunResult": ".host.result",
     "Snapshot": ".model",
     "collectives": ".api",
     "compare": ".api",
     "diagnose": ".api",
-    "doctor": ".doctor",
+    "doctor": ".preflight.doctor",
     "diagnose_dumps": ".api",
     "diagnose_text": ".api",
     "estimate": ".api",
@@ -68,17 +66,6 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
     globals()[name] = value
     return value
-
-
-class _Package(ModuleType):
-    """Keeps ``diagnose`` and ``taxonomy`` functions: their subpackages would take their place."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in _PUBLIC or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .diagnose import diagnose as _diagnose
+from .diagnosis import diagnose as _diagnose
 from .model import Snapshot
 from .runs import observed, snapshot_of
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
     from .faults import FaultCard
-    from .session.result import RunResult
-    from .session.session import Session
+    from .host.result import RunResult
+    from .host.session import Session
     from .views.collectives import CollectivesView
     from .views.comparison import ComparisonView, SingleRankView
     from .views.estimate import EstimateView
@@ -69,7 +69,7 @@ def diagnose_text(text: str) -> DisplayedReport:
         If it is no text.
     """
     _refuse_other_than_text("diagnose_text", text)
-    from .diagnose.text import diagnose_text as _diagnose_text
+    from .diagnosis.text import diagnose_text as _diagnose_text
 
     return show(_diagnose_text(text), None)
 
@@ -125,7 +125,7 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenVie
         If the source is no text.
     """
     _refuse_other_than_text("lint", source)
-    from .diagnose.lint import lint as _lint
+    from .diagnosis.lint import lint as _lint
     from .views.foreseen import ForeseenView
 
     found = _lint(source, name=name, first_line=first_line)
@@ -196,7 +196,7 @@ def compare(
     ValueError
         If the session has not run anything yet.
     """
-    from .diagnose.compare import compare
+    from .diagnosis.compare import compare
     from .views.comparison import ComparisonView
 
     first, second = diagnose(before), diagnose(after)
@@ -231,8 +231,8 @@ def single_rank(
     SessionError
         If the rank cannot be started.
     """
-    from .diagnose.compare import compare_alone
-    from .session.alone import run_alone
+    from .diagnosis.compare import compare_alone
+    from .host.single_rank import run_alone
     from .views.comparison import SingleRankView
 
     snapshot = snapshot_of(run)
@@ -356,9 +356,9 @@ def estimate(
     SessionError
         If an amount of memory cannot be read.
     """
+    from .host.limits import parse_bytes
     from .model.estimate import measured_needs, needs_of
-    from .model.meetings import item_bytes
-    from .session.limits import parse_bytes
+    from .model.matching import item_bytes
     from .views.estimate import EstimateView
 
     each = parse_bytes(limit) if limit is not None else None

@@ -18,14 +18,14 @@ from . import __version__
 from .api import diagnose_dumps, lint
 from .classroom.command import add_grade
 from .demo import DemoError, run_demo, use_colour
-from .diagnose import diagnose
-from .diagnose.text import diagnose_log
-from .doctor import compare_reports, doctor
+from .diagnosis import diagnose
+from .diagnosis.text import diagnose_log
+from .host.errors import SessionError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
-from .session.errors import SessionError
-from .taxonomy import UnknownSymptom
-from .taxonomy.lessons import copy_notebooks, lesson_file, notebooks
+from .preflight.doctor import compare_reports, doctor
+from .symptoms import UnknownSymptom
+from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
 from .views.pages import page
 from .views.report import DisplayedReport, show
 

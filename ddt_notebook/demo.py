@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from .taxonomy.lessons import notebooks_folder
+from .symptoms.lessons import notebooks_folder
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

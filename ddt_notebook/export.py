@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from .runs import snapshot_of
 
 if TYPE_CHECKING:
+    from .host.result import RunResult
+    from .host.session import Session
     from .model import Snapshot
-    from .session.result import RunResult
-    from .session.session import Session
 
 
 def export_report(run: RunResult | Snapshot | Session, path: str | Path) -> Path:

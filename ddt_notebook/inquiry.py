@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .diagnose import diagnose, known
-from .diagnose.compare import compare_alone
-from .diagnose.text import diagnose_text
-from .diagnose.tree import ELSE, NO, YES, Answer, Question
-from .diagnose.words import count
+from .diagnosis import diagnose, known
+from .diagnosis.compare import compare_alone
+from .diagnosis.text import diagnose_text
+from .diagnosis.tree import ELSE, NO, YES, Answer, Question
+from .diagnosis.words import count
+from .host import active
+from .host.errors import SessionError
+from .host.session import Session
+from .host.single_rank import limit_of, run_alone, run_apart
 from .model import Finding, Snapshot
 from .preflight.versions import form_group, read_versions
-from .session import active
-from .session.alone import limit_of, run_alone, run_apart
-from .session.errors import SessionError
-from .session.session import Session
 
 Progress = Callable[[str], None]
 

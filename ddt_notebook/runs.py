@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .model import Cell, Snapshot
 
 if TYPE_CHECKING:
-    from .session.result import RunResult
-    from .session.session import Session
+    from .host.result import RunResult
+    from .host.session import Session
 
 
 def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()) -> Snapshot:
@@ -22,9 +22,9 @@ def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str
     """
     if isinstance(run, Snapshot):
         return run
-    from .session.observing import add
-    from .session.result import RunResult
-    from .session.session import Session
+    from .host.observing import add
+    from .host.result import RunResult
+    from .host.session import Session
 
     if isinstance(run, RunResult):
         if getattr(run.snapshot, what):

@@ -16,7 +16,7 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import ensure_async, url_path_join
 from tornado import web
 
-from .taxonomy import lessons
+from .symptoms import lessons
 
 #: Where the notebooks are copied to, below the folder in which a person is.
 FOLDER = "ddt-notebook"

@@ -10,7 +10,7 @@ from pathlib import Path
 from IPython.core.magic import Magics
 
 from ddt_notebook.magics import extension
-from ddt_notebook.taxonomy import lessons, stages, symptoms
+from ddt_notebook.symptoms import lessons, stages, symptoms
 
 FIGURES = "figures.json"
 _MAGICS_HEAD = """# Magics

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import FaultCard, card, card_ids
+from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import Session
 from ddt_notebook.model import Finding, Report
-from ddt_notebook.session.result import RunResult
-from ddt_notebook.session.session import Session
 
 #: Numbers of the cells: what is set up, the fault, the repair, its proof.
 SETUP, CELL, PROOF = 1, 2, 3

@@ -13,9 +13,9 @@ from typing import Any
 
 from ddt_notebook.views import words
 
-from . import replay
+from . import reference_training as replay
 from .evidence import Evidence, NotReached
-from .truth import expected
+from .reference import expected
 
 Check = Callable[[Evidence], str]
 

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ddt_notebook.session.errors import SessionError
-from ddt_notebook.session.limits import parse_bytes
+from ddt_notebook.host.errors import SessionError
+from ddt_notebook.host.limits import parse_bytes
 
 from .isolation import leave_network
 

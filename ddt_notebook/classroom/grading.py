@@ -13,13 +13,13 @@ from typing import Any, Self
 
 import psutil
 
-from ddt_notebook.diagnose import diagnose
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.host import active
+from ddt_notebook.host.errors import SessionError
+from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import Session
 from ddt_notebook.model import Position
-from ddt_notebook.session import active
-from ddt_notebook.session.errors import SessionError
-from ddt_notebook.session.result import RunResult
-from ddt_notebook.session.session import Session
-from ddt_notebook.taxonomy import loader as taxonomy
+from ddt_notebook.symptoms import loader as taxonomy
 
 from .evidence import Evidence, Journal, NotReached
 from .exercise import Exercise, without_magic

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from ddt_notebook.session.errors import SessionError
+from ddt_notebook.host.errors import SessionError
 
 from .exercise import Exercise, named_in
 from .grade import Grade

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddt_notebook.session.errors import SessionError
+from ddt_notebook.host.errors import SessionError
 
 #: Samples that only the grader has: a model is judged on what no rank has seen.
 _HELD_OUT = 300

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddt_notebook.model.finding import Confidence
-from ddt_notebook.taxonomy import loader as taxonomy
+from ddt_notebook.symptoms import loader as taxonomy
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 #: What must be told in words, and in how many characters at least: a heading is no explanation.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ddt_notebook.taxonomy import loader as taxonomy
+from ddt_notebook.symptoms import loader as taxonomy
 
 from .card import FaultCard
 from .loader import cards

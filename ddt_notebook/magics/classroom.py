@@ -10,13 +10,13 @@ from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from ..classroom import loader
-from ..classroom.desk import Catalogue, Desk, Sheet
 from ..classroom.exercise import Exercise, named_in
 from ..classroom.grade import Grade
 from ..classroom.grading import Grader, lay_ready
+from ..classroom.progress import Catalogue, Desk, Sheet
 from ..classroom.task import grading_seed, make_task, practice_seed, student_name
-from ..session import active
-from ..session.session import Session
+from ..host import active
+from ..host.session import Session
 from ..views import words
 from ..views.bundle import Displayable, Message
 from . import options as opt

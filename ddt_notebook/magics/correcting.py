@@ -5,8 +5,8 @@ from __future__ import annotations
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ..diagnose import consultation as steps
-from ..diagnose.consultation import Repair
+from ..diagnosis import consultation as steps
+from ..diagnosis.consultation import Repair
 from ..views import words
 from ..views.consultation import RepairView
 from ..views.report import DisplayedReport

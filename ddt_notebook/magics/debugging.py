@@ -11,10 +11,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, magics_class
 
 from .. import api
-from ..diagnose.text import diagnose_log
-from ..session import active
-from ..session.result import RunResult
-from ..session.session import Session
+from ..diagnosis.text import diagnose_log
+from ..host import active
+from ..host.result import RunResult
+from ..host.session import Session
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page

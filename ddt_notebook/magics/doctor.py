@@ -8,7 +8,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from ..session.errors import SessionError
+from ..host.errors import SessionError
 from ..views.bundle import Displayable
 from . import options as opt
 from .stream import live_line
@@ -37,7 +37,7 @@ class DoctorMagics(Magics):
     @opt.options(_RANKS, _QUICK)
     def ddt_doctor(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Check versions, backends, environment, network, limits and the ranks before a job."""
-        from ..doctor import doctor
+        from ..preflight.doctor import doctor
 
         with live_line(self._shell, "asking a fresh Python for its versions …") as say:
             try:

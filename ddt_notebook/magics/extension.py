@@ -7,7 +7,7 @@ from typing import NoReturn
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ..session import active, launcher
+from ..host import active, launcher
 from .classroom import ClassroomMagics
 from .config import DDT
 from .debugging import DebugMagics

@@ -12,11 +12,11 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from .. import inquiry
-from ..diagnose import consultation as steps
-from ..diagnose.consultation import Consultation
-from ..diagnose.known import begin
-from ..session import active
-from ..session.result import RunResult
+from ..diagnosis import consultation as steps
+from ..diagnosis.consultation import Consultation
+from ..diagnosis.known import begin
+from ..host import active
+from ..host.result import RunResult
 from ..views.bundle import Displayable, Message
 from ..views.consultation import ConsultationView, RepairView
 from ..views.report import DisplayedReport

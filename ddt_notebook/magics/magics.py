@@ -12,8 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
 from .. import api
+from ..host import active
 from ..model import Snapshot
-from ..session import active
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import ModuleType
 
 from ..classroom.exercise import named_in
-from ..diagnose.advice import NAME_NOT_DEFINED
+from ..diagnosis.advice import NAME_NOT_DEFINED
 from ..model import Finding
 from ..views import words
 from ..views.report import DisplayedReport

@@ -13,12 +13,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics
 
 from .. import api
-from ..diagnose import diagnose
-from ..diagnose.compare import compare
-from ..session import active, launcher
-from ..session.errors import SessionError
-from ..session.result import RunResult
-from ..session.session import Session
+from ..diagnosis import diagnose
+from ..diagnosis.compare import compare
+from ..host import active, launcher
+from ..host.errors import SessionError
+from ..host.result import RunResult
+from ..host.session import Session
 from ..views import words
 from ..views.bundle import Displayable
 from ..views.comparison import ComparisonView

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..host.limits import RANK_BYTES, free_memory
 from ..model.preflight import Check, Verdict
-from ..session.limits import RANK_BYTES, free_memory
 from .lines import line
 
 #: Below these a job of a few ranks with DataLoader workers gets into trouble.

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from ..diagnose.advice import fixes
+from ..diagnosis.advice import fixes
 from ..faults import FaultCard
 from ..model import Fix
-from ..taxonomy import symptom
+from ..symptoms import symptom
 from . import diffs, html, text, words
 from .bundle import Displayable
 from .html import Markup

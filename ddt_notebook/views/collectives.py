@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..model import Snapshot
-from ..model.meetings import Meeting, meetings
+from ..model.matching import Meeting, meetings
 from ..model.shares import activities, held_up
 from . import flags, html, observed, table, words
 from .bundle import Displayable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..diagnose.compare import Comparison, SingleRank
+from ..diagnosis.compare import Comparison, SingleRank
 from ..model import Finding
 from . import html, text, words
 from .bundle import Displayable

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from .. import faults
-from ..diagnose.consultation import Consultation, Repair
+from ..diagnosis.consultation import Consultation, Repair
 from ..model import Fix, Report, Snapshot
-from ..taxonomy import loader as study
-from ..taxonomy.lessons import lesson_in_folder
+from ..symptoms import loader as study
+from ..symptoms.lessons import lesson_in_folder
 from . import diffs, html, report, text, words
 from .bundle import Displayable
 from .explanation import ExplanationView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from ..diagnose import diagnose
+from ..diagnosis import diagnose
 from ..model import Snapshot
 from . import flags, html, words
 from .collectives import CollectivesView

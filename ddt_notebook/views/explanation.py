@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..faults import FaultCard
-from ..taxonomy import FixPattern, Symptom
-from ..taxonomy.lessons import lesson_in_folder
+from ..symptoms import FixPattern, Symptom
+from ..symptoms.lessons import lesson_in_folder
 from . import html, text, words
 from .bundle import Displayable
 

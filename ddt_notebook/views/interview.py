@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..diagnose.tree import Interview, find
-from ..taxonomy import loader as study
+from ..diagnosis.tree import Interview, find
+from ..symptoms import loader as study
 from . import html, text, words
 from .bundle import Displayable
 from .pages import symptom_page

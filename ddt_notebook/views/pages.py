@@ -7,7 +7,7 @@ import re
 
 from .. import faults
 from ..faults.search import search
-from ..taxonomy import loader as study
+from ..symptoms import loader as study
 from .card import CardView
 from .explanation import ExplanationView
 from .hits import HitsView

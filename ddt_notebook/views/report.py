@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from ..diagnose.corrections import Correction, correction
+from ..diagnosis.corrections import Correction, correction
 from ..model import Finding, Report, Snapshot
 from . import diffs, failures, html, places, text, words
 from .bundle import Displayable

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from ..faults import cards
-from ..taxonomy import Stage, Symptom, fixes, stages, symptoms
+from ..symptoms import Stage, Symptom, fixes, stages, symptoms
 from . import figures, html, observed, text, words
 from .figures import Figure, Figured
 

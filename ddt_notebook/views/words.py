@@ -6,13 +6,13 @@ import re
 import signal
 import unicodedata
 
-from ..diagnose.advice import NAME_NOT_DEFINED, SYNTAX
-from ..diagnose.words import count, rank_list
-from ..diagnose.words import ranks_text as ranks
+from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
+from ..diagnosis.words import count, rank_list
+from ..diagnosis.words import ranks_text as ranks
 from ..faults import card_ids
 from ..model import Finding, Fix, RankReport
-from ..taxonomy import symptom
-from ..taxonomy.lessons import lesson_in_folder
+from ..symptoms import symptom
+from ..symptoms.lessons import lesson_in_folder
 
 __all__ = [
     "block",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from .. import api, inquiry
-from ..diagnose.consultation import Consultation, Repair
-from ..session import active
-from ..session.errors import SessionError
+from ..diagnosis.consultation import Consultation, Repair
+from ..host import active
+from ..host.errors import SessionError
 from ..views import html, words
 from ..views.bundle import Displayable
 from ..views.consultation import ConsultationView, RepairView
@@ -28,8 +28,8 @@ from .looking import look
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from ..host.result import RunResult
     from ..model import Snapshot
-    from ..session.result import RunResult
 
 _AS_BUTTONS = "the assistant's buttons work while the notebook is open; %ddt_debug opens it again"
 _BUSY = "a cell runs on the ranks: this can be done when it has ended"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ..diagnose import diagnose
-from ..session import active, resources
-from ..session.listener import Moment
+from ..diagnosis import diagnose
+from ..host import active, resources
+from ..host.listener import Moment
 from ..views import live, panel
 from ..views.live import LiveView
 from ..views.report import show
@@ -31,8 +31,8 @@ from .live import answer_where_clicked
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ..session.result import RunResult
-    from ..session.session import Session
+    from ..host.result import RunResult
+    from ..host.session import Session
 
 #: Name of the comm's target, and the id of the one comm: the panel knows both.
 TARGET = "ddt_notebook"

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from ..host import active
+from ..host.listener import DisplayMessage, Stream
 from ..model import Cell
-from ..session import active
-from ..session.listener import DisplayMessage, Stream
 from ..views.output import OutputLog, of_texts
 
 #: The longest message, the least time between two that nobody asked for, and how many a question

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..session import active
-from ..session.listener import Moment
+from ..host import active
+from ..host.listener import Moment
 from ..views import live
 from ..views.live import LiveView
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ..session.session import Session
+    from ..host.session import Session
 
 #: Samples of each rank's memory that the curve is drawn from.
 _SAMPLES = 240

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import api
-from ..session.errors import SessionError
+from ..host.errors import SessionError
 from ..views.bundle import Displayable, Message
 from ..views.stacks import StacksView
 
 if TYPE_CHECKING:
-    from ..session.result import RunResult
+    from ..host.result import RunResult
 
 #: Every view of a run, by the name under which %ddt_show knows it.
 VIEWS: dict[str, Callable[[RunResult], Displayable]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..session import active
+from ..host import active
 from ..views import words
 
 if TYPE_CHECKING:

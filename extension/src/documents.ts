@@ -13,7 +13,7 @@ import { copyLesson, listLessons } from './server';
 const TOUR = '00-quickstart.ipynb';
 /** Writes the last run's snapshot; `%1` is the name of the file as a literal. */
 const SAVE = [
-  'from ddt_notebook.session import active as _ddt_active',
+  'from ddt_notebook.host import active as _ddt_active',
   '_ddt_active.get().last_run.snapshot.save(%1)',
   'del _ddt_active'
 ].join('\n');

@@ -8,8 +8,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
+from ddt_notebook.host import active, launcher
 from ddt_notebook.magics import extension
-from ddt_notebook.session import active, launcher
 
 
 class Notebook:

@@ -8,8 +8,8 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.classroom.loader import exercise
+from ddt_notebook.host import active
 from ddt_notebook.magics.failure import CellFailed, NotPassed
-from ddt_notebook.session import active
 
 from .conftest import Notebook
 

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
+from ddt_notebook.host import active
+from ddt_notebook.host.errors import SessionError
+from ddt_notebook.host.result import RunResult
 from ddt_notebook.magics import running as module
 from ddt_notebook.magics.config import DDT
 from ddt_notebook.magics.debugging import DebugMagics
@@ -17,9 +20,6 @@ from ddt_notebook.magics.live import LiveMagics
 from ddt_notebook.magics.magics import RANK_VIEWS, RUN_VIEWS, DDTMagics
 from ddt_notebook.magics.options import rank_list
 from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot
-from ddt_notebook.session import active
-from ddt_notebook.session.errors import SessionError
-from ddt_notebook.session.result import RunResult
 from ddt_notebook.views.report import DisplayedReport
 
 from .conftest import Notebook

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from IPython.core.error import UsageError
 
+from ddt_notebook.host import active
 from ddt_notebook.magics.failure import CellFailed
-from ddt_notebook.session import active
 
 from .conftest import Notebook
 

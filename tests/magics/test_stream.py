@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
+from ddt_notebook.host.listener import DisplayMessage
 from ddt_notebook.magics import stream
 from ddt_notebook.magics.stream import OutputStreamer
-from ddt_notebook.session.listener import DisplayMessage
 
 
 class Publisher:

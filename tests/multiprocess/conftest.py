@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.session.result import RunResult
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import Session
 
 from ..fixtures.cases import CELL, Case
 from .processes import gone

@@ -9,7 +9,7 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.faults.scratch import SCRATCH
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.session import Session
 
 BEGIN = """
 model = DDP(torch.nn.Linear(64, 8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnose.corrections import CORRECTED
+from ddt_notebook.diagnosis.corrections import CORRECTED
 from ddt_notebook.faults import card, card_ids
 
 from .. import cards

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.classroom.loader import exercise
-from ddt_notebook.classroom.sheets import sheet
+from ddt_notebook.classroom.notebooks import sheet
 
 _COMMAND = [sys.executable, "-c", "import sys; from ddt_notebook.cli import main; sys.exit(main())"]
 _LIMIT_S = 110

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.session import active
-from ddt_notebook.session.listener import SilentListener, Stream
+from ddt_notebook.host import active
+from ddt_notebook.host.listener import SilentListener, Stream
 
 from .processes import REDUCE, descendants, gone
 
@@ -350,7 +350,7 @@ def test_nothing_outlives_the_notebook(end: signal.Signals) -> None:
 
 
 def test_an_error_of_our_own_while_starting_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ddt_notebook.session import pool
+    from ddt_notebook.host import pool
 
     seen: list[int] = []
 

@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.host.result import RunResult
 from ddt_notebook.model.placement import PlacedObject, RankPlacement
-from ddt_notebook.session.result import RunResult
 
 from .conftest import Ranks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnose import showing
+from ddt_notebook.diagnosis import showing
 from ddt_notebook.faults import card, card_ids
 from ddt_notebook.widgets.looking import VIEWS
 

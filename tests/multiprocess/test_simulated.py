@@ -8,8 +8,8 @@ from textwrap import dedent
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.session.result import RunResult
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import Session
 from ddt_notebook.views.status import StatusView
 
 NET = """

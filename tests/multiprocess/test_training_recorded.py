@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.session.session import Session
+from ddt_notebook.host.session import Session
 
 from ..fixtures.training import COMMON
 from .conftest import Ranks

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ddt_notebook.taxonomy.lessons import notebooks, notebooks_folder
+from ddt_notebook.symptoms.lessons import notebooks, notebooks_folder
 
 from .conftest import prose, read
 

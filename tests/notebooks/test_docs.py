@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.taxonomy import lessons
+from ddt_notebook.symptoms import lessons
 
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]*"""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.taxonomy import lessons, symptom, symptoms
+from ddt_notebook.symptoms import lessons, symptom, symptoms
 
 from .conftest import FENCE, prose, read, sections
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddt_notebook.classroom import replay
+from ddt_notebook.classroom import reference_training as replay
 from ddt_notebook.classroom.behaviour import TRAINING
-from ddt_notebook.classroom.desk import Catalogue, Desk, Sheet
 from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
 from ddt_notebook.classroom.exercise import InvalidExercise, named_in, without_magic
 from ddt_notebook.classroom.grade import Grade, Verdict
 from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
-from ddt_notebook.classroom.sheets import file_names, sheet, text_of, write
+from ddt_notebook.classroom.notebooks import file_names, sheet, text_of, write
+from ddt_notebook.classroom.progress import Catalogue, Desk, Sheet
 from ddt_notebook.classroom.task import (
     Setting,
     _digits,
@@ -26,7 +26,7 @@ from ddt_notebook.classroom.task import (
     make_task,
     practice_seed,
 )
-from ddt_notebook.session.errors import SessionError
+from ddt_notebook.host.errors import SessionError
 
 
 def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
@@ -208,7 +208,7 @@ def test_the_notebooks_are_those_of_the_exercises(root: Path, tmp_path: Path) ->
     assert {path.name for path in folder.glob("*.ipynb")} == set(file_names().values())
     for name, file in file_names().items():
         committed = (folder / file).read_text(encoding="utf-8")
-        assert committed == text_of(exercise(name)), "python -m ddt_notebook.classroom.sheets"
+        assert committed == text_of(exercise(name)), "python -m ddt_notebook.classroom.notebooks"
     write(tmp_path)
     assert len(list(tmp_path.iterdir())) == len(file_names())
 

@@ -20,7 +20,7 @@ from ddt_notebook.classroom.submissions import (
     student_of,
     write_csv,
 )
-from ddt_notebook.session.errors import SessionError
+from ddt_notebook.host.errors import SessionError
 
 
 def notebook(path: Path, *cells: dict[str, Any]) -> Path:

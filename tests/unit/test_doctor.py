@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddt_notebook.doctor import compare_reports, doctor
 from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.preflight import Check, Preflight
 from ddt_notebook.preflight import network, processes, resources, versions
 from ddt_notebook.preflight.comparing import compare_machines, rank_checks
+from ddt_notebook.preflight.doctor import compare_reports, doctor
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
 from ddt_notebook.preflight.shadows import shadow_checks

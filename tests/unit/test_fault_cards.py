@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnose.advice import causes, fixes
-from ddt_notebook.diagnose.cells.syntax import parse
+from ddt_notebook.diagnosis.advice import causes, fixes
+from ddt_notebook.diagnosis.cells.syntax import parse
 from ddt_notebook.faults import Advice, FaultCard, InvalidCard, UnknownCard, card, card_ids, cards
 from ddt_notebook.model import Cell
-from ddt_notebook.taxonomy import loader as study
+from ddt_notebook.symptoms import loader as study
 
 CARDS = cards()
 NAMED = [symptom for symptom in study.symptoms() if symptom.title != "others"]

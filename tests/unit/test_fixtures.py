@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ddt_notebook.diagnose import diagnose
+from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Snapshot
 
 from ..fixtures.cases import FOLDER, Case, load_all

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from ddt_notebook import inquiry
-from ddt_notebook.diagnose.known import begin
-from ddt_notebook.diagnose.tree import NO, YES, Answer, Question, about, find, questions
+from ddt_notebook.diagnosis.known import begin
+from ddt_notebook.diagnosis.tree import NO, YES, Answer, Question, about, find, questions
+from ddt_notebook.host import active
+from ddt_notebook.host.session import Session
 from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
 from ddt_notebook.preflight import versions
 from ddt_notebook.preflight.processes import Ended
-from ddt_notebook.session import active
-from ddt_notebook.session.session import Session
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_variables_that_only_the_session_has(session: Session) -> None:
 
 def test_a_cell_that_takes_too_long(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     session.run("import time; time.sleep(0.1)")
-    monkeypatch.setattr("ddt_notebook.session.alone.limit_of", lambda snapshot: 0.05)
+    monkeypatch.setattr("ddt_notebook.host.single_rank.limit_of", lambda snapshot: 0.05)
     answer = inquiry.check(find("first"), session)
     assert answer.choice is None
     assert "when its time was over" in answer.told_by

@@ -8,7 +8,7 @@ import pytest
 
 from ddt_notebook.cli import main
 from ddt_notebook.model import Finding, Report
-from ddt_notebook.taxonomy import UnknownSymptom, lessons, symptoms
+from ddt_notebook.symptoms import UnknownSymptom, lessons, symptoms
 from ddt_notebook.views import text
 from ddt_notebook.views.pages import symptom_page
 from ddt_notebook.views.report import show

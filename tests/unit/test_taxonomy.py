@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from ddt_notebook.taxonomy import UnknownSymptom, fixes, howto_topics, stages, symptom, symptoms
+from ddt_notebook.symptoms import UnknownSymptom, fixes, howto_topics, stages, symptom, symptoms
 
 
 def percent(part: int, whole: int) -> float:
@@ -94,5 +94,5 @@ def test_codes_are_read_leniently_and_unknown_ones_refused_with_what_is_near() -
 
 
 def test_everything_named_is_exported() -> None:
-    taxonomy = importlib.import_module("ddt_notebook.taxonomy")
+    taxonomy = importlib.import_module("ddt_notebook.symptoms")
     assert all(hasattr(taxonomy, name) for name in taxonomy.__all__)

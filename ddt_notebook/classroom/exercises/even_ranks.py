@@ -10,8 +10,8 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.reference import validation_accuracy
 from ddt_notebook.classroom.task import Setting
-from ddt_notebook.classroom.truth import validation_accuracy
 
 
 def _odd_ranks_free(seen: Evidence) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddt_notebook.classroom import replay
+from ddt_notebook.classroom import reference_training as replay
 from ddt_notebook.classroom.behaviour import (
     ENDS,
     OWN_SHARE,
@@ -15,8 +15,8 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.reference import expected, whole_batches
 from ddt_notebook.classroom.task import Setting
-from ddt_notebook.classroom.truth import expected, whole_batches
 
 _TARGET = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddt_notebook.classroom.behaviour import TRAINING, value
 from ddt_notebook.classroom.exercise import Exercise
-from ddt_notebook.classroom.truth import training_loss
+from ddt_notebook.classroom.reference import training_loss
 
 MEAN_LOSS = value(
     "mean-loss",

@@ -15,8 +15,8 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.reference import expected, whole_batches
 from ddt_notebook.classroom.task import Setting
-from ddt_notebook.classroom.truth import expected, whole_batches
 
 
 def _truth(seen: Evidence) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ddt_notebook.classroom.behaviour import TRAINING, VALIDATION_SHARED, value
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.reference import validation_accuracy
 from ddt_notebook.classroom.task import Setting
-from ddt_notebook.classroom.truth import validation_accuracy
 
 ALL_ACCURACY = value(
     "value",

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from ddt_notebook.diagnose import consultation as steps
-from ddt_notebook.diagnose.advice import conclude
-from ddt_notebook.diagnose.consultation import Consultation
-from ddt_notebook.diagnose.known import begin
-from ddt_notebook.diagnose.tree import Answer, Interview
+from ddt_notebook.diagnosis import consultation as steps
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.consultation import Consultation
+from ddt_notebook.diagnosis.known import begin
+from ddt_notebook.diagnosis.tree import Answer, Interview
 from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.consultation import ConsultationView, RepairView

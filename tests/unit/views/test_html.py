@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ddt_notebook.model import Cell, Report, Snapshot
-from ddt_notebook.taxonomy import loader as taxonomy
+from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.explanation import ExplanationView
 from ddt_notebook.views.html import excerpt

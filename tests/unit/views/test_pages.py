@@ -9,11 +9,11 @@ import re
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnose.compare import SingleRank, compare
+from ddt_notebook.diagnosis.compare import SingleRank, compare
 from ddt_notebook.faults import card, cards
 from ddt_notebook.faults.search import search
 from ddt_notebook.model import Report
-from ddt_notebook.taxonomy import UnknownSymptom, symptoms
+from ddt_notebook.symptoms import UnknownSymptom, symptoms
 from ddt_notebook.views import diffs
 from ddt_notebook.views.card import CardView
 from ddt_notebook.views.comparison import ComparisonView, SingleRankView

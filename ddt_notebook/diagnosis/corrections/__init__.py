@@ -1,0 +1,57 @@
+"""Rewrites the user's cell where the change can be derived from a finding and the source.
+
+Each rewrite refuses when it cannot be sure to keep what the cell does otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.model import Cell, Finding, Snapshot
+
+from .calls import (
+    ask_the_group,
+    divide_data,
+    form_group_once,
+    keep_no_graph,
+    leave_shuffling,
+    reduce_for_all,
+)
+from .condition import new_group_for_all, out_of_condition
+from .fault import Correction, Fault
+from .sampler import set_epoch
+from .wrapper import below_wrapper, through_wrapper, without_device_ids, wrap
+
+__all__ = ["CORRECTED", "Correction", "correction"]
+
+_MAKERS: dict[str, Callable[[Fault], Correction | None]] = {
+    "collective-under-rank-condition": out_of_condition,
+    "new-group-on-some-ranks": new_group_for_all,
+    "set-epoch-forgotten": set_epoch,
+    "model-not-wrapped": wrap,
+    "module-called-past-ddp": through_wrapper,
+    "wrapped-by-ddp": below_wrapper,
+    "device-ids-on-cpu": without_device_ids,
+    "no-distributed-sampler": divide_data,
+    "sampler-for-wrong-rank": ask_the_group,
+    "sampler-with-shuffle": leave_shuffling,
+    "reduce-read-on-wrong-rank": reduce_for_all,
+    "group-initialized-twice": form_group_once,
+    "loss-keeps-graph": keep_no_graph,
+}
+#: The causes for which a cell may be corrected.
+CORRECTED = frozenset(_MAKERS)
+
+
+def correction(finding: Finding, snapshot: Snapshot) -> Correction | None:
+    """The corrected cell of a run, None where the change cannot be derived."""
+    make = _MAKERS.get(finding.cause or "")
+    tree = syntax.parse(snapshot.cell)
+    if make is None or tree is None:
+        return None
+    made = make(Fault(finding, snapshot, tree))
+    if made is None or made.source == snapshot.cell.source:
+        return None
+    changed = Cell(number=snapshot.cell.number, source=made.source)
+    return made if syntax.parse(changed) is not None else None

@@ -1,0 +1,108 @@
+"""A collective that stands inside ``if rank …``: it comes out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import pairwise
+
+from ddt_notebook.diagnosis.cells import syntax
+
+from .fault import Correction, Fault
+
+_COLLECTIVES = re.compile(r"(all_|reduce|broadcast|gather|scatter|barrier|send|recv|new_group)")
+
+
+def out_of_condition(fault: Fault) -> Correction | None:
+    """The call before, after or between the parts of the condition that held it."""
+    return _moved(fault, alone=True)
+
+
+def new_group_for_all(fault: Fault) -> Correction | None:
+    """The same for ``new_group``; what its members do with the group stays under the condition."""
+    return _moved(fault, alone=False)
+
+
+def _moved(fault: Fault, *, alone: bool) -> Correction | None:
+    """``alone``: only if no other collective stands under the condition."""
+    lines = fault.lines_of(fault.finding.waiting or list(fault.finding.where))
+    if len(lines) != 1:
+        return None
+    (line,) = lines
+    node, field = next(reversed(list(syntax.enclosing(fault.tree, line))), (None, ""))
+    if not isinstance(node, ast.If) or field != "body" or node.orelse or not _asks_rank(node.test):
+        return None
+    (head,) = fault.slice(node.lineno, node.lineno)
+    at = next(i for i, statement in enumerate(node.body) if syntax.covers(statement, line))
+    call = node.body[at]
+    before, after = node.body[:at], node.body[at + 1 :]
+    if (
+        not head.lstrip().startswith("if ")
+        or not isinstance(call, ast.Expr | ast.Assign)
+        or (alone and any(map(_communicates, (*before, *after))))
+        or _names(before, ast.Store) & _names([call], ast.Load)
+    ):
+        return None
+    indentation = head[: node.col_offset]
+    if node.body[0].lineno == node.lineno:
+        if len(node.body) != 1 or syntax.end(node) != node.lineno:
+            return None
+        moved = [indentation + head.encode()[call.col_offset :].decode()]
+        changed = fault.with_lines(node.lineno, node.lineno, moved)
+        return Correction(changed, _says(node, moved[0]))
+    if any(syntax.end(one) >= other.lineno for one, other in pairwise(node.body)):
+        return None
+    first = _head_end(fault, node) + 1
+    top = fault.slice(node.lineno, first - 1)
+    start = syntax.end(before[-1]) + 1 if before else first
+    depth = call.col_offset - node.col_offset
+    moved = [
+        text[depth:] if not text[:depth].strip() else text
+        for text in fault.slice(start, syntax.end(call))
+    ]
+    new = [*top, *fault.slice(first, start - 1)] if before else []
+    new += moved
+    if after:
+        new += [*top, *fault.slice(syntax.end(call) + 1, syntax.end(node))]
+    changed = fault.with_lines(node.lineno, syntax.end(node), new)
+    return Correction(changed, _says(node, ast.unparse(call)))
+
+
+def _head_end(fault: Fault, node: ast.If) -> int:
+    """The last line of ``if …:``; comments below it belong to the body."""
+    head = range(node.test.end_lineno or node.lineno, node.body[0].lineno)
+    lines = ((number, fault.slice(number, number)[0].strip()) for number in head)
+    return max(number for number, text in lines if text and not text.startswith("#"))
+
+
+def _says(node: ast.If, call: str) -> str:
+    return f"`{call.strip()}` stands outside `if {ast.unparse(node.test)}:`"
+
+
+def _asks_rank(test: ast.expr) -> bool:
+    """Whether a condition looks at the rank alone, so that it may be asked twice."""
+    nodes = list(ast.walk(test))
+    names = [n.id for n in nodes if isinstance(n, ast.Name)]
+    names += [n.attr for n in nodes if isinstance(n, ast.Attribute)]
+    called = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call)}
+    return any("rank" in name for name in names) and all("rank" in name for name in called)
+
+
+def _communicates(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and _COLLECTIVES.match(node.attr) is not None
+        for node in ast.walk(statement)
+    )
+
+
+def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
+    """Names that statements set or read; definitions and imports set theirs."""
+    found = set()
+    for node in (node for statement in statements for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, context):
+            found.add(node.id)
+        elif context is ast.Store and isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+        elif context is ast.Store and isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found

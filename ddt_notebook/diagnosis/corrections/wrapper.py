@@ -1,0 +1,156 @@
+"""A model beside, past or below its DDP wrapper: it goes through it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.cells import syntax
+
+from .fault import Correction, Fault, assigned_calls, own, scopes
+
+_NO_ATTRIBUTE = re.compile(r"'DistributedDataParallel' object has no attribute '(\w+)'")
+_WRAPPER = "DistributedDataParallel"
+#: What a wrapped model answers like the bare one.
+_SHARED = frozenset(
+    "parameters named_parameters buffers train eval zero_grad state_dict requires_grad_ training "
+    "modules named_modules apply forward".split()
+)
+
+
+def wrap(fault: Fault) -> Correction | None:
+    """`model = DDP(model)` in front of the optimizer that gets its parameters."""
+    for scope in scopes(fault.tree):
+        made = [
+            (statement, name)
+            for statement in own(scope)
+            if isinstance(statement, ast.Assign)
+            for node in ast.walk(statement.value)
+            if (name := _parameters_of(node)) is not None
+        ]
+        if len(made) != 1:
+            continue
+        statement, model = made[0]
+        set_before = any(name == model for name, _ in assigned_calls(scope))
+        used = {
+            node.attr
+            for node in ast.walk(fault.tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == model
+            and node.lineno > statement.lineno
+        }
+        if not set_before or not used <= _SHARED:
+            continue
+        line = f"{model} = {_wrapper_name(fault.tree)}({model})"
+        return Correction(
+            fault.insert(statement, line), f"`{line}` stands in front of the optimizer"
+        )
+    return None
+
+
+def _parameters_of(node: ast.AST) -> str | None:
+    """``model`` of ``torch.optim.SGD(model.parameters(), …)``."""
+    if not isinstance(node, ast.Call) or not node.args or "optim" not in ast.unparse(node.func):
+        return None
+    first = node.args[0]
+    if isinstance(first, ast.Call) and syntax.calls(first, "parameters"):
+        owner = first.func.value if isinstance(first.func, ast.Attribute) else None
+        return owner.id if isinstance(owner, ast.Name) else None
+    return None
+
+
+def _wrapper_name(tree: ast.Module) -> str:
+    """The name under which the cell imports DDP; ``DDP`` is there in every cell."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if alias.name == _WRAPPER:
+                    return alias.asname or alias.name
+    return "DDP"
+
+
+def through_wrapper(fault: Fault) -> Correction | None:
+    """``model(x)`` instead of ``model.module(x)``."""
+    past = [
+        node.func
+        for node in ast.walk(fault.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "module"
+    ]
+    lines = fault.lines_of(list(fault.finding.where))
+    chosen = [function for function in past if function.lineno in lines]
+    if not chosen and len(past) == 1:
+        chosen = past
+    if not chosen:
+        return None
+    bare = ast.unparse(chosen[0].value)
+    spans = [(function, ast.unparse(function.value)) for function in chosen]
+    return fault.replaced(spans, f"`{bare}(…)` is called, not `{bare}.module(…)`")
+
+
+def below_wrapper(fault: Fault) -> Correction | None:
+    """``model.module.head`` instead of ``model.head``."""
+    said = next(
+        filter(None, map(_NO_ATTRIBUTE.search, (fault.finding.title, *fault.finding.evidence))),
+        None,
+    )
+    lines = fault.lines_of(list(fault.finding.where))
+    if said is None or not lines:
+        return None
+    own = {said[1]} | next((n for n in _classes(fault.tree) if said[1] in n), frozenset())
+    accesses = [
+        node
+        for node in ast.walk(fault.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in own - _SHARED
+        and isinstance(node.value, ast.Name)
+    ]
+    owners = {ast.unparse(n.value) for n in accesses if n.lineno in lines and n.attr == said[1]}
+    if len(owners) != 1:
+        return None
+    (owner,) = owners
+    chosen = [
+        (node, f"{owner}.module.{node.attr}")
+        for node in accesses
+        if ast.unparse(node.value) == owner and node.lineno >= min(lines)
+    ]
+    says = f"`{owner}.module.{said[1]}` instead of `{owner}.{said[1]}`"
+    return fault.replaced(chosen, says)
+
+
+def _classes(tree: ast.Module) -> Iterator[frozenset[str]]:
+    """For each class: its methods, and what they set on ``self``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            inner = list(ast.walk(node))
+            methods = {n.name for n in inner if isinstance(n, ast.FunctionDef)}
+            set_on_self = {
+                n.attr
+                for n in inner
+                if isinstance(n, ast.Attribute)
+                and isinstance(n.ctx, ast.Store)
+                and isinstance(n.value, ast.Name)
+                and n.value.id == "self"
+            }
+            yield frozenset(methods | set_on_self)
+
+
+def without_device_ids(fault: Fault) -> Correction | None:
+    """``DDP(model)`` where the model is on the CPU."""
+    lines = fault.lines_of(list(fault.finding.where))
+    calls = [
+        node
+        for node in ast.walk(fault.tree)
+        if isinstance(node, ast.Call)
+        and node.lineno in lines
+        and any(keyword.arg == "device_ids" for keyword in node.keywords)
+    ]
+    if len(calls) != 1:
+        return None
+    (call,) = calls
+    keywords = [k for k in call.keywords if k.arg not in ("device_ids", "output_device")]
+    new = ast.unparse(ast.Call(func=call.func, args=call.args, keywords=keywords))
+    return fault.replaced([(call, new)], f"`{new}` names no devices")

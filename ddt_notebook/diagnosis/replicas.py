@@ -1,0 +1,165 @@
+"""One optimizer as several ranks hold it: where they agree, and from which step on they do not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ddt_notebook.model import Snapshot
+from ddt_notebook.model.parity import Disagreement, disagreements
+from ddt_notebook.model.training import NO_GRADIENT, ModelTraining, OptimizerTraining, TrainingState
+
+#: What spreads a model over ranks so that each holds a part of its own.
+_DIVIDED = frozenset({"FSDP", "FSDP2", "DTensor", "DeepSpeed"})
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """An optimizer and its parameters on the ranks that are to hold the same.
+
+    Attributes
+    ----------
+    ranks
+        What it did on each rank.
+    """
+
+    ranks: dict[int, OptimizerTraining]
+
+    @property
+    def first(self) -> OptimizerTraining:
+        """That of the lowest rank."""
+        return next(iter(self.ranks.values()))
+
+    @cached_property
+    def states(self) -> dict[int, dict[int, TrainingState]]:
+        """By step, then rank: those of which every rank has fingerprints."""
+        found: dict[int, dict[int, TrainingState]] = defaultdict(dict)
+        for rank, optimizer in self.ranks.items():
+            for state in optimizer.states:
+                if state.values:
+                    found[state.step][rank] = state
+        return {step: at for step, at in sorted(found.items()) if len(at) == len(self.ranks)}
+
+    def apart(self, step: int) -> list[int]:
+        """Positions of watched parameters that are not equal on all ranks before a step."""
+        return _unequal(state.values for state in self.states[step].values())
+
+    @cached_property
+    def first_apart(self) -> int | None:
+        """The first sampled step before which ranks differed, None if they agree at the end."""
+        if not self.states or not self.apart(max(self.states)):
+            return None
+        last_equal = max((step for step in self.states if not self.apart(step)), default=-1)
+        return min(step for step in self.states if step > last_equal)
+
+    def before(self, step: int) -> int | None:
+        """The sampled step that came before a step."""
+        return max((known for known in self.states if known < step), default=None)
+
+    def gradients_apart(self, step: int) -> list[int]:
+        """Positions of watched gradients that are not equal on all ranks at a step."""
+        return _unequal(state.gradients for state in self.states[step].values())
+
+    @cached_property
+    def stepped(self) -> list[int]:
+        """Sampled steps at which gradients were seen."""
+        return [
+            step
+            for step, at in self.states.items()
+            if all(
+                state.gradients and set(state.gradients) != {NO_GRADIENT} for state in at.values()
+            )
+        ]
+
+    def deviating(self, value: Callable[[int], Any]) -> list[int]:
+        """Ranks that are not as most are; all where no group is larger than the others."""
+        groups: dict[Any, list[int]] = defaultdict(list)
+        for rank in self.ranks:
+            groups[value(rank)].append(rank)
+        sizes = sorted(map(len, groups.values()), reverse=True)
+        if len(sizes) > 1 and sizes[0] == sizes[1]:
+            return list(self.ranks)
+        most = max(groups.values(), key=len)
+        return [rank for rank in self.ranks if rank not in most]
+
+
+def _unequal(rows: Iterator[tuple[int, ...]] | Any) -> list[int]:
+    return [at for at, column in enumerate(zip(*rows, strict=True)) if len(set(column)) > 1]
+
+
+def replicas(snapshot: Snapshot) -> list[Replicas]:
+    """The optimizers that several ranks stepped on parameters of the same names.
+
+    In DDP they stepped equally often, too: inside ``join()`` ranks end at other steps.
+    """
+    together: dict[tuple[Any, ...], dict[int, OptimizerTraining]] = defaultdict(dict)
+    for training in snapshot.training:
+        seen: dict[tuple[Any, ...], int] = defaultdict(int)
+        for optimizer in training.optimizers:
+            key: tuple[Any, ...] = (
+                optimizer.kind,
+                optimizer.wrapper,
+                optimizer.members,
+                optimizer.watched,
+                tuple(sorted(optimizer.shapes.items())),
+            )
+            seen[key] += 1
+            together[*key, seen[key]][training.rank] = optimizer
+    return [
+        Replicas(ranks)
+        for ranks in together.values()
+        if len(ranks) > 1
+        and next(iter(ranks.values())).wrapper not in _DIVIDED
+        and (len({o.steps for o in ranks.values()}) == 1 or not next(iter(ranks.values())).wrapper)
+    ]
+
+
+def models(snapshot: Snapshot) -> list[dict[int, ModelTraining]]:
+    """The DDP models through which something passed: each with what every rank of it saw."""
+    together: dict[tuple[Any, ...], dict[int, ModelTraining]] = defaultdict(dict)
+    for training in snapshot.training:
+        seen: dict[tuple[Any, ...], int] = defaultdict(int)
+        for model in training.models:
+            key = (model.members, model.shapes_digest)
+            seen[key] += 1
+            together[*key, seen[key]][training.rank] = model
+    return [ranks for ranks in together.values() if len(ranks) > 1]
+
+
+def model_of(snapshot: Snapshot, rank: int, optimizer: OptimizerTraining) -> ModelTraining | None:
+    """The DDP model that holds the optimizer's parameters."""
+    training = next(one for one in snapshot.training if one.rank == rank)
+    return next((model for model in training.models if model.name == optimizer.model), None)
+
+
+def differing(snapshot: Snapshot, model: str, role: str) -> list[Disagreement]:
+    """What the ranks hold of a model at the end and is not equal."""
+    return [
+        found
+        for found in disagreements(snapshot.parity)
+        if found.role == role and found.name.startswith(f"{model}.")
+    ]
+
+
+def how_far(snapshot: Snapshot, name: str) -> list[str]:
+    """How far the ranks' values of a parameter are apart at the end, where they were compared."""
+    for parity in snapshot.parity:
+        for one in parity.differences:
+            if one.name == name and one.count and one.largest is not None:
+                pair = f"ranks {one.reference} and {parity.rank}"
+                share = f"{one.count:,} of {one.elements:,} elements"
+                return [
+                    f"at the end {name} differs on {pair} in {share}, by up to {one.largest:.3g}"
+                ]
+    return []
+
+
+def minority(found: Disagreement) -> list[int]:
+    """Ranks that are not as most are; all where no group is larger than the others."""
+    sizes = sorted((len(ranks) for ranks in found.groups.values()), reverse=True)
+    if len(sizes) > 1 and sizes[0] == sizes[1]:
+        return sorted(rank for ranks in found.groups.values() for rank in ranks)
+    return list(found.deviating)

@@ -1,0 +1,110 @@
+"""A rank's process ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context, crash_frames
+from ddt_notebook.diagnosis.words import ranks_text
+from ddt_notebook.model import Finding, RankReport
+from ddt_notebook.model.finding import Confidence
+
+from .wording import victims_evidence, wait_clause
+
+_MEMORY = re.compile(
+    r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
+)
+_DETAIL = re.compile(r"\bDebugLevel\.DETAIL\b|TORCH_DISTRIBUTED_DEBUG\W+DETAIL\b")
+_FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+
+
+def crashes(context: Context) -> Iterator[Finding]:
+    """Ranks that died, unless a mismatch killed them or the session did."""
+    together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
+    for rank, report in context.reports.items():
+        if report.state == "died" and not report.killed and rank not in context.consequences:
+            key = (report.exit_signal, report.exit_code, context.label(context.where(rank)))
+            together[key].append(report)
+    for reports in together.values():
+        yield _crash(context, reports)
+
+
+def _crash(context: Context, reports: list[RankReport]) -> Finding:
+    ranks = [report.rank for report in reports]
+    first = reports[0]
+    waiting = context.victims(ranks)
+    symptom, cause, confidence = _meaning(context, first)
+    evidence = [f"the process of rank {r.rank} ended with {how(r)}" for r in reports]
+    frame = crash_frames(first.crash_text)[:1]
+    evidence += [f"faulthandler: {at.file} line {at.line} in {at.function}" for at in frame]
+    if first.memory_bytes and first.exit_signal == signal.SIGKILL:
+        evidence.append(f"it held {first.memory_bytes / 2**20:,.0f} MB when last seen")
+    call = context.last_call(first.rank)
+    if call is not None and call.where is not None:  # else it was seen some time before the end
+        evidence.append(f"it ended inside {call.label} at {context.label(call.where)}")
+    evidence += [note for note in context.snapshot.notes if _MEMORY.search(note)]
+    evidence += victims_evidence(context, waiting)
+    at = context.where(first.rank)
+    place = f" at {context.label(at)}" if at else ""
+    return conclude(
+        symptom,
+        f"{ranks_text(ranks)} died ({how(first)}){place}{wait_clause(context, waiting)}",
+        cause=cause,
+        ranks=ranks,
+        waiting=waiting,
+        where=context.places([*ranks, *waiting]),
+        evidence=evidence,
+        confidence=confidence,
+        op=call.op if call else "the collective",
+    )
+
+
+def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence]:
+    number = report.exit_signal
+    if _MEMORY.search("\n".join([report.crash_text, *context.snapshot.notes])):
+        return "D.1.2", "out-of-memory", "likely"
+    if number in _FAULTS:
+        if _in_ddp_with_detail(context, report):
+            return "D.1.7", "debug-level-detail", "likely"
+        return "D.1.7", "segmentation-fault", "certain"
+    if number == signal.SIGABRT:
+        call = context.last_call(report.rank)
+        if call is not None and call.kind != "setup":
+            return "D.1.1", "collective-arguments", "likely"
+        return "D.1.7", "native-abort", "certain"
+    if number is not None:
+        return "D.1.11", "killed-from-outside", "certain"
+    return "D.1.11", "process-exit", "certain"
+
+
+def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:
+    """Whether DDP's constructor crashed, on gloo and with the most detailed debug level."""
+    frame = next(iter(crash_frames(report.crash_text)), None)
+    cells = (context.snapshot.cell, *context.snapshot.earlier_cells)
+    return (
+        frame is not None
+        and frame.file.endswith("torch/nn/parallel/distributed.py")
+        and frame.function == "_ddp_init_helper"
+        and any(_DETAIL.search(cell.source) for cell in cells)
+    )
+
+
+def how(report: RankReport) -> str:
+    """``signal 9, SIGKILL`` or ``exit code 3``."""
+    if report.exit_signal is None:
+        return f"exit code {report.exit_code}"
+    try:
+        name = f", {signal.Signals(report.exit_signal).name}"
+    except ValueError:  # a real-time signal has no name
+        name = ""
+    return f"signal {report.exit_signal}{name}"
+
+
+def deaths(context: Context, ranks: list[int]) -> list[str]:
+    """One line for each of ``ranks`` that died."""
+    reports = [context.reports[rank] for rank in ranks]
+    return [f"rank {r.rank} died of it ({how(r)})" for r in reports if r.state == "died"]

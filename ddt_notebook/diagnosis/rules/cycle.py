@@ -1,0 +1,111 @@
+"""Ranks wait for each other in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
+from ddt_notebook.diagnosis.words import agree, ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .groups import hung_by_skip
+from .wording import by_call, message, name, victims_evidence
+
+
+def wait_cycles(context: Context) -> Iterator[Finding]:
+    """Sets of blocked ranks of which each waits for another; both sides are named."""
+    if hung_by_skip(context):
+        return
+    edges = {
+        rank: frozenset(
+            other
+            for other in wait.missing & context.halted.keys()
+            if not context.strayed(other, wait.call)
+        )
+        for rank, wait in context.waits.items()
+    }
+    for members in _circles(edges):
+        if members & context.handled.keys():
+            continue
+        entangled = any(context.waits[rank].mismatched & members for rank in members)
+        if not entangled:
+            yield _finding(context, members, edges)
+
+
+def _circles(edges: dict[int, frozenset[int]]) -> Iterator[frozenset[int]]:
+    """Ranks that reach each other, at least two at a time."""
+    reach = {rank: _reachable(rank, edges) for rank in edges}
+    done: set[int] = set()
+    for rank in sorted(edges):
+        if rank in done or rank not in reach[rank]:
+            continue
+        members = frozenset(other for other in reach[rank] if rank in reach.get(other, ()))
+        done |= members
+        yield members
+
+
+def _reachable(start: int, edges: dict[int, frozenset[int]]) -> set[int]:
+    seen: set[int] = set()
+    todo = list(edges[start])
+    while todo:
+        rank = todo.pop()
+        if rank not in seen:
+            seen.add(rank)
+            todo += edges.get(rank, frozenset())
+    return seen
+
+
+def _finding(
+    context: Context, members: frozenset[int], edges: dict[int, frozenset[int]]
+) -> Finding:
+    waiting = context.victims(members)
+    sides = []
+    for ranks, call in by_call(context, sorted(members)):
+        awaited = frozenset().union(*(edges[rank] & members for rank in ranks))
+        what = message(call) if call.kind == "p2p" else name(context, call)
+        waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {what}"
+        sides.append(f"{waits} for {ranks_text(awaited)}")
+    since = context.blocked_for(members)
+    cause = _cause(context, [context.halted[rank] for rank in sorted(members)])
+    return conclude(
+        "D.2.1",
+        "; ".join(sides[:3])
+        + (f"; and {len(sides) - 3} more" if len(sides) > 3 else "")
+        + (f"; since {seconds(since)}" if since is not None else ""),
+        cause=cause,
+        ranks=members,
+        waiting=waiting,
+        where=context.places([*members, *waiting]),
+        evidence=[
+            *victims_evidence(context, sorted(members)),
+            "each waits for another, so none can go on",
+            *victims_evidence(context, waiting),
+        ],
+        op=context.halted[min(members)].op,
+    )
+
+
+def _cause(context: Context, calls: list[Call]) -> str:
+    if all(call.kind == "p2p" for call in calls):
+        if len({call.tag for call in calls}) > 1 and _both_ways(calls):
+            return "message-tags-differ"
+        return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
+    groups = {call.group for call in calls}
+    if all(call.kind == "collective" for call in calls) and len(groups) > 1:
+        return "different-groups" if _meant_as_one(context, calls) else "groups-in-opposite-order"
+    return "wait-cycle"
+
+
+def _meant_as_one(context: Context, calls: list[Call]) -> bool:
+    """Whether the ranks would call the operation once only, each on another group."""
+    again = {context.sources.comes_again(c.where, c.op) if c.where else None for c in calls}
+    if again == {None}:  # no source: one line is more likely to be one collective
+        return len({(c.where.file, c.where.line) for c in calls if c.where}) == 1
+    return len({call.op for call in calls}) == 1 and True not in again
+
+
+def _both_ways(calls: list[Call]) -> bool:
+    """Whether some send while others receive."""
+    return any(c.op in SENDS for c in calls) and any(c.op in RECEIVES for c in calls)

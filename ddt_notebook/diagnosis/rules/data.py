@@ -1,0 +1,239 @@
+"""How the data of a run that trained was divided among the ranks that share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import count, listing, ranks_text
+from ddt_notebook.model import Finding
+from ddt_notebook.model.partition import Division, unpack_indices
+
+from .loaders import Shared, indices_text, samples, shared_loaders
+from .parallel_groups import take_parts
+
+#: A gap is beside the shards, and may be a split for another use, from this share on.
+_SPLIT_OFF = 0.1
+#: Samplers that go through all that the data set has.
+_OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
+
+
+def wrong_samplers(context: Context) -> Iterator[Finding]:
+    """Samplers that divide for another number of ranks, or take several ranks for one."""
+    for shared in shared_loaders(context):
+        if shared.trains and (found := _wrong_sampler(shared)) is not None:
+            yield found
+
+
+def _wrong_sampler(shared: Shared) -> Finding | None:
+    loaders, size = shared.loaders, len(shared.team.ranks)
+    if any(loader.replicas is None for loader in loaders.values()):
+        return None
+    position = {rank: at for at, rank in enumerate(shared.team.ranks)}
+    parts = {rank: (x.replica, x.replicas) for rank, x in loaders.items()}
+    alike = len(set(parts.values())) < len(parts)
+    fewer = [rank for rank, (_, replicas) in parts.items() if (replicas or 0) > size]
+    if not alike and (not fewer or size < shared.context.snapshot.world_size):
+        return None
+    wrong = [r for r, part in parts.items() if part != (position[r], size)]
+    taken = listing(f"rank {r} for {part[0]} of {part[1]}" for r, part in parts.items())
+    seen = shared.division
+    if alike:
+        what = "several ranks get the same part of the data"
+    else:
+        what = "a part of the data goes to no rank"
+    return conclude(
+        "C.7",
+        f"the samplers of {shared.name} do not divide the data by {count(size, 'rank')}: {what}",
+        cause="sampler-for-wrong-rank",
+        ranks=wrong,
+        where=shared.where(),
+        evidence=[
+            f"{shared.first().sampler} takes {taken}",
+            (
+                f"of {shared.first().universe} samples {seen.covered} were handed out, "
+                f"{seen.overlap} of them to more than one rank"
+            ),
+        ],
+        confidence="likely",
+    )
+
+
+def same_data(context: Context) -> Iterator[Finding]:
+    """Every rank trains on the whole data."""
+    for shared in shared_loaders(context):
+        seen = shared.division
+        if not _comparable(shared, seen) or not shared.trains or shared.random:
+            continue
+        if seen.same_content is None and _own_sizes(shared):
+            continue  # each rank may well have read a file of its own
+        whole = _mostly_the_same(shared)
+        if not whole or seen.overlap <= seen.padding:
+            continue
+        if _same_start(shared) and take_parts(context, shared.loaders):
+            continue
+        # a loop that is left early may have met the same samples by chance
+        certain = shared.complete or _same_start(shared)
+        yield conclude(
+            "D.2.2",
+            f"{ranks_text(shared.loaders)} each trained on the same "
+            f"{count(seen.overlap, 'sample')} of {shared.name}",
+            cause="no-distributed-sampler",
+            ranks=shared.loaders,
+            where=shared.where(),
+            evidence=[
+                (
+                    f"{shared.name}: {shared.first().dataset} of {shared.first().universe} with "
+                    f"{shared.first().sampler or 'no sampler'} on each rank; in the last epoch "
+                    f"{seen.covered:,} different samples were handed out, {seen.overlap:,} of them "
+                    "to more than one rank"
+                ),
+                shared.team.evidence,
+            ],
+            confidence="likely" if certain else "possible",
+        )
+
+
+def _comparable(shared: Shared, seen: Division) -> bool:
+    undivided = all(x.indexed and x.replicas is None for x in shared.loaders.values())
+    return undivided and seen.same_content is not False
+
+
+def _own_sizes(shared: Shared) -> bool:
+    return len({x.universe or x.dataset_size for x in shared.loaders.values()}) > 1
+
+
+def _mostly_the_same(shared: Shared) -> bool:
+    """Whether no rank got noticeably less than all ranks together."""
+    sets = [unpack_indices(loader.handed_out) for loader in shared.loaders.values()]
+    everything = reduce(or_, sets).bit_count()
+    return min(one.bit_count() for one in sets) >= 0.9 * everything > 0
+
+
+def _same_start(shared: Shared) -> bool:
+    return len({loader.epochs[-1].first for loader in shared.loaders.values()}) == 1
+
+
+def wrong_shards(context: Context) -> Iterator[Finding]:
+    """Shards made by hand that overlap, or leave samples out."""
+    for shared in shared_loaders(context):
+        seen = shared.division
+        if not _comparable(shared, seen) or not shared.trains:
+            continue
+        if shared.random or _mostly_the_same(shared):
+            continue
+        evened = _evened_out(shared)
+        if not shared.complete:
+            if _are_ranges(shared) and seen.overlap > max(seen.padding, evened, len(seen.ranks)):
+                yield _overlap(shared, seen)
+            continue
+        allowed = 0 if _by_hand(shared) else evened
+        dropped = any(loader.drop_last for loader in shared.loaders.values())
+        if seen.overlap > max(seen.padding, evened):
+            yield _overlap(shared, seen)
+        elif (seen.gaps or 0) > allowed and not dropped:
+            yield from _gap(shared, seen)
+
+
+def _are_ranges(shared: Shared) -> bool:
+    """Whether each rank's data is certainly a range of its own, however early its loop was left.
+
+    A range reaches no further than it is long; a random part of the data does, and so does what a
+    rank draws from data that all share. Together the ranks have more than any of them could.
+    """
+    loaders = shared.loaders.values()
+    if len({(x.dataset, x.dataset_size) for x in loaders}) > 1 or not _by_hand(shared):
+        return False
+    everything = longest = 0
+    for loader in loaders:
+        most = (loader.expected_batches or 0) * (loader.batch_size or 0)
+        mine = unpack_indices(loader.handed_out)
+        starts = {index for epoch in loader.epochs for index in epoch.first}
+        lowest = min(starts | {(mine & -mine).bit_length() - 1})
+        if max(starts | {mine.bit_length() - 1}) - lowest >= most:
+            return False
+        everything |= mine
+        longest = max(longest, most)
+    return everything.bit_count() > longest
+
+
+def _by_hand(shared: Shared) -> bool:
+    """Whether the parts come from the data set, and not from a sampler of the user's own."""
+    return all(loader.sampler in _OF_TORCH for loader in shared.loaders.values())
+
+
+def _evened_out(shared: Shared) -> int:
+    """How many samples may be repeated or left out to give all ranks equally many."""
+    epochs = [loader.epochs[-1] for loader in shared.loaders.values()]
+    if len({epoch.samples for epoch in epochs}) > 1:
+        return 0
+    batch = max(-(-epoch.samples // max(1, epoch.batches)) for epoch in epochs)
+    # a sampler of whole batches evens out whole batches
+    return len(epochs) - 1 if _by_hand(shared) else len(epochs) * batch
+
+
+def _overlap(shared: Shared, seen: Division) -> Finding:
+    sets = {rank: unpack_indices(x.handed_out) for rank, x in shared.loaders.items()}
+    ranks = [r for r in sets if sets[r] & reduce(or_, (sets[o] for o in sets if o != r))]
+    return conclude(
+        "C.7",
+        f"{count(seen.overlap, 'sample')} of {shared.name} went to more than one of "
+        f"{ranks_text(ranks)}",
+        cause="shard-overlap",
+        ranks=ranks,
+        where=shared.where(),
+        evidence=[
+            f"on several ranks: index {indices_text(seen.first_overlap)}",
+            samples(shared.loaders),
+        ],
+        confidence="likely",
+    )
+
+
+def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
+    """Samples that nobody got, unless another loader has them or they were split off."""
+    mine = reduce(or_, (unpack_indices(x.handed_out) for x in shared.loaders.values()))
+    size = shared.first().universe or 0
+    if size != shared.first().dataset_size:
+        return
+    missing = ((1 << size) - 1) & ~mine & ~_handed_out_by_others(shared)
+    if not missing:
+        return
+    inner = missing & ((1 << mine.bit_length()) - 1) & ~((mine & -mine) - 1)
+    if inner and not all(
+        _is_regular(unpack_indices(x.handed_out)) for x in shared.loaders.values()
+    ):
+        return  # parts of a random selection: the rest was split off
+    lost = missing.bit_count()
+    split_off = not inner and lost >= max(_SPLIT_OFF * size, len(shared.loaders))
+    yield conclude(
+        "C.7",
+        f"{count(lost, 'sample')} of {shared.name} went to no rank",
+        cause="shard-gaps",
+        ranks=shared.loaders,
+        where=shared.where(),
+        evidence=[f"on no rank: index {indices_text(seen.first_gap)}", samples(shared.loaders)],
+        confidence="possible" if split_off else "likely",
+    )
+
+
+def _is_regular(indices: int) -> bool:
+    """Whether a set has every n-th index from its first to its last."""
+    known = [at for at, bit in enumerate(reversed(f"{indices:b}")) if bit == "1"]
+    return len({after - before for before, after in pairwise(known)}) <= 1
+
+
+def _handed_out_by_others(shared: Shared) -> int:
+    """Samples of the same data that another loader of the session has handed out."""
+    first = shared.first()
+    seen = 0
+    for partition in shared.context.snapshot.partition:
+        for loader in partition.loaders:
+            same = (loader.dataset, loader.dataset_size) == (first.dataset, first.dataset_size)
+            if same and loader.name != shared.name:
+                seen |= unpack_indices(loader.handed_out)
+    return seen

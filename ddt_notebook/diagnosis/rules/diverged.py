@@ -1,0 +1,344 @@
+"""Replicas that were to stay equal and did not: the first step, the parameter, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ddt_notebook.diagnosis import replicas
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.communication import communication
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.replicas import Replicas
+from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
+from ddt_notebook.model import Finding
+from ddt_notebook.model.parity import Disagreement
+from ddt_notebook.model.training import ModelTraining, OptimizerTraining
+
+from .sources import module_calls
+
+
+def diverged(context: Context) -> Iterator[Finding]:
+    """Replicas in DDP that end the run with different parameters."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
+        return
+    for group in replicas.replicas(snapshot):
+        if group.first.wrapper != "DDP" or _is_special(context, group):
+            continue
+        if _holds_others(context, group):
+            continue  # what lies outside DDP may well differ
+        if group.first_apart is not None:
+            finding = _in_ddp(context, group, group.first_apart)
+        else:
+            finding = _unwatched(context, group)
+        if finding is not None:
+            yield finding
+
+
+def _models(context: Context, group: Replicas) -> dict[int, ModelTraining]:
+    found = {r: replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()}
+    return {rank: model for rank, model in found.items() if model is not None}
+
+
+def _is_special(context: Context, group: Replicas) -> bool:
+    """Whether DDP was told not to average everything at each step: ranks may well differ then."""
+    models = _models(context, group).values()
+    return any(model.communication_hook or model.ignores_parameters for model in models)
+
+
+def _holds_others(context: Context, group: Replicas) -> bool:
+    """Whether the optimizer also steps parameters that are no part of the model in DDP."""
+    for rank, model in _models(context, group).items():
+        own = set(model.parameters)
+        watched = {name.removeprefix(f"{model.name}.") for name in group.ranks[rank].watched}
+        if own and len(own) < group.ranks[rank].parameters and not watched <= own:
+            return True
+    return False
+
+
+def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
+    known = _models(context, group)
+    name = group.first.model
+    before = group.before(step)
+    if before is None:
+        return _apart_from_the_start(context, group, name)
+    unequal = [r for r, o in group.ranks.items() if o.synchronised < o.steps]
+    settings = _differing_settings(group, before)
+    if settings:
+        return _different_settings(context, group, step, settings)
+    if unequal and _averages_itself(context, group):
+        return None
+    if group.gradients_apart(before):
+        if unequal:
+            if any(model.unsynchronised for model in known.values()):
+                return _unsynchronised(context, group, step, unequal)
+            return _past_ddp(context, group, step, unequal)
+        return _gradients_differ(context, group, step, before)
+    return _changed(context, group, step)
+
+
+def _averages_itself(context: Context, group: Replicas) -> bool:
+    """Whether the cell reduces or broadcasts the parameters, as local SGD does."""
+    shapes = group.first.shapes
+    for rank in group.ranks:
+        sent = communication(context.reports[rank])
+        if sent.reductions_of(shapes) or any(sent.broadcast[shape] for shape in shapes):
+            return True
+    return False
+
+
+# -- the causes, one by one ------------------------------------------------------------------------
+
+
+def _different_settings(
+    context: Context, group: Replicas, step: int, settings: dict[str, dict[int, str]]
+) -> Finding:
+    name, values = next(iter(settings.items()))
+    label = "learning rate" if name == "lr" else name
+    shown = listing(f"{value} on {ranks_text(ranks)}" for value, ranks in _inverted(values))
+    return conclude(
+        "D.2.5",
+        f"the {label} of {group.first.name} differs between ranks ({shown}): "
+        f"{_parted(group, step)}",
+        cause="ranks-diverged-learning-rate",
+        ranks=group.deviating(values.get),
+        where=_places(context, group, made=True),
+        evidence=[*_course(context, group, step), f"{label}: {shown}"],
+    )
+
+
+def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[int]) -> Finding:
+    first = group.ranks[ranks[0]]
+    missing = first.steps - first.synchronised
+    places = {}
+    for rank, model in _models(context, group).items():
+        if rank in ranks and model.unsynchronised_where is not None:
+            places[rank] = context.label(model.unsynchronised_where)
+    which = "none" if not first.synchronised else f"only {first.synchronised}"
+    return conclude(
+        "D.2.2",
+        f"{which} of the {count(first.steps, 'step')} of {first.name} took gradients that DDP "
+        f"had averaged: no_sync() was on in the last backward pass before the step",
+        cause="no-sync-left-on",
+        ranks=ranks,
+        where=places,
+        evidence=[
+            f"before {count(missing, 'step')} the last forward pass was inside no_sync()",
+            *_course(context, group, step),
+        ],
+        confidence="likely",
+    )
+
+
+def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) -> Finding:
+    first = group.ranks[ranks[0]]
+    calls = module_calls(context)
+    places = dict.fromkeys(ranks, calls[0]) if calls else _places(context, group)
+    return conclude(
+        "D.2.2",
+        f"{first.model} was trained past DDP: {first.name} took gradients of a forward pass that "
+        "did not go through the DDP model, so nothing averaged them",
+        cause="module-called-past-ddp",
+        ranks=ranks,
+        where={rank: place for rank, place in places.items() if rank in ranks},
+        evidence=[
+            f"DDP saw a forward pass before {first.synchronised} of {count(first.steps, 'step')}",
+            *([f"the model inside DDP is called at {calls[0]}"] if calls else []),
+            *_course(context, group, step),
+        ],
+        confidence="likely",
+    )
+
+
+def _gradients_differ(context: Context, group: Replicas, step: int, before: int) -> Finding | None:
+    first = group.first
+    missing = [
+        rank
+        for rank, state in group.states[before].items()
+        if state.with_gradient < group.ranks[rank].trainable
+    ]
+    if missing:
+        state = group.states[before][missing[0]]
+        lacking = first.trainable - state.with_gradient
+        return conclude(
+            "D.2.4",
+            f"gradients of {first.model} were not averaged in step {before + 1}: "
+            f"{count(lacking, 'parameter')} had no part in the loss on {ranks_text(missing)}, "
+            "and DDP waits for every one",
+            cause="unused-parameter-in-last-step",
+            ranks=missing,
+            where=_places(context, group),
+            evidence=[
+                (
+                    f"{state.with_gradient} of {first.trainable} parameters have a gradient on "
+                    f"{ranks_text(missing)}"
+                ),
+                *_course(context, group, step),
+                "DDP complains at the next forward pass only; there was none",
+            ],
+            confidence="likely",
+        )
+    here = f"cell[{context.snapshot.cell.number}] "
+    if any(call.startswith(here) for call in module_calls(context)):
+        # DDP was called for something else then, such as an evaluation
+        return _past_ddp(context, group, step, list(group.ranks))
+    return conclude(
+        "D.2.4",
+        f"gradients of {first.model} were changed on some ranks after DDP had averaged them: "
+        f"{_parted(group, step)}",
+        cause="gradients-changed-after-averaging",
+        ranks=group.deviating(lambda rank: group.states[before][rank].gradients),
+        where=_places(context, group),
+        evidence=_course(context, group, step),
+        confidence="likely",
+    )
+
+
+def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
+    """Equal gradients, equal settings, other parameters: written by something else."""
+    first = group.first
+    changed = [rank for rank, o in group.ranks.items() if step in o.changed_before]
+    told = bool(changed) and len(changed) < len(group.ranks)
+    state = _differing_state(context, group)
+    if step and not told and state:
+        return conclude(
+            "D.2.5",
+            f"the state of {first.name} differs between ranks: {_parted(group, step)}",
+            cause="ranks-diverged-learning-rate",
+            ranks=replicas.minority(state[0]),
+            where=_places(context, group, made=True),
+            evidence=[
+                f"gradients and settings were equal, {state[0].name} is not",
+                *_course(context, group, step),
+            ],
+            confidence="likely",
+        )
+    ranks = changed if told else group.deviating(lambda r: group.states[step][r].values)
+    when = "before the first step" if step == 0 else f"after step {step}"
+    evidence = _course(context, group, step)
+    if told:
+        evidence.insert(0, f"on {ranks_text(changed)} alone the parameters were written to {when}")
+    return conclude(
+        "D.2.5",
+        f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}"
+        f" {when}",
+        cause="model-reset-on-one-rank",
+        ranks=ranks,
+        where=_places(context, group),
+        evidence=[*evidence, "DDP makes replicas equal once, when it is built"],
+        confidence="certain" if told else "likely",
+    )
+
+
+def _differing_state(context: Context, group: Replicas) -> list[Disagreement]:
+    """Momentum and the like that was loaded or reset on some ranks only."""
+    decays = any(
+        name.startswith("weight_decay") and value not in ("0", "0.0")
+        for name, value in group.first.settings.items()
+    )
+    if decays:  # then it follows from other parameters, too
+        return []
+    return replicas.differing(context.snapshot, f"{group.first.name}.state", "state")
+
+
+def _unwatched(context: Context, group: Replicas) -> Finding | None:
+    """A parameter of which no fingerprints were taken on the way, and that differs at the end."""
+    first = group.first
+    found = [
+        item
+        for item in replicas.differing(context.snapshot, first.model, "parameter")
+        if set(item.deviating) | set(item.agreeing) == set(group.ranks)
+    ]
+    if not found or any(o.synchronised < o.steps for o in group.ranks.values()):
+        return None
+    changed = [rank for rank, o in group.ranks.items() if o.changed_before]
+    told = bool(changed) and len(changed) < len(group.ranks)
+    ranks = changed if told else replicas.minority(found[0])
+    return conclude(
+        "D.2.5",
+        f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}: "
+        f"{found[0].name} differs at the end",
+        cause="model-reset-on-one-rank",
+        ranks=ranks,
+        where=_places(context, group),
+        evidence=[
+            f"{count(len(found), 'parameter')} differ at the end, first {found[0].name}",
+            *([f"on {ranks_text(changed)} alone parameters were written to"] if told else []),
+            "DDP makes replicas equal once, when it is built",
+        ],
+        confidence="likely",
+    )
+
+
+def _apart_from_the_start(context: Context, group: Replicas, name: str) -> Finding | None:
+    step = min(group.states)
+    if any(step in optimizer.changed_before for optimizer in group.ranks.values()):
+        return _changed(context, group, step)
+    return conclude(
+        "D.2.5",
+        f"the ranks' copies of {name} differed already when this cell began to train",
+        cause="ranks-diverged-earlier",
+        ranks=group.deviating(lambda rank: group.states[step][rank].values),
+        where=_places(context, group),
+        evidence=_course(context, group, step),
+        confidence="likely",
+    )
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _course(context: Context, group: Replicas, step: int) -> list[str]:
+    """From when on which parameter differs."""
+    apart = group.apart(step)
+    name = group.first.watched[apart[0]]
+    before = group.before(step)
+    sides = listing(
+        rank_list(ranks)
+        for _, ranks in _inverted({r: s.values for r, s in group.states[step].items()})
+    )
+    equal = f"equal {_moment(group, before)}, " if before is not None else ""
+    return [
+        f"{equal}apart {_moment(group, step)}, first in {name}; equal to each other: {sides}",
+        *replicas.how_far(context.snapshot, name),
+    ]
+
+
+def _moment(group: Replicas, step: int) -> str:
+    if step == 0:
+        return f"before the first step of {group.first.name}"
+    return f"after step {step}"
+
+
+def _parted(group: Replicas, step: int) -> str:
+    return f"the ranks are apart {_moment(group, step)}"
+
+
+def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]]:
+    """Settings that were not equal on all ranks: what each rank had, the learning rate first."""
+    found: dict[str, dict[int, str]] = {}
+    for step, at in group.states.items():
+        rates = {rank: ", ".join(f"{r:.6g}" for r in state.rates) for rank, state in at.items()}
+        if step <= until and len(set(rates.values())) > 1:
+            found.setdefault("lr", rates)
+    for name in dict.fromkeys(n for o in group.ranks.values() for n in o.settings):
+        values = {rank: o.settings.get(name, "none") for rank, o in group.ranks.items()}
+        if len(set(values.values())) > 1:
+            found.setdefault(name.partition("[")[0], values)
+    return found
+
+
+def _inverted(values: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
+    groups: dict[Any, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    return list(groups.items())
+
+
+def _places(context: Context, group: Replicas, *, made: bool = False) -> dict[int, str]:
+    return {rank: _place(context, optimizer, made) for rank, optimizer in group.ranks.items()}
+
+
+def _place(context: Context, optimizer: OptimizerTraining, made: bool) -> str:
+    return context.label((optimizer.made if made else None) or optimizer.where)

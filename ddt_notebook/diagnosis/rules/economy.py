@@ -1,0 +1,114 @@
+"""Hints at settings that cost time, and may well be meant so."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import count, ranks_text, seconds
+from ddt_notebook.model import Call, Finding, RankReport
+from ddt_notebook.model.matching import call_bytes
+
+#: Buckets are small from here on down, and many from here on up; DDP's own limit is 25 MiB.
+_SMALL_BUCKET_MB, _MANY_BUCKETS = 1.0, 8
+#: A run that is over sooner has no time to save.
+_WORTH_S = 0.2
+#: Collectives from one line: small ones, many in each step, a large share of the time.
+#: As many of them are looked at to tell their size.
+_SAMPLE = 200
+_SMALL_BYTES, _PER_STEP, _IN_ALL, _TIME = 1 << 16, 8, 100, 0.3
+
+
+def small_buckets(context: Context) -> Iterator[Finding]:
+    """Hint: gradients that DDP sends in many small pieces."""
+    told: dict[str, tuple[list[int], float, int]] = {}
+    for training in context.snapshot.training:
+        for model in training.models:
+            size, buckets = model.bucket_cap_mb, model.buckets
+            if model.forwards and size is not None and buckets is not None:
+                told.setdefault(model.name, ([], size, buckets))[0].append(training.rank)
+    for name, (ranks, size, buckets) in told.items():
+        if size <= _SMALL_BUCKET_MB and buckets >= _MANY_BUCKETS:
+            yield conclude(
+                "D.2.3",
+                f"{name} sends its gradients in {buckets} buckets of {size:.3g} MiB at most",
+                cause="small-buckets",
+                ranks=ranks,
+                evidence=[
+                    (
+                        f"bucket_cap_mb={size:.3g}: each step waits for {buckets} collectives "
+                        "instead of a few large ones"
+                    ),
+                ],
+                confidence="possible",
+                op="DDP",
+            )
+
+
+def oversubscribed_threads(context: Context) -> Iterator[Finding]:
+    """Hint: ranks that together compute in more threads than there are processors."""
+    trainings = context.snapshot.training
+    longest = max((p.ran_s for p in context.snapshot.performance), default=0.0)
+    processors = max((training.processors for training in trainings), default=0)
+    many = [training.rank for training in trainings if training.threads > 1]
+    threads = sum(training.threads for training in trainings)
+    if longest < _WORTH_S or not many or not processors or threads <= processors:
+        return
+    most = max(training.threads for training in trainings)
+    yield conclude(
+        "D.2.3",
+        f"{count(len(trainings), 'rank')} compute in {threads} threads on "
+        f"{count(processors, 'processor')}",
+        cause="oversubscribed-threads",
+        ranks=many,
+        evidence=[f"torch.get_num_threads() is up to {most} on {ranks_text(many)}"],
+        confidence="possible",
+    )
+
+
+def small_collectives(context: Context) -> Iterator[Finding]:
+    """Hint: a line that issues many small collectives in each step of training."""
+    steps = max((training.backwards for training in context.snapshot.training), default=0)
+    if steps < 2:
+        return
+    ran_s = {p.rank: p.ran_s for p in context.snapshot.performance}
+    found: dict[str, dict[int, tuple[float, float, int, Call]]] = defaultdict(dict)
+    for report in context.snapshot.ranks:
+        for place, calls in _by_line(context, report).items():
+            number = len(calls) * (1 + report.calls_dropped / len(report.calls))
+            spent = sum((c.left_s or 0.0) - (c.entered_s or 0.0) for c in calls)
+            spent *= number / len(calls)
+            if number < max(_IN_ALL, _PER_STEP * steps):
+                continue
+            size = statistics.median(call_bytes(c) or 0 for c in calls[:_SAMPLE])
+            if size <= _SMALL_BYTES and spent > max(
+                _TIME * ran_s.get(report.rank, 0.0), _WORTH_S / 2
+            ):
+                found[place][report.rank] = (number, spent, int(size), calls[0])
+    for place, by_rank in found.items():
+        number, spent, size, call = next(iter(by_rank.values()))
+        if len(by_rank) == len(call.members):
+            yield conclude(
+                "D.2.3",
+                f"{ranks_text(by_rank)} issued {number / steps:.0f} {call.op}s of {size:,} bytes "
+                "in each step",
+                cause="small-collectives",
+                ranks=by_rank,
+                where=dict.fromkeys(sorted(by_rank), place),
+                evidence=[f"{number:,.0f} calls in {steps} steps took {seconds(spent)}"],
+                confidence="possible",
+                op=call.op,
+            )
+
+
+def _by_line(context: Context, report: RankReport) -> dict[str, list[Call]]:
+    """The collectives of the user's own lines that waited for their result."""
+    found: dict[tuple[str, int], list[Call]] = defaultdict(list)
+    for call in report.calls:
+        own = call.kind == "collective" and call.source == "call log" and not call.asynchronous
+        if own and call.where is not None and call.left_s is not None and call.shapes:
+            found[call.where.file, call.where.line].append(call)
+    return {context.label(calls[0].where): calls for calls in found.values()}

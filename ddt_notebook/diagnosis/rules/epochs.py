@@ -1,0 +1,173 @@
+"""Epochs that were not what they seem: the same stream, the same order, nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
+from ddt_notebook.model import Finding
+from ddt_notebook.model.partition import Epoch, LoaderPartition
+
+from .loaders import indices_text, loops, samples, shared_loaders, used_loaders
+from .parallel_groups import take_parts
+
+#: Content of samples without index is compared: this many must be alike in a row.
+_TELLING = 4
+
+
+def undivided_streams(context: Context) -> Iterator[Finding]:
+    """Iterated data sets that give every rank the same samples."""
+    for shared in shared_loaders(context):
+        loaders = shared.loaders
+        if any(loader.indexed or not loader.dataset for loader in loaders.values()):
+            continue
+        starts = [loader.epochs[-1].content for loader in loaders.values()]
+        common = min(map(len, starts))
+        alike = len({start[:common] for start in starts}) == 1
+        telling = len(set(starts[0][:common])) >= min(_TELLING, shared.first().epochs[-1].samples)
+        if not (alike and telling and common > 1 and shared.trains) or take_parts(context, loaders):
+            continue
+        yield conclude(
+            "C.6",
+            f"{ranks_text(loaders)} each trained on the same samples of {shared.name}",
+            cause="iterable-not-sharded",
+            ranks=loaders,
+            where=shared.where(),
+            evidence=[
+                f"the first {common} samples of the last epoch are equal, in the same order",
+                samples(shared.loaders),
+                shared.team.evidence,
+            ],
+            confidence="likely",
+        )
+
+
+def repeating_workers(context: Context) -> Iterator[Finding]:
+    """Iterated data sets of which each worker of a loader yields everything."""
+    for name, loaders in used_loaders(context).items():
+        repeated = {rank: loader for rank, loader in loaders.items() if _is_repeated(loader)}
+        if not repeated:
+            continue
+        first = next(iter(repeated.values()))
+        yield conclude(
+            "C.6",
+            f"{name} gave {ranks_text(repeated)} every sample {first.workers} times, once from "
+            "each worker",
+            cause="workers-repeat-stream",
+            ranks=repeated,
+            where=loops(context, repeated),
+            evidence=[
+                (
+                    f"batches come in groups of {first.workers} that begin with the same sample, "
+                    f"and there are {count(first.workers, 'worker')}"
+                ),
+                samples(repeated),
+            ],
+            confidence="likely",
+        )
+
+
+def _is_repeated(loader: LoaderPartition) -> bool:
+    """Whether the first batches of all workers are the same, and the next ones, too."""
+    every, heads = loader.workers, loader.epochs[-1].heads
+    groups = [heads[at : at + every] for at in range(0, len(heads) - every + 1, every or 1)]
+    if every < 2 or len(groups) < 2 or not loader.epochs[-1].trained:
+        return False
+    return all(len(set(group)) == 1 for group in groups) and groups[0] != groups[1]
+
+
+def fixed_orders(context: Context) -> Iterator[Finding]:
+    """Epochs in the same order, because nobody told the sampler that a new one has begun."""
+    for shared in shared_loaders(context):
+        single = shared.team.trainings == 1
+        pairs = {rank: _same_order(x, anew=single) for rank, x in shared.loaders.items()}
+        if not all(pairs.values()):
+            continue
+        first = shared.first()
+        start = first.epochs[-1].first[:8]
+        alike = [epoch for epoch in first.epochs if epoch.trained and epoch.first[:8] == start]
+        numbers, since = _numbers(first, alike)
+        told = sorted({epoch.sampler_epoch or 0 for epoch in alike})
+        yield conclude(
+            "D.2.5",
+            f"{shared.name} gave {ranks_text(pairs)} the samples in the same order in every epoch",
+            cause="set-epoch-forgotten",
+            ranks=pairs,
+            where=shared.where(),
+            evidence=[
+                f"epochs {rank_list(numbers)}{since} begin alike: index {indices_text(start)}",
+                (
+                    f"{first.sampler} shuffles by its seed and epoch, and its epoch was "
+                    f"{listing(map(str, told))} all the time"
+                ),
+            ],
+            # each of several trainings may have had one epoch
+            confidence="likely" if single else "possible",
+        )
+
+
+def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> tuple[list[int], str]:
+    """How to call epochs: by their place in the cell, if all of them are its own."""
+    run = loader.epochs[-1].run
+    if all(epoch.run == run and epoch.in_cell for epoch in epochs):
+        return [epoch.in_cell for epoch in epochs], ""
+    earlier = any(epoch.run != run for epoch in epochs)
+    return [epoch.number for epoch in epochs], " (of all cells)" if earlier else ""
+
+
+def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
+    """Whether an epoch of training repeated the order of the one before, which was to change.
+
+    Parameters
+    ----------
+    anew
+        Also if the loader had been made anew in between.
+    """
+    if not loader.shuffles:
+        return False
+    trained = [e for e in loader.epochs if e.trained and e.sampler_epoch is not None]
+    run = loader.epochs[-1].run
+    for before, after in pairwise(trained):
+        common = min(len(before.first), len(after.first))
+        again = common > 2 and before.first[:common] == after.first[:common]
+        # a cell that is run again may well begin at the same epoch again
+        together = before.run == after.run or (before.made == after.made and not after.epoch_set)
+        if before.made != after.made and not anew:
+            continue
+        if again and after.run == run and together and before.sampler_epoch == after.sampler_epoch:
+            return True
+    return False
+
+
+def empty_loaders(context: Context) -> Iterator[Finding]:
+    """Loaders that gave a rank nothing, because its part makes no whole batch."""
+    for name, loaders in used_loaders(context).items():
+        empty = {
+            rank: loader
+            for rank, loader in loaders.items()
+            if loader.epochs[-1].complete
+            and not any(epoch.batches for epoch in loader.epochs)
+            and loader.drop_last
+            and (loader.universe or 0) > 0
+        }
+        if not empty:
+            continue
+        first = next(iter(empty.values()))
+        parts = f" in {count(first.replicas, 'part')}" if first.replicas else ""
+        yield conclude(
+            "C.6",
+            f"{name} gave {ranks_text(empty)} no batch at all",
+            cause="no-batches-on-a-rank",
+            ranks=empty,
+            where=loops(context, empty),
+            evidence=[
+                (
+                    f"{count(first.universe or 0, 'sample')}{parts}, in batches of "
+                    f"{first.batch_size}: with drop_last, less than one batch is left out"
+                ),
+            ],
+            confidence="likely",
+        )

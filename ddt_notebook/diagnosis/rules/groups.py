@@ -1,0 +1,103 @@
+"""Ranks that left out a ``new_group`` and wait for the others in a later one, or are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.cells.ways import told
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .wording import name, victims_evidence
+
+_Site = tuple[str, int]
+
+
+def skipped_new_groups(context: Context) -> Iterator[Finding]:
+    """Groups are named by counting the calls, so a rank that left one out waits for other keys."""
+    if not hung_by_skip(context):
+        return
+    ranks, callers = _skipped(context)
+    call = next(iter(callers.values()))
+    waiting = [rank for rank in sorted(context.halted) if rank not in ranks]
+    since = context.blocked_for(context.halted)
+    what = name(context, call)
+    reasons = [
+        reason
+        for rank in ranks
+        if (
+            reason := context.sources.why_absent(
+                call,
+                context.reports[min(callers)],
+                context.reports[rank],
+                _new_groups(context, rank)[0].where,
+            )
+        )
+    ]
+    yield conclude(
+        "B.2",
+        f"{ranks_text(ranks)} did not call {what}, which {ranks_text(callers)} called: from there "
+        "on the ranks count their groups differently, and wait for each other"
+        + (f" since {seconds(since)}" if since is not None else ""),
+        cause="new-group-on-some-ranks",
+        ranks=ranks,
+        waiting=waiting,
+        where=context.places([*ranks, *waiting]),
+        evidence=[
+            f"{ranks_text(callers)} called {what} at {context.label(call.where)}",
+            *(
+                f"rank {rank} came to {context.label(_new_groups(context, rank)[0].where)} without "
+                "it"
+                for rank in ranks
+            ),
+            *told(reasons)[:1],
+            *victims_evidence(context, sorted(context.halted)),
+        ],
+        op=call.op,
+    )
+
+
+def hung_by_skip(context: Context) -> bool:
+    """Whether all that ranks wait for is a group of which they have different ideas."""
+    if context.snapshot.outcome != "hung" or not context.halted:
+        return False
+    calls = context.halted.values()
+    forming = any(call.op == "new_group" for call in calls)
+    return (
+        forming
+        and all(call.op == "new_group" or call.group != "0" for call in calls)
+        and bool(_skipped(context)[0])
+    )
+
+
+def _skipped(context: Context) -> tuple[list[int], dict[int, Call]]:
+    """The ranks that left one out, and the others' calls of it."""
+    made = {rank: _new_groups(context, rank) for rank in context.reports}
+    for index in range(max(map(len, made.values()), default=0)):
+        here = {rank: calls[index] for rank, calls in made.items() if index < len(calls)}
+        for call in here.values():
+            ahead = {
+                other: theirs
+                for other, theirs in here.items()
+                if _site(theirs) != _site(call)
+                and _site(call) in map(_site, made[other][index + 1 :])
+                and _site(call) not in map(_site, made[other][:index])
+            }
+            if ahead:
+                ranks = [r for r, mine in here.items() if _site(mine) == _site(call)]
+                return ranks, ahead
+    return [], {}
+
+
+def _new_groups(context: Context, rank: int) -> list[Call]:
+    return [
+        call
+        for call in context.reports[rank].calls
+        if call.op == "new_group" and call.members and call.where is not None
+    ]
+
+
+def _site(call: Call) -> _Site | None:
+    return (call.where.file, call.where.line) if call.where else None

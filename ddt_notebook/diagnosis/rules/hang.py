@@ -1,0 +1,292 @@
+"""Ranks wait in a call that another rank never entered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ddt_notebook import faults
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.cells.ways import Reason, told
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
+from ddt_notebook.diagnosis.words import agree, ranks_text, seconds
+from ddt_notebook.model import Call, Finding
+
+from .groups import hung_by_skip
+from .wording import last_lines, message, name, to_change, victims_evidence, wait_clause
+
+#: States in which a rank will not come any more, and those in which it still could.
+_SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
+_MOVING = frozenset({"running", "silent"})
+#: A hang while data or model are prepared.
+_PREPARATION = "C.4"
+_CAUSES = {
+    "idle": "cell-ran-on-some-ranks",
+    "stopped": "rank-suspended",
+    "silent": "rank-silent",
+    "running": "rank-too-slow",
+    "recorded": "rank-not-at-collective",
+}
+
+
+@dataclass
+class _Absence:
+    """Ranks that never came, and the calls in which others wait for them."""
+
+    ranks: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    calls: dict[int, Call] = field(default_factory=dict)
+
+
+def missing_ranks(context: Context) -> Iterator[Finding]:
+    """For each call that cannot complete: the ranks that never entered it."""
+    if hung_by_skip(context):
+        return
+    for (_, state), absence in sorted(_absences(context).items(), key=lambda item: item[0]):
+        if not _is_consequence(context, absence):
+            yield _finding(context, absence, state)
+
+
+def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
+    """By culprits and their state, so that one rank that many wait for is one finding."""
+    by_call: dict[tuple[object, ...], dict[str, _Absence]] = defaultdict(dict)
+    for waiter, wait in context.waits.items():
+        if context.snapshot.outcome == "interrupted" and waiter not in context.endless:
+            continue
+        roots = {
+            rank: context.reports[rank].state if rank in context.reports else "unknown"
+            for rank in wait.missing - wait.mismatched - context.halted.keys()
+            if not context.strayed(rank, wait.call)
+        }
+        settled = {r: state for r, state in roots.items() if state in _SETTLED}
+        if wait.anyone and len(settled) < len(wait.missing):
+            continue
+        culprits = settled
+        failed = any(
+            state in ("raised", "died") or rank in context.exhausted
+            for rank, state in roots.items()
+        )
+        # where a rank has failed, nobody will ever know whether the others would have come in time
+        if not settled and not failed and context.snapshot.outcome == "hung":
+            culprits = {r: state for r, state in roots.items() if state in _MOVING}
+        call = wait.call
+        if call.op == "init_process_group" and context.discord is not None:
+            continue  # they came, but not to one place
+        key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
+        if call.kind == "p2p":
+            key = (waiter, call.index)
+        for culprit, state in culprits.items():
+            absence = by_call[key].setdefault(state, _Absence())
+            absence.ranks.add(culprit)
+            absence.waiting.add(waiter)
+            absence.calls[waiter] = call
+    merged: dict[tuple[tuple[int, ...], str], _Absence] = {}
+    for states in by_call.values():
+        for state, absence in states.items():
+            known = merged.setdefault((tuple(sorted(absence.ranks)), state), absence)
+            known.waiting |= absence.waiting
+            known.calls |= absence.calls
+    return merged
+
+
+def _is_consequence(context: Context, absence: _Absence) -> bool:
+    """Whether the ranks are missing only because an earlier mismatch put them out of step."""
+    return all(
+        any(
+            mismatch.out_of_step
+            and mismatch.group == call.group
+            and call.kind == "collective"
+            and call.sequence is not None
+            and mismatch.sequence < call.sequence
+            and absence.ranks <= set(mismatch.ranks)
+            for mismatch in context.matching.mismatches
+        )
+        for call in absence.calls.values()
+    )
+
+
+def _finding(context: Context, absence: _Absence, state: str) -> Finding:
+    ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
+    waiting = context.victims(ranks)
+    call = absence.calls[direct[0]]
+    reasons = _reasons(context, ranks, direct[0], call, state)
+    if reasons:
+        cause = min(reasons.values(), key=lambda reason: reason.priority).cause
+        facts = told(reasons.values())
+    else:
+        cause, facts = _cause(context, ranks, direct[0], call, state)
+    if call.op == "init_process_group" and state == "finished":
+        cause = "rank-missing-at-setup"  # whatever kept it away: `facts` say so
+    evidence = victims_evidence(context, direct)
+    if state != "idle":
+        evidence += last_lines(context, ranks, _group(call))
+    evidence += facts
+    where = context.places([*ranks, *waiting])
+    if state == "finished":  # there they went past the call
+        where |= {rank: reason.place for rank, reason in reasons.items()}
+    in_turn = [rank for rank in waiting if rank not in direct]
+    if in_turn:
+        evidence.append(
+            f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} for them in turn"
+            if len(direct) > 1
+            else f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} in turn for rank "
+            f"{direct[0]}"
+        )
+        evidence += victims_evidence(context, in_turn)
+    evidence += _stage(context, cause)
+    return conclude(
+        "B.2" if call.kind == "setup" else "D.2.1",
+        _title(context, ranks, waiting, call, state),
+        cause=cause,
+        ranks=ranks,
+        waiting=waiting,
+        where=dict(sorted(where.items())),
+        evidence=evidence,
+        op=to_change(call),
+    )
+
+
+def _stage(context: Context, cause: str) -> list[str]:
+    """That the study may file it elsewhere: the calls alone do not tell the stage."""
+    if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
+        return []
+    trained = any(one.backwards for one in context.snapshot.training)
+    if trained or context.snapshot.origin == "dumps":
+        return []
+    fact = "no backward pass ran in this cell; before the first training step the study calls"
+    return [f"{fact} such a hang {_PREPARATION}"]
+
+
+def _group(call: Call) -> str | None:
+    return call.group if call.kind == "collective" else None
+
+
+def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, state: str) -> str:
+    who, what = ranks_text(ranks), name(context, call)
+    if state == "idle":
+        text = f"{who} {agree(ranks, 'was', 'were')} not asked to run the cell, but belong"
+        return text + f"{agree(ranks, 's', '')} to {what}{wait_clause(context, waiting)}"
+    if state == "stopped":
+        text = f"{who} {agree(ranks, 'is', 'are')} suspended and never entered {what}"
+    elif state == "unknown":
+        known = ranks[0] < context.snapshot.world_size
+        lacks = "nothing is known of" if known else "the session has no"
+        if context.snapshot.origin == "dumps":
+            lacks = "there is no dump of"
+        text = f"{what} is for {who} as well, but {lacks} {who}"
+    elif state in _MOVING:
+        limit = context.blocked_for(waiting) or context.snapshot.timeout_s
+        text = f"{who} did not come to {what} within {seconds(limit)}"
+        position = context.reports[ranks[0]].position
+        place = f"at {context.label(position)}" if position else ""
+        if state == "silent":
+            text += f"; rank {ranks[0]} does not answer{place and ', last seen ' + place}"
+        elif place:
+            text += f"; rank {ranks[0]} is still {place}"
+        return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for it"
+    elif call.kind == "p2p":
+        other = next(rank for rank in waiting if context.halted.get(rank) == call)
+        verbs = ("received", "sends") if call.op in SENDS else ("sent", "receives")
+        text = f"{who} never {verbs[0]} what rank {other} {verbs[1]} in {message(call)}"
+    else:
+        text = f"{who} never entered {what}"
+    return text + wait_clause(context, waiting)
+
+
+def _cause(
+    context: Context, ranks: list[int], waiter: int, call: Call, state: str
+) -> tuple[str, list[str]]:
+    """The cause as far as the records show it, and what shows it."""
+    if state in ("idle", "stopped", "silent"):
+        return _CAUSES[state], []
+    if state == "unknown" and context.snapshot.origin == "dumps":
+        return "rank-without-dump", []
+    if state == "unknown":
+        return "rank-missing-at-setup", []
+    if call.kind == "p2p":
+        return _message_cause(context, ranks, waiter, call)
+    for rank in ranks:
+        elsewhere = _other_group(context, rank, call)
+        if elsewhere is not None:
+            text = f"rank {rank} called {elsewhere.op} on group {elsewhere.group or '(none)'}"
+            return "different-groups", [f"{text} from that line, not on group {call.group}"]
+    if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
+        gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
+        if gradients and context.sources.same_rounds(call, context.reports[waiter]):
+            fact = "every rank makes the same rounds, so the last backward pass of"
+            return "unused-parameter-in-last-step", [
+                f"{fact} {ranks_text(ranks)} did not reach all parameters"
+            ]
+        return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
+    if state in ("running", "recorded"):
+        return _CAUSES[state], []
+    return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
+
+
+def _reasons(
+    context: Context, ranks: list[int], waiter: int, call: Call, state: str
+) -> dict[int, Reason]:
+    """Why ``ranks`` never came, as far as the source tells."""
+    if state not in ("finished", "running") or call.kind == "p2p":
+        return {}
+    if any(_other_group(context, rank, call) for rank in ranks):
+        return {}
+    found = {rank: _why_absent(context, rank, waiter, call) for rank in ranks}
+    return {rank: reason for rank, reason in found.items() if reason is not None}
+
+
+def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:
+    """Read from the source at the line of the call, or where the two first went apart."""
+    caller, absent = context.reports[waiter], context.reports[rank]
+    at = absent.position if absent.state == "running" else None
+    reason = context.sources.why_absent(call, caller, absent, at)
+    if reason is not None:
+        return reason
+    for mine in caller.calls:
+        if mine.kind != "collective" or mine.group != call.group or mine.where is None:
+            continue
+        theirs = context.counterpart(mine, rank)
+        if theirs is None or theirs.where is None or theirs.where == mine.where:
+            continue
+        reason = context.sources.why_absent(mine, caller, absent, theirs.where)
+        # A legal program may issue one collective from two lines, one for each side.
+        back = context.sources.why_absent(theirs, absent, caller, mine.where)
+        if reason is not None and back is None and not reason.other_branch:
+            return reason
+    return None
+
+
+def _made_such(context: Context, rank: int, call: Call) -> bool:
+    return any(
+        c.caller == call.caller and c.group == call.group for c in context.reports[rank].calls
+    )
+
+
+def _other_group(context: Context, rank: int, call: Call) -> Call | None:
+    """A call of the same operation from the same line, on another group."""
+    return next(
+        (
+            c
+            for c in context.reports[rank].calls
+            if (c.kind, c.op) == (call.kind, call.op)
+            and c.group != call.group
+            and c.where is not None
+            and c.where == call.where
+        ),
+        None,
+    )
+
+
+def _message_cause(
+    context: Context, ranks: list[int], waiter: int, call: Call
+) -> tuple[str, list[str]]:
+    answers = RECEIVES if call.op in SENDS else SENDS
+    for lone in context.matching.lone_messages:
+        theirs = lone.call
+        if lone.rank in ranks and theirs.op in answers and theirs.peer == waiter:
+            place = context.label(theirs.where)
+            fact = f"rank {lone.rank} called {theirs.op} with tag {theirs.tag}, not {call.tag}, at "
+            return "message-tags-differ", [fact + place]
+    return "message-without-partner", []

@@ -1,0 +1,100 @@
+"""What the rules on data look at: the loaders of a run, on the ranks that share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import listing
+from ddt_notebook.model.partition import Division, LoaderPartition, division
+
+from .parallel_groups import Team, teams
+from .wording import line_at
+
+Loaders = Mapping[int, LoaderPartition]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One loader on the ranks that train a model together."""
+
+    context: Context
+    name: str
+    team: Team
+    loaders: Loaders
+
+    @property
+    def division(self) -> Division:
+        """How its last epoch was divided."""
+        return division(self.loaders)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank went through all of it."""
+        return all(loader.epochs[-1].complete for loader in self.loaders.values())
+
+    @property
+    def trains(self) -> bool:
+        """Whether every rank trained on what it got, and not on its part of it only."""
+        return all(
+            epoch.trained * len(self.loaders) > epoch.batches
+            for epoch in (loader.epochs[-1] for loader in self.loaders.values())
+        )
+
+    def first(self) -> LoaderPartition:
+        """Of the lowest rank."""
+        return self.loaders[min(self.loaders)]
+
+    def where(self) -> dict[int, str]:
+        """The line of the loop, by rank."""
+        return loops(self.context, self.loaders)
+
+    @property
+    def random(self) -> bool:
+        """Whether samples may come again by design, so that overlap tells nothing."""
+        return any(x.with_replacement or x.repeated or x.uncounted for x in self.loaders.values())
+
+
+def shared_loaders(context: Context) -> Iterator[Shared]:
+    """The loaders of this run over which ranks that share a model iterated."""
+    used = used_loaders(context)
+    found = teams(context) if used else []
+    for name, loaders in used.items():
+        for team in found:
+            mine = {rank: loaders[rank] for rank in team.ranks if rank in loaders}
+            if len(mine) > 1:
+                yield Shared(context, name, team, mine)
+
+
+def used_loaders(context: Context) -> dict[str, dict[int, LoaderPartition]]:
+    """The loaders over which ranks iterated in this run, by name and rank."""
+    by_name: dict[str, dict[int, LoaderPartition]] = {}
+    if context.snapshot.outcome != "ok":
+        return by_name
+    for partition in context.snapshot.partition:
+        for loader in partition.loaders:
+            if loader.last is not None and loader.last.run == partition.run and not loader.problem:
+                by_name.setdefault(loader.name, {})[partition.rank] = loader
+    return by_name
+
+
+def loops(context: Context, loaders: Loaders) -> dict[int, str]:
+    """The line of the last loop over each loader."""
+    return {
+        rank: line_at(context, loader.epochs[-1].place)
+        for rank, loader in loaders.items()
+        if loader.epochs[-1].place
+    }
+
+
+def samples(loaders: Loaders) -> str:
+    """How many samples each rank got in the last epoch."""
+    return "samples handed out: " + listing(
+        f"{x.epochs[-1].samples:,} to rank {rank}" for rank, x in loaders.items()
+    )
+
+
+def indices_text(first: tuple[int, ...]) -> str:
+    """``3, 4, 5``; with dots if there are more than were kept."""
+    return ", ".join(map(str, first)) + (", …" if len(first) == 8 else "")

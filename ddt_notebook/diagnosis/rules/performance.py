@@ -1,0 +1,234 @@
+"""Runs that gave the right result too slowly: a rank that lags, data that does not come in time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import agree, count, listing, ranks_text, seconds
+from ddt_notebook.model import Finding
+from ddt_notebook.model.partition import LoaderPartition
+from ddt_notebook.model.stragglers import Laggard, laggard
+
+from .conditions import only_for
+from .wording import line_at
+
+#: A rank lags if the others stand still for it for this share of the time, and this long.
+_SHARE, _LEAST_S = 0.2, 0.05
+#: It does so in this share of at least so many steps, and far more than any other rank.
+_REGULAR, _STEPS, _DOMINANT = 0.6, 5, 3.0
+#: What it did instead makes up this share of that time.
+_EXPLAINED, _NOTICEABLE = 0.4, 0.1
+#: It spent so many times more on it: less than that may come from a busy machine.
+_FAR_MORE = 1.0
+#: What may have been sleep is told from unrest of the machine from here on.
+_DELAY_S = 5e-3
+#: Batches that are larger than those of the others by this factor take longer.
+_LARGER = 1.3
+_OF_LOADERS = frozenset({"straggler-data", "uneven-batch-sizes"})
+#: Data is late if ranks wait this share of the time for it, this long in all and for each batch.
+_STARVED, _STARVED_S, _BATCH_S = 0.6, 0.2, 4e-3
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    """What the lagging rank did for longer than the others, in seconds."""
+
+    cause: str
+    spent_s: float
+    says: str
+
+
+def stragglers(context: Context) -> Iterator[Finding]:
+    """A rank for which the others wait in step after step, and what it does meanwhile."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or not snapshot.performance:
+        return
+    found = laggard(snapshot)
+    if found is None or not _lags(found):
+        return
+    reasons = [
+        one for one in _excesses(context, found) if one.spent_s > _EXPLAINED * found.held_up_s
+    ]
+    if not reasons:
+        return  # it had to wait for a processor, as any rank may
+    reason = max(reasons, key=lambda one: one.spent_s)
+    call = found.call
+    members = call.members or snapshot.groups.get(call.group, ())
+    others = [rank for rank in members if rank != found.rank]
+    yield conclude(
+        "D.2.3",
+        f"{ranks_text(others)} {agree(others, 'waits', 'wait')} for rank {found.rank} in step "
+        "after step: "
+        f"{found.held_up_s / found.window_s:.0%} of the time",
+        cause=reason.cause,
+        ranks=[found.rank],
+        waiting=others,
+        where=_where(context, found, in_loop=reason.cause in _OF_LOADERS),
+        evidence=[
+            (
+                f"rank {found.rank} came last in {found.times} of {count(found.steps, 'step')}; "
+                f"{ranks_text(others)} stood still for {seconds(found.held_up_s)} of "
+                f"{seconds(found.window_s)}"
+            ),
+            reason.says,
+            *(
+                f"only rank {found.rank} runs what {line} says"
+                for line in only_for(context, found.rank)
+            ),
+        ],
+        confidence="likely",
+        op=call.op,
+    )
+
+
+def _lags(found: Laggard) -> bool:
+    return (
+        found.held_up_s >= max(_LEAST_S, _SHARE * found.window_s, _DOMINANT * found.others_s)
+        and found.steps >= _STEPS
+        and found.times >= _REGULAR * found.steps
+    )
+
+
+def _where(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, str]:
+    """The loop over the loader, the collective to which it came late, or the model's call."""
+    run, loaders = _loaders(context).get(found.rank, (0, []))
+    loops = [e for loader in loaders for e in loader.epochs if e.run == run and e.trained]
+    if in_loop and loops and loops[-1].place:
+        return {found.rank: line_at(context, loops[-1].place)}
+    if found.call.where is not None:
+        return {found.rank: context.label(found.call.where)}
+    for training in context.snapshot.training:
+        if training.rank == found.rank:
+            places = [model.where for model in training.models if model.where is not None]
+            return {found.rank: context.label(places[0])} if places else {}
+    return {}
+
+
+def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
+    """What the rank spent more time on than the others (their median).
+
+    All ranks run for equally long. What the others stood still for the rank, it computed longer,
+    queued longer for a processor, or slept: of the last, there is no count of its own.
+    """
+    rank, reports = found.rank, {p.rank: p for p in context.snapshot.performance}
+    if rank not in reports or len(reports) < 2:
+        return
+    queued = max(0.0, _more({r: p.queued_s or 0.0 for r, p in reports.items()}, rank))
+    data_s = {
+        r: sum(e.waited_s for x in xs for e in x.epochs if e.run == run)
+        for r, (run, xs) in _loaders(context).items()
+    }
+    computed = {r: p.cpu_s for r, p in reports.items()}
+    more_data = max(0.0, _more(data_s, rank))
+    more_cpu = max(0.0, _more(computed, rank))
+    # who computes far more also queues for longer where processors are scarce
+    taken = more_cpu + queued if more_cpu > _NOTICEABLE * found.held_up_s else 0.0
+    says = f"it computed for {seconds(more_cpu)} longer than the others"
+    larger = _larger_batches(context, rank)
+    if larger and more_cpu > (_LARGER - 1) * _others(computed, rank):
+        yield _Excess("uneven-batch-sizes", taken, f"{larger}; {says}")
+        return
+    if more_data > _FAR_MORE * _others(data_s, rank):
+        yield _Excess(
+            "straggler-data",
+            more_data - queued,
+            f"its loaders kept it waiting for {seconds(more_data)} longer than those of the others",
+        )
+        taken -= more_data
+    else:
+        more_data = 0.0
+    if more_cpu > _FAR_MORE * _others(computed, rank):
+        yield _Excess("straggler-compute", taken, says)
+    # a busy machine delays ranks unevenly, also by the threads that send for them
+    sent_late = max(report.queued_beside_s for report in reports.values())
+    known = all(report.queued_s is not None for report in reports.values())
+    if known and found.alone and found.even and found.usual_s > _DELAY_S:
+        yield _Excess(
+            "straggler-compute",
+            found.held_up_s - queued - more_cpu - more_data - sent_late,
+            "it neither computed nor waited for a processor meanwhile: it slept, or waited for a "
+            f"file or a connection, {found.usual_s * 1e3:.0f} ms in each step",
+        )
+
+
+def _others(spent: Mapping[int, float], rank: int) -> float:
+    """The median of the other ranks."""
+    others = [value for one, value in spent.items() if one != rank]
+    return statistics.median(others) if others else 0.0
+
+
+def _more(spent: Mapping[int, float], rank: int) -> float:
+    return spent[rank] - _others(spent, rank) if rank in spent and len(spent) > 1 else 0.0
+
+
+def _loaders(context: Context) -> dict[int, tuple[int, list[LoaderPartition]]]:
+    """The loaders of each rank that it used in this run, with the number of the run."""
+    return {
+        p.rank: (p.run, [x for x in p.loaders if x.last is not None and x.last.run == p.run])
+        for p in context.snapshot.partition
+    }
+
+
+def _larger_batches(context: Context, rank: int) -> str:
+    """``its batches have 256 samples, those of the others 32``; empty if they do not differ."""
+    sizes: dict[str, dict[int, float]] = {}
+    for one, (_, loaders) in _loaders(context).items():
+        for loader in loaders:
+            last = loader.epochs[-1]
+            if last.trained and last.batches:
+                sizes.setdefault(loader.name, {})[one] = last.samples / last.batches
+    for name, by_rank in sizes.items():
+        others = [size for one, size in by_rank.items() if one != rank]
+        if rank in by_rank and others and by_rank[rank] > _LARGER * statistics.median(others):
+            mine, theirs = by_rank[rank], statistics.median(others)
+            return (
+                f"its batches of {name} have {mine:.0f} samples, those of the others {theirs:.0f}"
+            )
+    return ""
+
+
+def starving_loaders(context: Context) -> Iterator[Finding]:
+    """Loaders for which every rank waits longer than it trains."""
+    if context.snapshot.outcome != "ok":
+        return
+    by_name: dict[str, dict[int, tuple[float, float, int, str]]] = {}
+    used = _loaders(context)
+    for rank, (run, loaders) in used.items():
+        for loader in loaders:
+            mine = [e for e in loader.epochs if e.run == run and e.trained]
+            waited, lasted = sum(e.waited_s for e in mine), sum(e.lasted_s for e in mine)
+            batches = sum(max(0, e.batches - 1) for e in mine)
+            if mine:
+                by_name.setdefault(loader.name, {})[rank] = (
+                    waited,
+                    lasted,
+                    batches,
+                    mine[-1].place,
+                )
+    for name, spent in by_name.items():
+        starved = all(
+            waited > max(_STARVED * lasted, _STARVED_S, _BATCH_S * batches)
+            for waited, lasted, batches, _ in spent.values()
+        )
+        if not starved or len(spent) < len(used):
+            continue
+        share = statistics.fmean(waited / lasted for waited, lasted, *_ in spent.values())
+        yield conclude(
+            "D.2.3",
+            f"{ranks_text(spent)} waited for batches of {name} for {share:.0%} of the time",
+            cause="dataloader-starves",
+            ranks=spent,
+            where={rank: line_at(context, one[3]) for rank, one in spent.items() if one[3]},
+            evidence=[
+                listing(
+                    f"rank {rank} waited {seconds(waited)} of {seconds(lasted)} for "
+                    f"{count(batches, 'batch').replace('batchs', 'batches')}"
+                    for rank, (waited, lasted, batches, _) in spent.items()
+                )
+            ],
+            confidence="likely",
+        )

@@ -1,0 +1,89 @@
+"""Ranks that train on one GPU while others are idle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.words import agree, listing, ranks_text
+from ddt_notebook.model import Finding
+from ddt_notebook.model.placement import RankPlacement
+
+
+def crowded_gpus(context: Context) -> Iterator[Finding]:
+    """Several ranks train their model of one job on the same GPU, and another GPU has none.
+
+    With more ranks than GPUs some have to share: that is left alone.
+    """
+    placements = context.snapshot.placement
+    users: dict[str, list[int]] = defaultdict(list)
+    labels: dict[str, str] = {}
+    for placement in placements:
+        labels |= {one.identity: one.device for one in placement.accelerators}
+        for identity in _trained_on(placement):
+            users[identity].append(placement.rank)
+    idle = [label for identity, label in labels.items() if not users[identity]]
+    for identity, ranks in sorted(users.items()):
+        if len(ranks) < 2 or not idle:
+            continue
+        where = {rank: place for rank in ranks if (place := _forward(context, rank))}
+        yield conclude(
+            "D.2.2",
+            f"{ranks_text(ranks)} train on the same GPU, {labels[identity]}; "
+            f"{listing(idle)} {'is' if len(idle) == 1 else 'are'} idle",
+            cause="all-ranks-on-one-gpu",
+            ranks=ranks,
+            where=where,
+            evidence=[f"{ranks_text(ranks)} {agree(ranks, 'has', 'have')} the parameters there"],
+            confidence="likely",
+        )
+
+
+def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
+    """Ranks that have loaded a checkpoint onto a GPU on which they do not train."""
+    placements = {placement.rank: placement for placement in context.snapshot.placement}
+    strangers: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for report in context.snapshot.checkpoints:
+        placement = placements.get(report.rank)
+        own = _trained_on(placement) if placement is not None else set()
+        if placement is None or len(own) != 1:
+            continue
+        foreign = {one.device for one in placement.accelerators if one.identity not in own}
+        for use in report.uses:
+            for device in foreign.intersection(use.devices):
+                strangers[use.name, device][report.rank] = context.label(use.where)
+    for (name, device), where in sorted(strangers.items()):
+        yield conclude(
+            "D.1.6",
+            f"{ranks_text(where)} loaded {name} onto {device}, a GPU that has no part of "
+            f"{agree(list(where), 'its model', 'their model')}",
+            cause="checkpoint-on-one-gpu",
+            ranks=where,
+            where=where,
+            evidence=[f"its tensors are on {device}, the model of {ranks_text(where)} is not"],
+            confidence="possible",
+        )
+
+
+def _trained_on(placement: RankPlacement) -> set[str]:
+    """The GPUs on which a rank has the models that it trains together with others."""
+    devices = {
+        tensor.device
+        for item in placement.objects
+        if item.kind == "module" and item.trained and item.wrapper
+        for tensor in item.tensors
+        if tensor.role == "parameter"
+    }
+    return {one.identity for one in placement.accelerators if one.device in devices}
+
+
+def _forward(context: Context, rank: int) -> str:
+    """Where a rank first ran its model."""
+    for report in context.snapshot.training:
+        if report.rank == rank:
+            places = (model.where for model in report.models if model.where is not None)
+            place = next(places, None)
+            return context.label(place) if place is not None else ""
+    return ""

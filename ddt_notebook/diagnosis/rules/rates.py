@@ -1,0 +1,71 @@
+"""A learning rate that was chosen for one process, by its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis import replicas
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.replicas import Replicas
+from ddt_notebook.model import Finding, Position
+
+_ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
+_DEVICE = r"(_?(gpu|device|rank|process|worker))?"
+_RATE = r"(lr|learning_rate)"
+#: ``base_lr``, ``single_gpu_lr``, ``lr_one_gpu``: what such a name says is meant for one process.
+_FOR_ONE = re.compile(rf"({_ONE}{_DEVICE}_{_RATE}|{_RATE}_(for_)?{_ONE}{_DEVICE})", re.IGNORECASE)
+
+
+def unscaled(context: Context) -> Iterator[Finding]:
+    """Hint: SGD on several ranks with the rate that a variable names as that of one."""
+    if context.snapshot.outcome != "ok":
+        return
+    for group in replicas.replicas(context.snapshot):
+        made = group.first.made
+        if group.first.wrapper != "DDP" or group.first.kind != "SGD" or made is None:
+            continue
+        name = _name_of_rate(context, made)
+        rates = [state.rates[0] for o in group.ranks.values() for state in o.states if state.rates]
+        if name and rates and max(rates) <= rates[0]:
+            yield _hint(context, group, name, rates[0])
+
+
+def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
+    size = len(group.first.members or group.ranks)
+    return conclude(
+        "D.2.5",
+        f"{group.first.name} takes {name} = {rate:.6g} as it is, although {size} ranks make the "
+        f"batch {size} times as large",
+        cause="learning-rate-not-scaled",
+        ranks=group.ranks,
+        where={rank: context.label(o.made) for rank, o in group.ranks.items()},
+        evidence=[
+            f"the rate never rose above {rate:.6g} in this run",
+            f"DDP averages the gradients of {size} ranks: a step follows {size} batches",
+        ],
+        confidence="possible",
+    )
+
+
+def _name_of_rate(context: Context, made: Position) -> str:
+    """The variable that is given as ``lr`` at a line, if its name says that it is for one rank."""
+    for cell in (context.snapshot.cell, *context.snapshot.earlier_cells):
+        if cell.number != made.cell:
+            continue
+        tree = syntax.parse(cell)
+        for node in ast.walk(tree) if tree is not None else ():
+            if not isinstance(node, ast.Call) or not syntax.covers(_as_statement(node), made.line):
+                continue
+            for keyword in node.keywords:
+                name = getattr(keyword.value, "id", getattr(keyword.value, "attr", ""))
+                if keyword.arg == "lr" and _FOR_ONE.fullmatch(name):
+                    return name
+    return ""
+
+
+def _as_statement(node: ast.Call) -> ast.stmt:
+    return ast.copy_location(ast.Expr(node), node)

@@ -1,0 +1,260 @@
+"""Models that nothing keeps equal on the ranks, although they are trained together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ddt_notebook.diagnosis import replicas
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.communication import communication
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.replicas import Replicas
+from ddt_notebook.diagnosis.words import count, listing
+from ddt_notebook.model import Finding
+from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
+
+from .parallel_groups import slices_by_rank
+
+_MOST_NAMES = 3
+#: Words of programs in which each rank has a model of its own on purpose.
+_COMPARED = re.compile(
+    r"\b(k_?)?folds?\b|cross.?val|ensemble|bagging|bootstrap|sweep|grid_|search|trials?\b|"
+    r"candidate|population|federated|personal|island",
+    re.IGNORECASE,
+)
+
+
+def unwrapped(context: Context) -> Iterator[Finding]:
+    """Replicas without DDP that drift apart, and gradients of which only some were reduced."""
+    return (f for f in _unwrapped(context) if f.confidence != "possible")
+
+
+def perhaps_unwrapped(context: Context) -> Iterator[Finding]:
+    """Hint: ranks that train copies of one model and never talk: a search, perhaps."""
+    return (f for f in _unwrapped(context) if f.confidence == "possible")
+
+
+def _unwrapped(context: Context) -> Iterator[Finding]:
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or not _in_a_group(context):
+        return
+    for group in replicas.replicas(snapshot):
+        if group.first.wrapper or group.first_apart is None or not group.stepped:
+            continue
+        if any(one.not_finite for one in snapshot.training):
+            continue
+        finding = _judge(context, group)
+        if finding is not None:
+            yield finding
+
+
+def _in_a_group(context: Context) -> bool:
+    """Whether the ranks know of each other at all."""
+    return context.snapshot.has_group or any(r.calls for r in context.reports.values())
+
+
+def _judge(context: Context, group: Replicas) -> Finding | None:
+    shapes = group.first.shapes
+    sent = {rank: communication(context.reports[rank]) for rank in group.ranks}
+    reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
+    if any(one.is_opaque(shapes) for one in sent.values()) or _in_smaller_groups(context, group):
+        return None
+    if all(reduced.values()):
+        fewest = min(reduced.values(), key=lambda r: sum(r.values()))
+        return _partly_reduced(context, group, fewest) or _started_apart(context, group, fewest)
+    if any(reduced.values()):
+        return None
+    broadcasts = max(sum(one.broadcast[s] for s in shapes) for one in sent.values())
+    if broadcasts > sum(shapes.values()):
+        return None  # a server hands out parameters
+    return _not_wrapped(context, group)
+
+
+def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
+    first = group.first
+    started_equal = not group.apart(min(group.states))
+    sampled = _divided_by_sampler(context)
+    # an earlier cell may have divided something else
+    this_cell = Context(replace(context.snapshot, earlier_cells=()))
+    divided = sampled or slices_by_rank(this_cell)
+    if not (started_equal or divided):
+        return None
+    alike = len({tuple(sorted(o.settings.items())) for o in group.ranks.values()}) == 1
+    meant = sampled or (alike and not _own_data(context) and not _compares(context, group))
+    step = group.first_apart
+    assert step is not None
+    model = first.model or f"the model of {first.name}"
+    evidence = [
+        f"no gradient and no parameter was sent in {count(first.steps, 'step')} of {first.name}",
+        (
+            f"the copies were {'equal' if started_equal else 'not equal'} before the first step, "
+            f"and are apart {'after step ' + str(step) if step else 'from the start'}"
+        ),
+    ]
+    if divided:
+        how = (
+            "a DistributedSampler divides" if sampled else "by its number each rank takes a part of"
+        )
+        evidence.append(f"{how} the data: each copy learns from its part")
+    return conclude(
+        "D.2.2",
+        f"{model} is not wrapped in DDP: each rank trains a copy of its own, and they drift apart",
+        cause="model-not-wrapped",
+        ranks=group.ranks,
+        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        evidence=evidence,
+        confidence="likely" if meant else "possible",
+    )
+
+
+def _divided_by_sampler(context: Context) -> bool:
+    """Whether every rank trained from a loader that takes it for one of several replicas."""
+    partitions = context.snapshot.partition
+    return len(partitions) > 1 and all(
+        any(
+            (loader.replicas or 1) > 1 and any(epoch.run == one.run for epoch in loader.epochs)
+            for loader in one.loaders
+        )
+        for one in partitions
+    )
+
+
+def _own_data(context: Context) -> bool:
+    """Whether ranks took subsets of the data on purpose, as for a cross-validation."""
+    return any(
+        loader.dataset == "Subset" for one in context.snapshot.partition for loader in one.loaders
+    )
+
+
+def _compares(context: Context, group: Replicas) -> bool:
+    """Whether copies seem to be compared: a search, an ensemble, a cross-validation."""
+    if _COMPARED.search(context.snapshot.cell.source):
+        return True
+    ops = {call.op for rank in group.ranks for call in context.reports[rank].calls}
+    return bool(ops & {"all_gather_object", "gather_object"}) and "all_reduce" not in ops
+
+
+def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:
+    """Gradients that the cell reduces by hand: some agree and some never do."""
+    first = group.first
+    never = set(range(len(first.watched)))
+    always = set(never)
+    for step in group.stepped:
+        apart = set(group.gradients_apart(step))
+        never &= apart
+        always -= apart
+    if not never:
+        return None
+    names = [first.watched[at] for at in sorted(never)]
+    shown = listing([*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])])
+    equal_later = any(not group.apart(step) for step in group.states if step)
+    rounds = min(reduced.get(shape, 0) // times for shape, times in first.shapes.items())
+    if always and max(reduced.values(), default=0) >= _steps(context, first):
+        title = f"gradients of {shown} are not reduced, others are"
+        confidence = "possible" if _own_parts(group, never, always) else "likely"
+    elif rounds >= _steps(context, first) and not equal_later:
+        title = (
+            f"no gradient that {first.name} used was equal on all ranks, although tensors of their "
+            "form were reduced in every step"
+        )
+        confidence = "likely"
+    else:
+        # Parameters are averaged now and then; a gradient that agrees may not depend on the data.
+        return None
+    return conclude(
+        "D.2.2",
+        f"{title}: the ranks' copies of {first.model or 'the model'} drift apart",
+        cause="gradients-not-reduced",
+        ranks=group.ranks,
+        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        evidence=[
+            (
+                f"at {count(len(group.stepped), 'sampled step')} the gradients of {shown} differed "
+                "between the ranks"
+            ),
+            *(
+                [f"{len(always)} of {len(first.watched)} watched gradients agreed"]
+                if always
+                else []
+            ),
+        ],
+        confidence=confidence,  # type: ignore[arg-type]
+    )
+
+
+def _own_parts(group: Replicas, never: set[int], always: set[int]) -> bool:
+    """Whether what is not reduced seems to be each rank's own, as a head on a shared trunk."""
+    watched = group.first.watched
+    variables = [{watched[at].partition(".")[0] for at in part} for part in (never, always)]
+    apart = set(group.apart(min(group.states)))
+    return variables[0].isdisjoint(variables[1]) or (never <= apart and always.isdisjoint(apart))
+
+
+def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:
+    """Gradients that agree in every step, of models that never did."""
+    first = group.first
+    start = min(group.states)
+    if group.first_apart != start or start or _compares(context, group):
+        return None
+    if not _all_reduced_together(context, group, reduced):
+        return None
+    if any(group.gradients_apart(step) for step in group.stepped):
+        return None
+    apart = [at for at in group.apart(start) if _has_gradients(group, at)]
+    if not apart:
+        return None
+    name = first.watched[apart[0]]
+    return conclude(
+        "D.2.5",
+        f"the ranks' copies of {first.model or 'the model'} differed before the first step of "
+        f"{first.name}, and averaging their gradients keeps them apart",
+        cause="replicas-start-apart",
+        ranks=group.ranks,
+        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        evidence=[
+            f"apart before the first step and at the end, first in {name}",
+            f"at {count(len(group.stepped), 'sampled step')} all watched gradients were equal",
+            "no parameter was broadcast in this cell",
+            *replicas.how_far(context.snapshot, name),
+        ],
+        confidence="likely",
+    )
+
+
+def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, int]) -> bool:
+    """Whether all ranks reduced each parameter's gradient in every step, and sent nothing else."""
+    shapes = group.first.shapes
+    steps = _steps(context, group.first)
+    if any(reduced.get(shape, 0) < times * steps for shape, times in shapes.items()):
+        return False
+    for rank in group.ranks:
+        if any(communication(context.reports[rank]).broadcast[shape] for shape in shapes):
+            return False
+    return True
+
+
+def _in_smaller_groups(context: Context, group: Replicas) -> bool:
+    """Whether the cell reduces in groups that lack some of the ranks: each may have a model."""
+    return any(
+        call.op == "all_reduce" and call.members and not set(group.ranks) <= set(call.members)
+        for rank in group.ranks
+        for call in context.reports[rank].calls
+    )
+
+
+def _has_gradients(group: Replicas, position: int) -> bool:
+    return all(
+        state.gradients[position] != NO_GRADIENT
+        for step in group.stepped
+        for state in group.states[step].values()
+    )
+
+
+def _steps(context: Context, optimizer: OptimizerTraining) -> int:
+    """Steps on these parameters: an optimizer may be built anew for each round."""
+    return max(
+        sum(one.steps for one in training.optimizers if one.watched == optimizer.watched)
+        for training in context.snapshot.training
+    )

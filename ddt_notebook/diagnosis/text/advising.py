@@ -1,0 +1,109 @@
+"""What to change: for the cause, for the versions that a text shows, for the framework."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+from ddt_notebook.diagnosis import advice
+from ddt_notebook.model import Fix
+from ddt_notebook.symptoms import loader as taxonomy
+
+_FIXES = 4
+_GENERAL = "general"
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """Advice for a message that a change of version explains."""
+
+    says: re.Pattern[str]
+    symptoms: frozenset[str]
+    frameworks: frozenset[str]
+    pattern: str
+    advice: str
+
+
+def fixes(
+    symptom: str, cause: str | None, frameworks: Sequence[str], lower: str, rank: int
+) -> list[Fix]:
+    """What to change, best first.
+
+    First what fits the cause, and what explains a message by a change of version; then the study's
+    patterns for the symptom by their share, in the words of the framework that is spoken of.
+
+    Parameters
+    ----------
+    symptom, cause
+        Code of the symptom, and the cause if it is known.
+    frameworks
+        Those that the text speaks of, the outermost first.
+    lower
+        The text in lower case.
+    rank
+        The culprit.
+    """
+    shares = {pattern.pattern: pattern.share for pattern in taxonomy.fixes(symptom)}
+    chosen = advice.fixes(symptom, cause, rank=rank) if cause else []
+    by_version = [
+        Fix(pattern=message.pattern, advice=message.advice, share=shares.get(message.pattern, 0.0))
+        for message in _messages(symptom, frameworks, lower)
+    ]
+    first = [*by_version, *chosen]
+    known = {fix.pattern for fix in first}
+    rest = [
+        fix
+        for fix, own in _by_pattern(symptom, frameworks, shares)
+        if own or fix.pattern not in known
+    ]
+    return [*first, *sorted(rest, key=lambda fix: -fix.share)][:_FIXES]
+
+
+def _messages(symptom: str, frameworks: Sequence[str], lower: str) -> Iterator[_Message]:
+    for message in _versions():
+        named = not message.frameworks or not message.frameworks.isdisjoint(frameworks)
+        if symptom in message.symptoms and named and message.says.search(lower):
+            yield message
+
+
+def _by_pattern(
+    symptom: str, frameworks: Sequence[str], shares: dict[str, float]
+) -> Iterator[tuple[Fix, bool]]:
+    """One fix for each pattern, of the outermost framework that has one; and whether one has."""
+    seen: set[str] = set()
+    names = [*frameworks]
+    if "keras" in names and not {"tensorflow", "pytorch"} & {*names}:
+        names.append("tensorflow")  # upon which Keras ran for most of its life
+    for name in (*names, _GENERAL):
+        for entry in _table(name).get(symptom, []):
+            pattern = entry["pattern"]
+            if pattern not in seen:
+                seen.add(pattern)
+                share = shares.get(pattern, 0.0)
+                yield Fix(pattern=pattern, advice=entry["advice"], share=share), name != _GENERAL
+
+
+@functools.cache
+def _table(framework: str) -> dict[str, list[dict[str, str]]]:
+    """The advice for one framework, by symptom; empty if there is none of its own."""
+    file = resources.files(__package__).joinpath("advice", f"{framework}.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+@functools.cache
+def _versions() -> tuple[_Message, ...]:
+    file = resources.files(__package__).joinpath("advice", "versions.toml")
+    return tuple(
+        _Message(
+            re.compile(entry["says"]),
+            frozenset(entry["symptoms"]),
+            frozenset(entry.get("framework", ())),
+            entry["pattern"],
+            entry["advice"],
+        )
+        for entry in tomllib.loads(file.read_text(encoding="utf-8"))["message"]
+    )

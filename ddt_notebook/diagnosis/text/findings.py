@@ -1,0 +1,164 @@
+"""From ranked symptoms to findings: title, what decided it, and what to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ddt_notebook import faults
+from ddt_notebook.diagnosis import advice
+from ddt_notebook.model import Finding
+from ddt_notebook.model.finding import Confidence
+from ddt_notebook.symptoms import loader as taxonomy
+
+from . import advising
+from .lines import Line
+from .matches import Sight
+from .ranking import Ranked
+
+_CERTAIN, _LIKELY = 0.75, 0.15
+#: A probability that no single message carries is no certainty, however high.
+_PLAIN = 3.0
+_EVIDENCE = 4
+_HANGS = ("B.2", "C.4", "D.2.1")
+_CARDS = 6
+_EXCERPT = 160
+
+
+def finding(
+    ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str
+) -> Finding:
+    """One symptom as a finding; ``lower`` is the whole text in lower case."""
+    cause = _cause(ranked)
+    ranks = _ranks(ranked)
+    return Finding(
+        symptom=ranked.symptom,
+        stage=taxonomy.symptom(ranked.symptom).stage_title,
+        title=_title(ranked),
+        cause=cause,
+        ranks=ranks,
+        waiting=_waiting(ranked),
+        where=_where(ranked),
+        evidence=_evidence(ranked, lines),
+        confidence=_confidence(ranked),
+        fixes=advising.fixes(ranked.symptom, cause, frameworks, lower, ranks[0] if ranks else 0),
+    )
+
+
+def _confidence(ranked: Ranked) -> Confidence:
+    plain = any(
+        sight.kind == "error" and sight.weight * sight.votes[ranked.symptom] >= _PLAIN
+        for sight in ranked.sights
+    )
+    if ranked.probability >= _CERTAIN and plain:
+        return "certain"
+    return "likely" if ranked.probability >= _LIKELY else "possible"
+
+
+def _title(ranked: Ranked) -> str:
+    for sight in ranked.sights:
+        if sight.says and _mostly(sight, ranked.symptom):
+            named = sight.rank is not None and sight.kind == "error"
+            return (
+                f"{_one_line(sight.says)} (rank {sight.rank})" if named else _one_line(sight.says)
+            )
+    symptom = taxonomy.symptom(ranked.symptom)
+    return f"the words fit {symptom.title} in {symptom.stage_title}"
+
+
+def _mostly(sight: Sight, symptom: str) -> bool:
+    return sight.votes[symptom] >= max(sight.votes.values())
+
+
+def _cause(ranked: Ranked) -> str | None:
+    """A cause that some message tells, if this is the symptom that the message speaks for most."""
+    known = advice.causes()
+    # A card's own message is more precise than an exception, and that more than a clue.
+    exact = sorted(ranked.sights, key=lambda s: (not s.cards, s.raised is None))
+    for sight in exact:
+        others = {
+            name for other in ranked.sights if other.line == sight.line for name in other.cards
+        }
+        if others and sight.cause not in others:
+            continue
+        if sight.cause in known and _mostly(sight, ranked.symptom) and _has(sight, ranked.symptom):
+            return sight.cause
+    return None
+
+
+def _has(sight: Sight, symptom: str) -> bool:
+    """Whether a card of that cause shows the symptom; a cause without card is not asked."""
+    cause = sight.cause or ""
+    return cause not in faults.card_ids() or symptom in faults.card(cause).symptoms
+
+
+def _ranks(ranked: Ranked) -> list[int]:
+    found = {
+        sight.rank
+        for sight in ranked.sights
+        if sight.kind == "error"
+        and sight.weight == 1.0
+        and sight.rank is not None
+        and _mostly(sight, ranked.symptom)
+    }
+    return sorted(found)
+
+
+def _waiting(ranked: Ranked) -> list[int]:
+    """Ranks that print that they waited for others in vain."""
+    if ranked.symptom not in _HANGS:
+        return []
+    effects = (sight.rank for sight in ranked.sights if sight.kind == "effect")
+    return sorted({rank for rank in effects if rank is not None})
+
+
+def _where(ranked: Ranked) -> dict[int, str]:
+    """The user's line, where a traceback and the rank that printed it are known."""
+    found: dict[int, str] = {}
+    for sight in ranked.sights:
+        raised = sight.raised
+        if raised is None or sight.rank is None or sight.weight < 1.0 or sight.kind != "error":
+            continue
+        if raised.error.where is not None:
+            found.setdefault(sight.rank, raised.error.where.label)
+    return found
+
+
+def _evidence(ranked: Ranked, lines: Sequence[Line]) -> list[str]:
+    texts = {line.number: line.text for line in lines}
+    found: dict[int, str] = {}
+    for sight in ranked.sights:
+        if sight.line in found or len(found) >= _EVIDENCE:
+            continue
+        who = f", rank {sight.rank}" if sight.rank is not None else ""
+        shown = _marked(texts[sight.line], sight.words)
+        found[sight.line] = f"line {sight.line}{who}: {shown}"
+    for sight in ranked.sights:
+        if sight.raised is not None and sight.rank is None and sight.raised.error.where is not None:
+            found[0] = f"raised at {sight.raised.error.where.label}"
+    share = f"{round(100 * ranked.probability)} %"
+    cards = [name for sight in ranked.sights for name in sight.cards]
+    cards = [name for name in cards if ranked.symptom in faults.card(name).symptoms]
+    if cards:
+        found[-1] = (
+            f"faults that print such words: {', '.join(list(dict.fromkeys(cards))[:_CARDS])}"
+        )
+    return [*found.values(), f"estimated probability of this symptom: {share}"]
+
+
+def _marked(text: str, words: str) -> str:
+    """An excerpt in which the words that decided stand between ``«`` and ``»``."""
+    found = re.search(re.escape(words.partition("\n")[0]), text, re.IGNORECASE)
+    if found is None:
+        return _one_line(text)
+    start, end = found.span()
+    before, after = text[:start], text[end:]
+    room = max(20, (_EXCERPT - (end - start)) // 2)
+    left = f"…{before[-room:]}" if len(before) > room else before
+    right = f"{after[:room]}…" if len(after) > room else after
+    return _one_line(f"{left.lstrip()}«{text[start:end]}»{right}", 2 * _EXCERPT)
+
+
+def _one_line(text: str, limit: int = _EXCERPT) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= limit else f"{plain[: limit - 1]}…"

@@ -1,0 +1,207 @@
+"""The notebook's handle on its fork server."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import platform
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from .errors import SessionError
+
+#: A cold start imports torch from disk; on a busy machine that can take long.
+_START_LIMIT_S = 120.0
+_REPLY_LIMIT_S = 10.0
+_handles: dict[bool, ForkServerHandle] = {}
+
+
+class ForkServerHandle:
+    """Starts a fork server and talks to it.
+
+    Parameters
+    ----------
+    warm
+        True for a server that ranks are forked from; False for one that only spawns and watches
+        ranks which are interpreters of their own.
+    """
+
+    def __init__(self, *, warm: bool) -> None:
+        self._owner = os.getpid()
+        self._socket, theirs = socket.socketpair()
+        self._pending = b""
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._deaths: deque[tuple[int, int]] = deque()
+        self._requests = 0
+        self._ready = False
+        self._lost = False
+        self._log = tempfile.TemporaryFile(prefix="ddt-server-")  # noqa: SIM115  (lives as long)
+        command = [sys.executable, "-m", "ddt_notebook.rank.forkserver"]
+        self._process = subprocess.Popen(
+            command if warm else [*command, "--cold"],
+            stdin=theirs.fileno(),
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # Jupyter signals its whole process group
+            env=_environment(),
+        )
+        theirs.close()
+        os.register_at_fork(after_in_child=self._forget_in_child)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    @property
+    def usable(self) -> bool:
+        """Whether it still runs and belongs to this process."""
+        return not self._lost and self._owner == os.getpid() and self._process.poll() is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can start ranks by now."""
+        if not self._ready:
+            self._receive(0.0)
+        return self._ready
+
+    def fileno(self) -> int:
+        """The socket, for selectors: readable when `deaths` may have news."""
+        return self._socket.fileno()
+
+    def wait_ready(self) -> None:
+        """Wait until it can start ranks.
+
+        Raises
+        ------
+        SessionError
+            If it does not come up.
+        """
+        deadline = time.monotonic() + _START_LIMIT_S
+        while not self._ready:
+            if self._lost or time.monotonic() > deadline:
+                raise SessionError(f"the ranks' parent process did not start: {self._said()}")
+            self._receive(0.2)
+
+    def request(self, what: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Send a request and wait for its reply.
+
+        Raises
+        ------
+        SessionError
+            If the server is gone, does not answer, or could not do it.
+        """
+        self.wait_ready()
+        self._requests += 1
+        number = self._requests
+        try:
+            socket.send_fds(self._socket, [json.dumps(what | {"id": number}).encode()], descriptors)
+        except OSError as error:
+            self._lost = True
+            raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
+        deadline = time.monotonic() + _REPLY_LIMIT_S
+        while number not in self._replies:
+            if self._lost or time.monotonic() > deadline:
+                raise SessionError(f"the ranks' parent process does not answer: {self._said()}")
+            self._receive(0.2)
+        reply = self._replies.pop(number)
+        if "error" in reply:
+            raise SessionError(f"a rank could not be started: {reply['error']}")
+        return reply
+
+    def deaths(self) -> list[tuple[int, int]]:
+        """Children that have ended since the last call: pid, exit code (negative: signal)."""
+        self._receive(0.0)
+        found = list(self._deaths)
+        self._deaths.clear()
+        return found
+
+    def close(self) -> None:
+        """End the server and with it every rank that it started."""
+        if self._owner != os.getpid():
+            return
+        self._socket.close()
+        try:
+            self._process.wait(3.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(3.0)
+        self._log.close()
+        self._lost = True
+
+    def _receive(self, timeout_s: float) -> None:
+        while select.select([self._socket], [], [], timeout_s)[0]:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                self._lost = True
+                return
+            *lines, self._pending = (self._pending + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "dead" in message:
+                    self._deaths.append((message["dead"], message["status"]))
+                elif "reply" in message:
+                    self._replies[message["reply"]] = message
+                else:
+                    self._ready = True
+            timeout_s = 0.0
+
+    def _said(self) -> str:
+        """The last line that it printed."""
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit code {self._process.poll()}"
+
+    def _forget_in_child(self) -> None:
+        # a child of the notebook must not keep the socket open: its end tells that we are gone
+        self._socket.close()
+
+
+def _environment() -> dict[str, str]:
+    """What must be set before torch is imported."""
+    loopback = "lo0" if platform.system() == "Darwin" else "lo"
+    package_parent = str(Path(__file__).parent.parent.parent)
+    paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback),
+        "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
+        # names unused parameters; DETAIL would crash DDP on gloo
+        "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def server(*, warm: bool) -> ForkServerHandle:
+    """The notebook's fork server, started if there is none; shared by all its sessions."""
+    handle = _handles.get(warm)
+    if handle is None or not handle.usable:
+        handle = _handles[warm] = ForkServerHandle(warm=warm)
+        atexit.register(handle.close)
+    return handle
+
+
+def is_warm() -> bool:
+    """Whether ranks can be forked at once."""
+    handle = _handles.get(True)
+    return handle is not None and handle.usable and handle.ready
+
+
+def default_start_method() -> str:
+    """``"fork"`` on Linux; elsewhere, where forking with torch loaded is not safe, ``"spawn"``."""
+    return "fork" if sys.platform == "linux" else "spawn"
+
+
+def warm() -> None:
+    """Start the fork server in the background; returns at once."""
+    server(warm=default_start_method() == "fork")

@@ -1,0 +1,342 @@
+"""The processes of a session: its ranks and its store, started, grouped, replaced and ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+from ..model import RankReport
+from ..wire.channel import Closed
+from . import launcher
+from .errors import SessionError
+from .ranks import RankHandle
+from .recorder import SourceLine
+
+_READY_LIMIT_S = 60.0
+_FORM_LIMIT_S = 8.0
+_STOP_LIMIT_S = 1.0
+_ANSWER_LIMIT_S = 30.0
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOptions:
+    """What every rank is told.
+
+    Attributes
+    ----------
+    world_size, backend, device
+        See `Session`.
+    simulated_gpus
+        How many GPUs the ranks pretend to have; 0: none.
+    group
+        False leaves the group to the user's cells.
+    group_timeout_s
+        The limit that the backend itself is given, in seconds.
+    memory
+        Cap on what each rank may allocate, in bytes.
+    start_method
+        ``"fork"`` or ``"spawn"``.
+    """
+
+    world_size: int
+    backend: str
+    device: str
+    simulated_gpus: int
+    group: bool
+    group_timeout_s: float
+    memory: int | None
+    start_method: str
+
+
+class RankPool:
+    """Keeps N ranks.
+
+    Parameters
+    ----------
+    options
+        What they are told.
+    source_line
+        Gives the text of a line of a cell.
+    """
+
+    def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
+        self.options = options
+        self.directory = Path(tempfile.mkdtemp(prefix="ddt-"))
+        self.handles: list[RankHandle] = []
+        self.generation = 0
+        self.notes: list[str] = []
+        self.failure: str | None = None
+        #: Names of variables that each rank lost when it was replaced.
+        self._lost: dict[int, set[str]] = {}
+        self._source_line = source_line
+        self._store_pid = 0
+        self._port = 0
+        self.server = launcher.server(warm=options.start_method == "fork")
+
+    def start(self) -> None:
+        """Start the store and all ranks, and form the group.
+
+        Raises
+        ------
+        SessionError
+            If any of it fails.
+        """
+        if not self.server.usable:
+            self.server = launcher.server(warm=self.options.start_method == "fork")
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self.failure = None
+        self.notes.clear()
+        self._lost.clear()
+        self._start_store()
+        self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
+        self._await_ready()
+        self.form_group()
+
+    def _start_store(self) -> None:
+        store = self.server.request({"do": "store"})
+        self._store_pid, self._port = store["pid"], store["port"]
+
+    def _start_rank(self, rank: int) -> RankHandle:
+        options = self.options
+        spec = {
+            "rank": rank,
+            "world_size": options.world_size,
+            "directory": str(self.directory),
+            "port": self._port,
+            "backend": options.backend,
+            "device": options.device,
+            "simulated_gpus": options.simulated_gpus,
+            "group": options.group,
+            "group_timeout_s": options.group_timeout_s,
+            "memory": options.memory,
+            "cwd": os.getcwd(),
+            "sys_path": sys.path,
+            "environ": _users_environment(),
+        }
+        return RankHandle(self.server, fork=options.start_method == "fork", spec=spec)
+
+    def _await_ready(self) -> None:
+        waiting = [handle for handle in self.handles if not handle.ready]
+        deadline = time.monotonic() + _READY_LIMIT_S
+        while waiting:
+            self.reap()
+            for handle in waiting:
+                if not handle.alive:
+                    said = handle.tails["stderr"].read_all().strip().splitlines()
+                    why = said[-1] if said else f"exit status {handle.exit_status}"
+                    why = why.removeprefix("RuntimeError: ")
+                    raise SessionError(f"rank {handle.rank} ended while starting: {why}")
+                if handle.commands.poll():
+                    with suppress(Closed):
+                        handle.became_ready(handle.commands.receive(), self._source_line)
+            waiting = [handle for handle in waiting if not handle.ready]
+            if waiting and time.monotonic() > deadline:
+                raise SessionError(
+                    f"rank {waiting[0].rank} did not start within {_READY_LIMIT_S:.0f} s"
+                )
+            channels: list[Any] = [handle.commands for handle in waiting]
+            wait_for(channels, timeout=0.1)
+
+    def form_group(self) -> None:
+        """Form the group under a fresh prefix; ranks that do not answer are replaced once.
+
+        Raises
+        ------
+        SessionError
+            If it cannot be formed.
+        """
+        self.reap()
+        if not self._store_pid:  # killed from outside
+            self._start_store()
+        for attempt in range(2):
+            self.generation += 1
+            prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
+            what = {
+                "do": "form",
+                "prefix": prefix,
+                "generation": self.generation,
+                "port": self._port,
+            }
+            answers = self.command(what, limit_s=_FORM_LIMIT_S, together=True)
+            for handle in self.handles:
+                if handle.recorder is not None:
+                    handle.recorder.new_generation()
+            bad = {rank: a["error"] for rank, a in answers.items() if "error" in a}
+            if not bad:
+                self.notes += sorted({note for a in answers.values() for note in a["notes"]})
+                return
+            full = [rank for rank in bad if answers[rank].get("full")]
+            if attempt or full:
+                rank, text = next((r, text) for r, text in bad.items() if not full or r in full)
+                raise SessionError(f"the process group could not be formed: rank {rank}: {text}")
+            self.replace(rank for rank, answer in answers.items() if answer.get("late"))
+
+    def renew(self, dead: Iterable[int]) -> dict[int, list[str]]:
+        """Replace dead ranks and form the group anew after a run; gives what `replace` gives.
+
+        If that fails, ``failure`` says why, and the ranks must be restarted.
+        """
+        try:
+            lost = self.replace(dead)
+            self.form_group()
+        except SessionError as error:
+            self.failure = str(error)
+            return {rank: [] for rank in dead}
+        return lost
+
+    def replace(self, ranks: Iterable[int]) -> dict[int, list[str]]:
+        """Start new processes for these ranks; returns the names of the variables each lost."""
+        lost = {}
+        for rank in ranks:
+            old = self.handles[rank]
+            lost[rank] = old.names
+            self._lost.setdefault(rank, set()).update(old.names)
+            old.signal(signal.SIGKILL)
+            old.close()
+            self.handles[rank] = self._start_rank(rank)
+        self._await_ready()
+        return lost
+
+    def missed(self, reports: Iterable[RankReport]) -> list[str]:
+        """What ranks asked for in vain that they had lost when they were replaced."""
+        found = []
+        for report in reports:
+            error = report.error
+            named = _UNDEFINED.match(error.message) if error and error.type == "NameError" else None
+            if named is not None and named[1] in self._lost.get(report.rank, ()):
+                found.append(
+                    f"rank {report.rank} lost {named[1]} when it was replaced: run the cells that "
+                    "make it (and %ddt_push) once more"
+                )
+        return found
+
+    def replace_the_dead(self) -> None:
+        """Replace ranks that died between cells (killed from outside), before the next one.
+
+        Raises
+        ------
+        SessionError
+            If nothing is left to start them with.
+        """
+        self.reap()
+        dead = [handle.rank for handle in self.handles if not handle.alive]
+        if dead and not self.server.usable:
+            raise SessionError("the ranks were killed from outside: %ddt_restart starts them anew")
+        if dead:
+            lost = self.replace(dead)
+            self.form_group()
+            for rank, names in lost.items():
+                what = f": {', '.join(names)} lost" if names else ""
+                self.notes.append(f"rank {rank} had died and was replaced{what}")
+
+    def command(
+        self,
+        what: dict[str, Any],
+        payload: bytes | None = None,
+        *,
+        ranks: Iterable[int] | None = None,
+        limit_s: float = _ANSWER_LIMIT_S,
+        together: bool = False,
+    ) -> dict[int, dict[str, Any]]:
+        """Send a command to ranks at the prompt, and collect their answers within a limit.
+
+        The answer of a rank that died or took too long is ``{"error": …, "late": True}``. With
+        ``together``, the ranks wait for each other: where one fails, the others are freed.
+        """
+        handles = self.handles if ranks is None else [self.handles[rank] for rank in ranks]
+        numbers = {handle.rank: handle.command(what, payload) for handle in handles}
+        answers: dict[int, dict[str, Any]] = {}
+        deadline = time.monotonic() + limit_s
+        while len(answers) < len(handles):
+            waiting = [handle for handle in handles if handle.rank not in answers]
+            waited: list[Any] = [self.server, *(h.commands for h in waiting)]
+            ready: list[Any] = wait_for(waited, timeout=0.1)
+            for handle in waiting:
+                if handle.commands in ready:
+                    with suppress(Closed):
+                        message = handle.commands.receive()
+                        if message.get("reply") == numbers[handle.rank]:
+                            answers[handle.rank] = message
+            self.reap()
+            if together and any("error" in answer for answer in answers.values()):
+                for handle in waiting:
+                    handle.ask("cut")
+            over = time.monotonic() > deadline
+            for handle in waiting:
+                if handle.rank not in answers and (over or not handle.alive):
+                    text = "it died" if not handle.alive else f"no answer within {limit_s:.0f} s"
+                    answers[handle.rank] = {"error": text, "late": True}
+        return answers
+
+    def reap(self) -> None:
+        """Note which processes have ended."""
+        by_pid = {handle.pid: handle for handle in self.handles}
+        for pid, status in self.server.deaths():
+            if pid in by_pid:
+                by_pid[pid].exit_status = status
+            elif pid == self._store_pid:
+                self._store_pid = 0
+        if not self.server.usable:  # its children ended with it
+            for handle in self.handles:
+                if handle.exit_status is None:
+                    handle.exit_status = -signal.SIGKILL
+
+    def end_ranks(self) -> None:
+        """End every rank and the store."""
+        for handle in self.handles:
+            handle.command({"do": "exit"})
+        self._await_ends()
+        for handle in self.handles:
+            handle.signal(signal.SIGCONT)
+            handle.signal(signal.SIGKILL)
+        self._await_ends()
+        for handle in self.handles:
+            handle.close()
+        if self._store_pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._store_pid, signal.SIGKILL)
+            self._store_pid = 0
+        self.handles = []
+
+    def close(self) -> None:
+        """End everything and remove the session's files."""
+        self.end_ranks()
+        if self.server.usable:
+            with suppress(SessionError):
+                self.server.request({"do": "remove", "directory": str(self.directory)})
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _await_ends(self) -> None:
+        deadline = time.monotonic() + _STOP_LIMIT_S
+        while any(handle.alive for handle in self.handles) and time.monotonic() < deadline:
+            wait_for([self.server.fileno()], timeout=0.05)
+            self.reap()
+
+    def process_ids(self) -> list[int]:
+        """Ranks, store and fork server."""
+        ranks = [handle.pid for handle in self.handles]
+        return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
+
+
+def group_timeout_s(timeout_s: float) -> float:
+    """The backend's own limit: only a net below the session's, which ends waits before it."""
+    return 3 * timeout_s + 30
+
+
+def _users_environment() -> dict[str, str]:
+    """The notebook's environment, less what a rank must keep as its parent process had it."""
+    kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")
+    return {name: value for name, value in os.environ.items() if not name.startswith(kept)}

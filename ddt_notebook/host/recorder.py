@@ -1,0 +1,377 @@
+"""Turns what a rank's call log and Flight Recorder hold into one list of `Call`s.
+
+A call that our wrapper saw and the entries that the Flight Recorder made for it are one call; an
+entry without a wrapper's record was issued by a library, such as DDP's reducer. Both are numbered
+in one sequence for each group, so that ranks can be compared call by call. The bridge is the count
+of operations that the group's backend keeps: the log notes it before and after each call, the
+recorder's entries carry it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..model import Call
+from ..model.collective import UNEVEN_OPS
+from ..wire import ring
+from ..wire.ring import Record, RingReader
+from .translate import SourceLine, from_flight, from_record
+
+#: Records kept for each rank; matched ones are dropped first.
+KEEP = 2000
+#: Group, ranks concerned, sequence number, tag of a message.
+_Key = tuple[str, tuple[int, ...], int, int | None]
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A record with its place in the group's sequence."""
+
+    record: Record
+    sequence: int | None
+
+
+@dataclass(slots=True)
+class _GroupCount:
+    """Where one group stands on one rank."""
+
+    sequence: int = 0
+    operations: int = 0
+    # for each record: operations before it, after it, and the sequence number reached by it
+    starts: list[int] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    known_from: int = 0
+
+    def trim(self) -> None:
+        """Forget all records but the last: what comes later lies behind it."""
+        if self.starts:
+            self.known_from = self.starts[-1]
+        for history in (self.starts, self.ends, self.reached):
+            del history[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class CallList:
+    """The calls of one rank.
+
+    Attributes
+    ----------
+    calls
+        In order of time.
+    left_out
+        How many are not among them.
+    by_record, by_flight
+        Index of the call by index of its record in the ring, or by group and operation of its
+        entry in the Flight Recorder.
+    joined
+        See `RankReport`.
+    """
+
+    calls: tuple[Call, ...] = ()
+    left_out: int = 0
+    joined: Call | None = None
+    by_record: dict[int, int] = field(default_factory=dict)
+    by_flight: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class RankRecorder:
+    """What one rank called, as far as the notebook has read it.
+
+    Parameters
+    ----------
+    reader
+        The rank's ring.
+    source_line
+        Gives the text of a line of a cell: cell number, line number.
+    """
+
+    def __init__(self, reader: RingReader, source_line: SourceLine) -> None:
+        self._reader = reader
+        self._source_line = source_line
+        self._next = 0
+        self._noted: dict[int, _Noted] = {}
+        self._open: set[int] = set()
+        self._run_start = 0
+        self._joined: _Noted | None = None  # the last init_process_group of an earlier cell
+        self._new_groups = 0
+        self._groups: dict[str, _GroupCount] = {}
+        self._flight: dict[tuple[str, int], dict[str, Any]] = {}
+        self._wall_offset_s = time.time() - time.monotonic()
+        self.dropped = 0
+        self.overflowed = False
+        self.thin_at = 2 * KEEP
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self._reader.close()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Forget earlier cells' calls, except for the counts."""
+        self.drain()
+        for group in self._groups.values():
+            group.trim()
+        self._joined = _last_joined(self._noted.values(), self._joined)
+        # handles not waited for may still be, in this cell
+        self._noted = {i: n for i, n in self._noted.items() if i in self._open}
+        self.thin_at = 2 * KEEP
+        self._run_start = self._next
+        self._flight.clear()
+        self.dropped = 0
+        self.overflowed = False
+
+    def new_generation(self) -> None:
+        """The groups were formed anew: counts start from 0."""
+        self.drain()
+        self._groups.clear()
+        self._new_groups = 0
+        self._flight.clear()
+        self._noted.clear()
+        self._open.clear()
+        self._joined = None
+
+    def drain(self) -> None:
+        """Read what is new in the ring."""
+        count = self._reader.count  # before the refresh: whatever precedes a new record has ended
+        for index in sorted(self._open):
+            self._refresh(index)
+        oldest = max(self._next, count - ring.SLOTS)
+        self.overflowed |= oldest > self._next
+        for index in range(oldest, count):
+            record = self._reader.read(index)
+            if record is None:
+                self.overflowed = True
+                continue
+            self._number(record)
+        self._next = count
+
+    def add_flight(self, entries: list[dict[str, Any]]) -> None:
+        """Take entries of the Flight Recorder; a later version of an entry replaces it."""
+        for entry in entries:
+            key = (entry["g"], entry["id"])
+            if "frames" not in entry and key in self._flight:
+                entry = entry | {"frames": self._flight[key].get("frames")}
+            self._flight[key] = entry
+        for key in list(self._flight)[: max(0, len(self._flight) - 2 * KEEP)]:
+            del self._flight[key]
+
+    def _refresh(self, index: int) -> None:
+        known = self._noted.get(index)
+        if known is not None and self._reader.status(index) == known.record.status:
+            return
+        record = self._reader.read(index)
+        noted = self._noted.get(index)
+        if record is None or noted is None:
+            self._open.discard(index)
+            return
+        noted.record = record
+        if record.status in (ring.DONE, ring.FAILED):
+            self._open.discard(index)
+        self._extend_end(record)
+
+    def _extend_end(self, record: Record) -> None:
+        group = self._groups.get(record.fields.get("g", ""))
+        before = record.fields.get("a", -1)
+        if group is None or record.operations_after < 0 or before < 0:
+            return
+        at = bisect.bisect_right(group.starts, before) - 1
+        if at >= 0 and group.starts[at] == before:
+            group.ends[at] = record.operations_after
+            group.operations = max(group.operations, record.operations_after)
+
+    def _number(self, record: Record) -> None:
+        fields = record.fields
+        sequence = fields.get("q")
+        self._new_groups += fields.get("op") == "new_group" and "m" in fields
+        if fields.get("op") == "init_process_group":
+            self._restart_counts()
+        if "none" not in fields and fields.get("kind") in ("collective", "p2p"):
+            group = self._groups.setdefault(fields["g"], _GroupCount())
+            before = fields.get("a", -1)
+            if before >= 0:
+                # operations in between were issued by a library and count as calls of their own
+                group.sequence += max(0, before - group.operations)
+                group.operations = max(group.operations, before)
+            if fields["kind"] == "collective":
+                group.sequence += 1
+                sequence = group.sequence
+            if before >= 0:
+                known = record.operations_after
+                group.starts.append(before)
+                group.ends.append(known if known >= 0 else math.inf)
+                group.reached.append(group.sequence)
+                group.operations = max(group.operations, known)
+        self._noted[record.index] = _Noted(record, sequence)
+        if record.status in (ring.PENDING, ring.ISSUED):
+            self._open.add(record.index)
+
+    def _restart_counts(self) -> None:
+        """The user's cell forms groups anew: backends count from 0, our sequences go on."""
+        for group in self._groups.values():
+            group.operations = group.known_from = 0
+            for history in (group.starts, group.ends, group.reached):
+                history.clear()
+        self._flight.clear()
+
+    # -- telling -------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> tuple[int, float] | None:
+        """Index of the record in which the rank is blocked, and since when; None if in none."""
+        return self._reader.blocked_in
+
+    def reached(self) -> dict[str, int]:
+        """For each group the sequence number of the rank's last collective."""
+        latest = {name: group.sequence for name, group in self._groups.items()}
+        for name, number in self._flight:
+            sequence = self._flight_sequence(name, number)
+            if sequence is not None:
+                latest[name] = max(latest.get(name, 0), sequence)
+        return latest
+
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """Members of each group that this run's calls name."""
+        return {
+            noted.record.fields["g"]: tuple(noted.record.fields["m"])
+            for noted in self._noted.values()
+            if noted.record.fields.get("m") and noted.record.fields.get("g")
+        }
+
+    @property
+    def new_groups(self) -> int:
+        """How many groups were made by all ranks together, as far as this rank took part."""
+        return self._new_groups
+
+    @property
+    def failed(self) -> bool:
+        """Whether any call of this run raised."""
+        return any(noted.record.status == ring.FAILED for noted in self._noted.values())
+
+    @property
+    def saw_libraries(self) -> bool:
+        """Whether the Flight Recorder holds collectives of this run that a library issued."""
+        return any(self._flight_sequence(*key) is not None for key in self._flight)
+
+    def pending_flight(self) -> tuple[str, int] | None:
+        """The oldest entry that a library issued and that has not completed."""
+        pending = [
+            key
+            for key, entry in self._flight.items()
+            if not entry["done"] and self._flight_sequence(*key) is not None
+        ]
+        return min(pending, key=lambda key: self._flight[key]["ns"], default=None)
+
+    def calls(self, members: dict[str, tuple[int, ...]], last: int | None = None) -> CallList:
+        """The calls of this run in order of time.
+
+        Parameters
+        ----------
+        members
+            Members of groups by name, for entries that a library issued.
+        last
+            Only this many of the latest records.
+        """
+        blocked = self.blocked
+        noted = [
+            n
+            for index, n in self._noted.items()
+            if index >= self._run_start or (blocked is not None and blocked[0] == index)
+        ]
+        flight = [
+            (key, sequence)
+            for key in list(self._flight)
+            if (sequence := self._flight_sequence(*key)) is not None
+        ]
+        left_out, joined = self.dropped, self._joined
+        if last is not None:
+            left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
+            joined = _last_joined(noted[:-last], joined)
+            noted, flight = noted[-last:], flight[-last:]
+        found: list[tuple[float, Any, Call]] = []
+        found += [(n.record.entered_s, n.record.index, self._call(n)) for n in noted]
+        for key, sequence in flight:
+            entry, group = self._flight[key], members.get(key[0], ())
+            call = from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
+            found.append((call.entered_s or 0.0, key, call))
+        found.sort(key=lambda item: item[0])
+        by_record: dict[Any, int] = {}
+        by_flight: dict[Any, int] = {}
+        calls = []
+        for index, (_, origin, call) in enumerate(found):
+            calls.append(replace(call, index=index))
+            (by_flight if isinstance(origin, tuple) else by_record)[origin] = index
+        before = self._call(joined) if joined is not None else None
+        return CallList(tuple(calls), left_out, before, by_record, by_flight)
+
+    def _call(self, noted: _Noted) -> Call:
+        return from_record(noted.record, noted.sequence, self._source_line)
+
+    def _flight_sequence(self, name: str, number: int) -> int | None:
+        """Sequence number of a library's operation; None if it belongs to a recorded call."""
+        group = self._groups.get(name)
+        if group is None:
+            return number
+        at = bisect.bisect_left(group.starts, number) - 1  # the last record that began before it
+        if at < 0:  # before all records that are known: of an earlier cell, or of none
+            return number if number > group.known_from else None
+        if number <= group.ends[at]:
+            return None
+        return group.reached[at] + number - int(group.ends[at])
+
+    # -- staying bounded -----------------------------------------------------------------------
+
+    def matchable(self, rank: int) -> dict[_Key, tuple[int, tuple[Any, ...]]]:
+        """Completed records, oldest first, by what identifies them on every rank concerned.
+
+        Gives for each the index of the record and what must agree. The key's second part are the
+        ranks concerned: the members, or sender and receiver.
+        """
+        found: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
+        for index, noted in self._noted.items():
+            fields, sequence = noted.record.fields, noted.sequence
+            if noted.record.status != ring.DONE or "m" not in fields or not sequence:
+                continue
+            tensors = (fields.get("s"), fields.get("d"))
+            if fields["kind"] == "collective":
+                if fields["op"] in UNEVEN_OPS:
+                    tensors = (None, fields.get("d"))
+                key = (fields["g"], tuple(fields["m"]), sequence, None)
+                told = (fields["op"], fields.get("r"), fields.get("root"))
+                found[key] = (index, (*told, *tensors))
+            elif fields["kind"] == "p2p" and fields.get("peer") is not None:
+                ends = (rank, fields["peer"])
+                ends = ends if "send" in fields["op"] else ends[::-1]
+                found[fields["g"], ends, sequence, fields.get("tag", 0)] = (index, tensors)
+        return found
+
+    def drop_oldest(self, count: int) -> None:
+        """Forget completed records whether they matched or not, and say so."""
+        done = [i for i, n in self._noted.items() if n.record.status == ring.DONE]
+        self.drop(done[:count])
+        self.overflowed |= count > 0
+
+    def drop(self, indexes: list[int]) -> None:
+        """Forget records that matched on every member."""
+        for index in indexes:
+            del self._noted[index]
+        self.dropped += len(indexes)
+
+    def __len__(self) -> int:
+        return len(self._noted)
+
+
+def _last_joined(noted: Iterable[_Noted], before: _Noted | None) -> _Noted | None:
+    """The last record of an ``init_process_group`` that was well."""
+    joined = (n for n in noted if n.record.fields.get("op") == "init_process_group")
+    return max(
+        (n for n in joined if n.record.status == ring.DONE),
+        key=lambda n: n.record.index,
+        default=before,
+    )

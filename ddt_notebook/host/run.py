@@ -1,0 +1,399 @@
+"""One cell on the ranks, from its start until it has ended everywhere."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+from ..model import Cell, RankReport, Snapshot
+from ..model.snapshot import Outcome
+from ..wire.channel import Closed
+from .corrupt_state import group_is_damaged
+from .hang import HangWatch, waiting_line
+from .interrupts import interrupts_deferred
+from .listener import DisplayMessage, RunListener, RunObserver, SilentListener
+from .outputs import KeptText
+from .pool import RankPool, group_timeout_s
+from .progress_line import LiveFeed
+from .rescue import Rescue
+from .result import RunResult
+from .truncation import thin
+from .watch import RankRun, View, groups_seen, look
+
+_TICK_S = 0.03
+_ASK_EVERY_S = 0.25
+_STACKS_LIMIT_S = 0.4
+#: After the last rung of the rescue nothing is waited for any longer than this.
+_GIVE_UP_S = 3.0
+
+
+class CellRun:
+    """Runs one cell.
+
+    Parameters
+    ----------
+    pool
+        The ranks.
+    cell, earlier
+        The cell, and those before it.
+    chosen
+        Ranks on which it runs.
+    timeout_s, hang_after_s, freeze, trace
+        See `Session` and `Session.run`.
+    listener
+        Is told of output.
+    observers
+        Are told how the ranks are.
+    """
+
+    def __init__(
+        self,
+        pool: RankPool,
+        cell: Cell,
+        earlier: tuple[Cell, ...],
+        chosen: tuple[int, ...],
+        *,
+        timeout_s: float,
+        hang_after_s: float,
+        freeze: bool,
+        trace: bool,
+        listener: RunListener,
+        observers: Sequence[RunObserver] = (),
+    ) -> None:
+        self.cell = cell
+        self.frozen = False
+        self._pool = pool
+        self._earlier = earlier
+        self._limits_s = (timeout_s, hang_after_s)
+        self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
+        self._freeze, self.trace = freeze, trace
+        self._listener = listener
+        self._feed = LiveFeed(observers, cell.number)
+        self._view: View | None = None  # of this moment, if a rank may be blocked
+        self._kept = {rank: KeptText() for rank in chosen}
+        self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
+        self._outcome: Outcome = "ok"
+        self._held: View | None = None  # the moment at which a hang was declared
+        self._rescue: Rescue | None = None
+        self._interrupt_asked = self._freeze_asked = False
+        self._asked_s = 0.0
+        self._began_s = time.monotonic()
+        self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        self._send()
+
+    def _send(self) -> None:
+        what = {
+            "do": "run",
+            "cell": self.cell.number,
+            "source": self.cell.source,
+            "first_line": self.cell.first_line,
+            "group_timeout_s": group_timeout_s(self._limits_s[0]),
+            "trace": self.trace,
+        }
+        for run in self._runs:
+            handle = run.handle
+            if handle.recorder is not None:
+                handle.recorder.begin_run()
+            handle.forget_status()
+            if run.asked:
+                run.number = handle.command(what)
+
+    def observed(self) -> dict[int, dict[str, Any]]:
+        """What ranks observed unasked at the end of the cell, by rank and probe."""
+        return {run.handle.rank: run.observed for run in self._runs if run.observed}
+
+    # -- the loop ------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> frozenset[int]:
+        """Ranks that wait in the moment that is being held."""
+        return frozenset(self._held.waiting) if self._held is not None else frozenset()
+
+    @property
+    def _failed(self) -> bool:
+        return any(run.error is not None or run.exit_status is not None for run in self._runs)
+
+    @property
+    def unfinished(self) -> frozenset[int]:
+        """Ranks on which the cell still runs."""
+        return frozenset(run.handle.rank for run in self._runs if run.unfinished)
+
+    def _being_told(self) -> bool:
+        return any(run.being_told for run in self._runs)
+
+    def drive(self) -> RunResult:
+        """Wait until the cell has ended on every rank, or is held; then tell how it went."""
+        try:
+            self._loop_through_interrupts()
+            self._listener.on_status(None)
+            if self.frozen:
+                self._listener.on_end()
+                return self._feed.end(self._result())
+            with interrupts_deferred():
+                return self._feed.end(self._finish())
+        except Exception:  # a mistake of ours or of the listener's: the ranks must not go on alone
+            self._listener = SilentListener()
+            self._feed.silence()
+            self._interrupt_now()
+            with interrupts_deferred():
+                self._loop_through_interrupts()
+                self._finish()
+            raise
+
+    def _loop_through_interrupts(self) -> None:
+        for _ in range(3):  # a keyboard interrupt ends the cell, not this: go on to its end
+            try:
+                self._loop()
+            except KeyboardInterrupt:
+                self._interrupt_now()
+            else:
+                return
+
+    def _loop(self) -> None:
+        while self.unfinished or (self._rescue is not None and self._rescue.owed):
+            self._wait()
+            self._relay_output()
+            self._listener.on_tick(time.monotonic())
+            self._feed.tick(self._runs, self._view)
+            if self._rescue is not None:
+                self._rescue.step()
+                if self._rescue.passed_s > _GIVE_UP_S and not self._being_told():
+                    break
+            elif self._interrupt_asked:
+                self._interrupt_now()
+            elif self._freeze_asked and self.unfinished:
+                self._freeze_now()
+                return
+            elif self._examine():
+                return
+
+    def interrupt(self) -> None:
+        """End the cell within two seconds, whatever the ranks do; from any thread."""
+        self._interrupt_asked = True
+
+    def _interrupt_now(self) -> None:
+        if self._rescue is None:
+            self._hold("interrupted")
+            self._begin_rescue(self.unfinished)
+
+    def freeze(self) -> None:
+        """Hold the cell as it is at the next look; from any thread."""
+        self._freeze_asked = True
+
+    def _freeze_now(self) -> None:
+        self._listener.on_status(None)
+        stuck = look(self._runs, groups_seen(self._runs)).stuck
+        self._hold(("failed" if self._failed else "hung") if stuck else "interrupted")
+        self.frozen = True
+
+    def unfreeze(self) -> None:
+        """Go on to end what was held."""
+        self.frozen = self._freeze_asked = False
+        # a cell that was held before it hung would run on
+        self._begin_rescue(self.unfinished if self._outcome == "interrupted" else frozenset())
+
+    def _wait(self) -> None:
+        """Take in whatever arrives within a tick."""
+        waited: list[Any] = [self._pool.server]
+        for run in self._runs:
+            if run.exit_status is None:
+                waited += [run.handle.commands, run.handle.questions]
+        ready: list[Any] = wait_for(waited, timeout=_TICK_S)
+        for run in self._runs:
+            if run.handle.commands in ready:
+                self._receive(run)
+            if run.handle.questions in ready:
+                with suppress(Closed):
+                    run.take_answer(run.handle.questions.receive())
+        self._pool.reap()
+        for run in self._runs:
+            if run.exit_status is None and not run.handle.alive:
+                self._receive_rest(run)
+                run.exit_status = run.handle.exit_status
+        recorders = {
+            run.handle.rank: run.handle.recorder
+            for run in self._runs
+            if run.handle.recorder is not None
+        }
+        for recorder in recorders.values():
+            recorder.drain()
+        thin(recorders)
+
+    def _receive_rest(self, run: RankRun) -> None:
+        while run.handle.commands.poll():
+            if not self._receive(run):
+                return
+
+    def _receive(self, run: RankRun) -> bool:
+        try:
+            message = run.handle.commands.receive()
+        except Closed:
+            return False
+        rank = run.handle.rank
+        if "display" in message:
+            self._relay_output(run, message["out"], message["err"])
+            shown = DisplayMessage(
+                kind=message["display"],
+                data=message["data"],
+                metadata=message["metadata"],
+                transient=message["transient"],
+                update=message["update"],
+            )
+            self._listener.on_display(rank, shown)
+            if shown.kind != "clear" and "text/plain" in shown.data:
+                self._kept[rank].add(f"{shown.data['text/plain']}\n")
+        elif "raised" in message:
+            run.raised_s = time.monotonic()
+        elif self._rescue is not None and self._rescue.is_own_answer(rank, message["reply"]):
+            self._rescue.answered(rank)
+        elif message.get("reply") == run.number:
+            freed = self._rescue.freed if self._rescue is not None else frozenset()
+            run.end(message, freed=rank in freed)
+        return True
+
+    def _relay_output(
+        self, only: RankRun | None = None, out: int | None = None, err: int | None = None
+    ) -> None:
+        for run in [only] if only is not None else self._runs:
+            if not run.asked:
+                continue
+            rank = run.handle.rank
+            for stream, until in (("stdout", out), ("stderr", err)):
+                text = run.handle.tails[stream].read(until)  # type: ignore[index]
+                if text:
+                    self._kept[rank].add(text)
+                    self._listener.on_output(rank, stream, text)  # type: ignore[arg-type]
+
+    # -- slow or hung --------------------------------------------------------------------------
+
+    def _examine(self) -> bool:
+        """Look at who is blocked; True if a hang was declared and is to be held."""
+        now = time.monotonic()
+        if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
+            self._asked_s = now
+            all_of_them = self._feed.wanted or any(run.may_be_blocked for run in self._runs)
+            for run in self._runs:
+                run.ask_how_it_stands(busy_too=all_of_them)
+        if not any(run.may_be_blocked for run in self._runs):
+            self._view = None
+            self._watch.reset()
+            self._listener.on_status(None)
+            return False
+        view = self._view = look(self._runs, groups_seen(self._runs))
+        failed = self._failed
+        over = self._watch.over_the_limit(view) and not self._being_told()
+        if not over and not self._watch.hung(view, failed=failed):
+            self._listener.on_status(waiting_line(view))
+            return False
+        self._listener.on_status(None)
+        self._hold("failed" if failed and not over else "hung")
+        if self._freeze:
+            self.frozen = True
+            return True
+        self._begin_rescue(self._watch.to_interrupt(view, over_the_limit=over))
+        return False
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def _hold(self, outcome: Outcome) -> None:
+        """Keep what can be said at this moment."""
+        if outcome != "ok":
+            self._fetch_stacks()
+        self._outcome = outcome
+        self._held = look(self._runs, groups_seen(self._runs), whole=True)
+        self._ended_s = time.monotonic()
+
+    def _fetch_stacks(self) -> None:
+        """Ask where the collectives came from that libraries issued; the answer is worth a wait."""
+        if not any((c := r.handle.recorder) is not None and c.saw_libraries for r in self._runs):
+            return
+        for run in self._runs:
+            run.judged = True
+            if run.exit_status is None and run.asked:
+                run.handle.ask("stacks")
+        deadline = time.monotonic() + _STACKS_LIMIT_S
+        while time.monotonic() < deadline and any(
+            run.handle.flight_owed for run in self._runs if run.exit_status is None
+        ):
+            self._wait()
+
+    def _begin_rescue(self, interrupt: frozenset[int]) -> None:
+        self._view = None
+        self._rescue = Rescue(self._runs, interrupt)
+        self._rescue.step()
+
+    def _finish(self) -> RunResult:
+        for run in self._runs:
+            if run.asked:
+                for stream, tail in run.handle.tails.items():
+                    text = tail.read_all()
+                    if text:
+                        self._kept[run.handle.rank].add(text)
+                        self._listener.on_output(run.handle.rank, stream, text)
+        self._listener.on_end()
+        if self._held is None:
+            self._hold("failed" if self._failed else "ok")
+        dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
+        dead += [run.handle.rank for run in self._runs if run.unfinished]  # gave up on them
+        damaged = (
+            bool(dead)
+            or self._rescue is not None
+            or group_is_damaged(
+                self._runs, group=self._pool.options.group, well=self._outcome == "ok"
+            )
+        )
+        result = self._result()
+        if damaged:
+            if result.ok and self._pool.options.group:
+                self._pool.notes.append("the group was formed anew: ranks had left it differently")
+            result = replace(result, lost=self._pool.renew(dead))
+        return result
+
+    def _result(self) -> RunResult:
+        assert self._held is not None
+        pool, options = self._pool, self._pool.options
+        reports = tuple(self._with_end(report) for report in self._held.reports)
+        notes = list(pool.notes)
+        notes += pool.missed(reports)
+        pool.notes.clear()
+        if options.simulated_gpus and self._outcome != "ok":
+            notes.append("the GPUs are simulated: devices are checked, the CPU computes")
+        notes += dict.fromkeys(note for run in self._runs for note in run.notes)
+        timeout_s, hang_after_s = self._limits_s
+        snapshot = Snapshot(
+            cell=self.cell,
+            outcome=self._outcome,
+            ranks=reports,
+            earlier_cells=self._earlier,
+            groups=groups_seen(self._runs),
+            world_size=options.world_size,
+            backend=options.backend,
+            device=options.device,
+            has_group=options.group,
+            timeout_s=timeout_s,
+            hang_after_s=hang_after_s,
+            duration_s=round(self._ended_s - self._began_s, 6),
+            created=self._created,
+            torch_version=pool.handles[0].torch_version,
+            flight_recorder=all(h.flight_available for h in pool.handles),
+            notes=tuple(notes),
+        )
+        asked = [run for run in self._runs if run.asked]
+        return RunResult(
+            ok=self._outcome == "ok",
+            outputs={run.handle.rank: str(self._kept[run.handle.rank]) for run in asked},
+            errors={run.handle.rank: run.error for run in asked if run.error is not None},
+            snapshot=snapshot,
+            duration_s=time.monotonic() - self._began_s,
+            frozen=self.frozen,
+        )
+
+    def _with_end(self, report: RankReport) -> RankReport:
+        """A report of the moment of the hang, with how the rank was freed from it."""
+        run = self._runs[report.rank]
+        return replace(report, error=report.error or run.error, killed=run.killed)

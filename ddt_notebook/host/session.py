@@ -1,0 +1,399 @@
+"""A session: N ranks that keep their variables from cell to cell."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from ..model import Cell
+from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
+from . import active, launcher, observing
+from .errors import SessionError
+from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
+from .listener import RunListener, Stream, together
+from .pool import PoolOptions, RankPool, group_timeout_s
+from .pushed import PushedObjects
+from .result import RunResult
+from .run import CellRun
+from .status import SessionStatus, session_status
+
+_KEPT_CELLS = 200
+
+
+class Session:
+    """Real processes, one for each rank, on this machine.
+
+    Parameters
+    ----------
+    n
+        Number of ranks.
+    backend
+        Of the process group: ``"gloo"``, or ``"nccl"`` with one GPU for each rank.
+    device
+        What the variable ``device`` is in the ranks: ``"cpu"`` (default) or ``"cuda"``.
+    timeout
+        The longest that a rank is waited for in a collective, in seconds. A cell may run for hours
+        while it makes progress.
+    hang_after
+        When a collective can no longer complete, it is declared hung after this many seconds.
+    memory
+        Cap on what each rank may allocate beyond its start, such as ``"512M"``; going over it is
+        an exception in that rank.
+    group
+        False leaves ``init_process_group`` to the user's cells.
+    simulate
+        ``"cuda:2"``: two GPUs that are not there, to check a cell's device assignments with.
+    start_method
+        ``"fork"`` (from a warm server; the default on Linux) or ``"spawn"`` (an interpreter for
+        each rank; where CUDA is used, and elsewhere than on Linux).
+
+    Raises
+    ------
+    SessionError
+        If the ranks cannot be started; one line that says what to do.
+    """
+
+    def __init__(
+        self,
+        n: int = 2,
+        *,
+        backend: str = "gloo",
+        device: str | None = None,
+        timeout: float = 10.0,
+        hang_after: float = 2.0,
+        memory: str | int | None = None,
+        group: bool = True,
+        simulate: str | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        if os.name != "posix":
+            raise SessionError("sessions need Linux or macOS; on Windows use WSL2")
+        if timeout <= 0 or hang_after < 0:
+            raise SessionError("timeout must be above 0 and hang_after at least 0 seconds")
+        if start_method not in (None, "fork", "spawn"):
+            raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
+        gpus = parse_simulated(simulate, backend, device)
+        on_gpu = backend == "nccl" or (device or "").startswith("cuda")
+        self.start_method = start_method or ("spawn" if on_gpu else launcher.default_start_method())
+        check_ranks(n, self.start_method)
+        self.world_size = n
+        self.backend = backend
+        self.device = device or ("cuda" if backend == "nccl" else "cpu")
+        if gpus:
+            self.device = f"{simulate} (simulated)"
+        self.timeout = timeout
+        self.hang_after = hang_after
+        self.has_group = group
+        self.stopped = False
+        self.last_run: RunResult | None = None
+        self.pushed = PushedObjects()
+        self._cells: dict[int, Cell] = {}
+        self._run: CellRun | None = None
+        self._started_s = time.monotonic()
+        options = PoolOptions(
+            world_size=n,
+            backend=backend,
+            device=self.device,
+            simulated_gpus=gpus,
+            group=group,
+            group_timeout_s=group_timeout_s(timeout),
+            memory=parse_bytes(memory) if memory is not None else None,
+            start_method=self.start_method,
+        )
+        self.pool = RankPool(options, self.source_line)
+        try:
+            self.pool.start()
+        except BaseException:
+            self.stop()
+            raise
+        active.set(self)
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Start all ranks anew; their variables are lost.
+
+        Raises
+        ------
+        SessionError
+            If the session was stopped, or the ranks cannot be started.
+        """
+        self._refuse_if_stopped()
+        self.pool.end_ranks()
+        self._run = None
+        self.last_run = None
+        self._cells.clear()
+        self.pushed.forget()
+        self._started_s = time.monotonic()
+        self.pool.start()
+
+    def stop(self) -> None:
+        """End all ranks and remove the session's files; twice does no harm."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.pool.close()
+        if active.get() is None:
+            active.set(None)
+
+    # -- cells ---------------------------------------------------------------------------------
+
+    def run(
+        self,
+        source: str,
+        ranks: Iterable[int] | int | None = None,
+        trace: bool = False,
+        *,
+        timeout: float | None = None,
+        freeze: bool = False,
+        cell: int | None = None,
+        first_line: int = 1,
+        listener: RunListener | None = None,
+    ) -> RunResult:
+        """Run a cell on the ranks; never raises for what a rank did.
+
+        Parameters
+        ----------
+        source
+            Text of the cell.
+        ranks
+            Where to run it; default: everywhere.
+        trace
+            Record the timeline, and add what every probe sees at the end to the snapshot.
+        timeout
+            Instead of the session's, for this cell.
+        freeze
+            Keep a hang for inspection until `release`.
+        cell, first_line
+            The number in ``cell[14]`` and the line number of the source's first line, as the
+            notebook shows them; default: the session's own count, and 1.
+        listener
+            Is told of output while the cell runs.
+
+        Raises
+        ------
+        SessionError
+            If the session is stopped, busy or held in a hang, or ``ranks`` is no choice of ranks.
+        """
+        self._refuse_if_busy()
+        chosen = choose_ranks(ranks, self.world_size)
+        self.pool.replace_the_dead()
+        number = cell if cell is not None else max(self._cells, default=0) + 1
+        ran = Cell(number=number, source=source, first_line=first_line)
+        earlier = tuple(reversed([c for c in self._cells.values() if c.number != number]))
+        self._cells.pop(number, None)
+        self._cells[number] = ran
+        if len(self._cells) > _KEPT_CELLS:
+            del self._cells[next(iter(self._cells))]
+        self._run = CellRun(
+            self.pool,
+            ran,
+            earlier,
+            chosen,
+            timeout_s=timeout or self.timeout,
+            hang_after_s=self.hang_after,
+            freeze=freeze,
+            trace=trace,
+            listener=together(listener, active.listeners_of(self), ran, chosen),
+            observers=active.observers if active.get() is self else (),
+        )
+        return self._drive()
+
+    def release(self) -> RunResult:
+        """End a hang that was kept by ``freeze``; returns the run with how it ended."""
+        if self._run is None or not self._run.frozen:
+            raise SessionError("no hang is being held; %%ddt --freeze holds one")
+        self._run.unfreeze()
+        return self._drive()
+
+    def _drive(self) -> RunResult:
+        assert self._run is not None
+        run = self._run
+        try:
+            result = run.drive()
+        finally:
+            if not run.frozen:
+                self._run = None
+        if not result.frozen:
+            result = observing.complete(self.pool, result, run.observed(), trace=run.trace)
+        self.last_run = replace(result, session=weakref.ref(self))
+        if active.get() is self:
+            active.keep(self.last_run)
+        return self.last_run
+
+    def interrupt(self) -> None:
+        """Interrupt the running cell (from another thread), or end a hang that is being held."""
+        if self._run is None:
+            return
+        if self._run.frozen:
+            self.release()
+        else:
+            self._run.interrupt()
+
+    def freeze(self) -> None:
+        """Hold the running cell as it is now (from another thread), until `release`.
+
+        Ranks that wait stand still; a rank that computes goes on until the release interrupts it.
+        """
+        if self._run is not None:
+            self._run.freeze()
+
+    # -- objects -------------------------------------------------------------------------------
+
+    def push(
+        self, ranks: Iterable[int] | int | None = None, /, **objects: object
+    ) -> dict[str, int]:
+        """Send objects to the ranks; returns how many bytes each took.
+
+        Raises
+        ------
+        SessionError
+            If an object cannot be pickled (nothing is sent then), or a rank cannot read it.
+        """
+        self._refuse_if_busy()
+        chosen = choose_ranks(ranks, self.world_size)
+        try:
+            packed = {name: pack_for_ranks(name, value) for name, value in objects.items()}
+        except CannotTravel as error:
+            raise SessionError(str(error)) from error
+        self.pushed.send(self.pool, packed, chosen, next(reversed(self._cells), 0))
+        return {name: len(data) for name, data in packed.items()}
+
+    def pull(self, name: str, rank: int = 0) -> object:
+        """A rank's variable: numbers, text, containers, arrays and tensors.
+
+        Raises
+        ------
+        SessionError
+            If there is no such variable or it is not plain data.
+        """
+        self._refuse_if_busy()
+        (chosen,) = choose_ranks(rank, self.world_size)
+        answer = self.pool.command({"do": "pull", "name": name}, ranks=(chosen,))[chosen]
+        if "error" in answer:
+            raise SessionError(f"rank {chosen}: {answer['error']}")
+        try:
+            return unpack_from_rank(answer["payload"])
+        except CannotTravel as error:
+            raise SessionError(f"rank {chosen}: {error}") from error
+
+    def observe(
+        self, what: str | Iterable[str], names: Iterable[str] | None = None, **options: object
+    ) -> dict[int, dict[str, Any]]:
+        """What the ranks hold now, as plain data: for each rank, by the name of the probe.
+
+        Parameters
+        ----------
+        what
+            One or more of ``"placement"``, ``"partition"``, ``"parity"``, ``"memory"``.
+        names
+            Variables to look at, such as ``"trainer.model"``; default: all.
+        options
+            For the probe.
+
+        Raises
+        ------
+        SessionError
+            If the ranks are not at their prompt, or have no such variable.
+        """
+        self._refuse_if_busy()
+        self.pool.reap()
+        chosen = [what] if isinstance(what, str) else list(what)
+        return observing.observe(self.pool, chosen, names, **options)
+
+    # -- state ---------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether every rank's process runs, as the operating system says."""
+        return not self.stopped and all(psutil.pid_exists(pid) for pid in self.pids)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the ranks, by rank."""
+        return [handle.pid for handle in self.pool.handles]
+
+    def process_ids(self) -> list[int]:
+        """Every process that this session uses: ranks, store and fork server."""
+        return self.pool.process_ids()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a cell is running."""
+        return self._run is not None and not self._run.frozen
+
+    @property
+    def frozen(self) -> bool:
+        """Whether a hang is being held."""
+        return self._run is not None and self._run.frozen
+
+    @property
+    def generation(self) -> int:
+        """How often the process group has been formed."""
+        return self.pool.generation
+
+    @property
+    def run_number(self) -> int | None:
+        """Number of the cell that runs, None if none does."""
+        return self._run.cell.number if self._run is not None else None
+
+    def output_file(self, rank: int, stream: Stream) -> Path:
+        """The file that holds all that a rank has printed."""
+        return self.pool.handles[rank].tails[stream].path
+
+    def source_line(self, cell: int, line: int) -> str:
+        """Text of a line of a cell that ran in this session."""
+        known = self._cells.get(cell)
+        return known.line(line) if known is not None else ""
+
+    def status(self) -> SessionStatus:
+        """Ask the operating system and every monitor.
+
+        Raises
+        ------
+        SessionError
+            If the session was stopped.
+        """
+        self._refuse_if_stopped()
+        run = self._run
+        return session_status(
+            self.pool,
+            running=run.unfinished if run is not None else (),
+            blocked=run.blocked if run is not None and run.frozen else (),
+            frozen=self.frozen,
+            uptime_s=time.monotonic() - self._started_s,
+        )
+
+    # -- checks --------------------------------------------------------------------------------
+
+    def _refuse_if_stopped(self) -> None:
+        if self.stopped:
+            raise SessionError("this session was stopped: %ddt_start begins a new one")
+
+    def _refuse_if_busy(self) -> None:
+        self._refuse_if_stopped()
+        if self.frozen:
+            raise SessionError("the ranks are held in a hang: %ddt_release ends it, then go on")
+        if self.pool.failure is not None:
+            raise SessionError(f"{self.pool.failure}: %ddt_restart starts the ranks anew")
+        if self._run is not None:
+            raise SessionError(
+                f"the ranks are busy with cell[{self._run.cell.number}]: interrupt it first"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self.stopped else "held" if self.frozen else "ready"
+        return f"<Session of {self.world_size} ranks, {self.backend}, {state}>"

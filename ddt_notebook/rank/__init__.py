@@ -1,0 +1,1 @@
+"""What runs in a training process: its shell, its recorders and its probes."""

@@ -1,0 +1,263 @@
+"""The warm process that ranks are forked from, and their undertaker.
+
+Run as ``python -m ddt_notebook.rank.forkserver``; its standard input is a socket to the
+notebook. It has imported torch and IPython once, holds no CUDA context and runs no thread, so a
+fork of it is a rank in milliseconds and shares its memory. It reports every rank's end with exit
+code or signal, and when the notebook goes away, however it goes, it ends all ranks and removes
+the session's files.
+
+Why not the standard library's fork server: it is one per process, shared with the user's own
+multiprocessing; it re-imports ``__main__`` into each child; and it does not end its children when
+the notebook is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+#: What a first step of DDP imports lazily; a missing one costs time later, no more.
+_WARM = (
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.utils.data.distributed",
+    "torch.optim",
+    "torch._dynamo",
+    "torch.distributed.algorithms.join",
+    "torch.distributed._composable_state",
+    "torch.distributed.device_mesh",
+)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when ``parent`` ends (Linux; elsewhere do nothing)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before we asked
+            os._exit(1)
+
+
+class ForkServer:
+    """The server's side of the socket."""
+
+    def __init__(self, notebook: socket.socket) -> None:
+        self._notebook = notebook
+        self._children: set[int] = set()
+        self._directories: set[str] = set()
+        self._remains: list[tuple[float, int]] = []  # (when, process group) to be killed
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+
+    def serve(self) -> None:
+        """Answer requests until the notebook goes away; then end every child."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._notebook, selectors.EVENT_READ)
+        selector.register(self._wake_read, selectors.EVENT_READ)
+        try:
+            while True:
+                for key, _ in selector.select(0.2 if self._remains else None):
+                    if key.fileobj is self._wake_read:
+                        self._wake_read.recv(4096)
+                    elif not self._answer():
+                        return
+                self._bury()
+        finally:
+            self._end_all()
+
+    def _answer(self) -> bool:
+        data, descriptors, *_ = socket.recv_fds(self._notebook, 1 << 20, 8)
+        if not data:
+            return False
+        request = json.loads(data)
+        try:
+            reply = self._do(request, list(descriptors))
+        except OSError as error:  # no more processes or memory: the notebook decides what to do
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._tell({"reply": request["id"], **reply})
+        return True
+
+    def _do(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        match request["do"]:
+            case "rank":
+                self._directories.add(request["directory"])
+                start = self._fork_rank if request["fork"] else self._spawn_rank
+                return {"pid": start(descriptors)}
+            case "store":
+                return self._fork_store()
+            case "remove":
+                self._directories.discard(request["directory"])
+                shutil.rmtree(request["directory"], ignore_errors=True)
+                return {}
+        raise ValueError(f"unknown request {request['do']!r}")
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._notebook.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            pass  # gone: the next receive ends the loop
+
+    def _fork_rank(self, descriptors: list[int]) -> int:
+        def run() -> None:
+            from .worker import run_rank
+
+            run_rank(*descriptors)
+
+        return self._fork(run)
+
+    def _fork(self, run: Callable[[], None]) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            self._children.add(pid)
+            return pid
+        status = 1
+        try:
+            os.setsid()
+            die_with_parent(parent)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._notebook, self._wake_read, self._wake_write):
+                end.close()
+            run()
+            status = 0
+        except BaseException:  # noqa: BLE001  (the last line of this process)
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+    def _spawn_rank(self, descriptors: list[int]) -> int:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ddt_notebook.rank.worker", *map(str, descriptors)],
+            pass_fds=descriptors,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+        )
+        self._children.add(process.pid)
+        process.returncode = 0  # we reap it ourselves: keep Popen from warning
+        return process.pid
+
+    def _fork_store(self) -> dict[str, Any]:
+        """Start the TCPStore of a session in a process of its own; it runs threads, we must not."""
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1024)
+        port = listener.getsockname()[1]
+
+        def run() -> None:
+            import torch.distributed as dist
+
+            store = dist.TCPStore(  # noqa: F841  (serves as long as it lives)
+                "127.0.0.1",
+                port,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach(),
+            )
+            while True:
+                signal.pause()
+
+        pid = self._fork(run)
+        listener.close()
+        return {"pid": pid, "port": port}
+
+    def _bury(self) -> None:
+        """Reap the dead, tell the notebook, and end what they left in their process group."""
+        while True:
+            try:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if dead is None:
+                break
+            # before the pid is free again; DataLoader workers end, a resource tracker cleans up
+            self._signal_group(dead.si_pid, signal.SIGTERM)
+            self._remains.append((time.monotonic() + 0.5, dead.si_pid))
+            _, status = os.waitpid(dead.si_pid, 0)
+            self._children.discard(dead.si_pid)
+            self._tell({"dead": dead.si_pid, "status": os.waitstatus_to_exitcode(status)})
+        now = time.monotonic()
+        for when, group in self._remains:
+            if when <= now:
+                self._signal_group(group, signal.SIGKILL)
+        self._remains = [item for item in self._remains if item[0] > now]
+
+    @staticmethod
+    def _signal_group(group: int, number: signal.Signals) -> None:
+        try:
+            os.killpg(group, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # nobody left in it
+
+    def _end_all(self) -> None:
+        groups = [*self._children, *(group for _, group in self._remains)]
+        for pid in self._children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for group in groups:
+            self._signal_group(group, signal.SIGKILL)
+        for pid in self._children:
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
+        for directory in self._directories:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def warm_up() -> None:
+    """Import what ranks need, once."""
+    gc.disable()  # there is no garbage in imports, but much to look through: a tenth of the time
+    for name in _WARM:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            print(f"could not warm {name}", file=sys.stderr)
+    from . import worker
+
+    worker.prepare()
+    gc.enable()
+    gc.collect()
+    gc.freeze()  # keeps the collector of each rank from copying the shared pages
+
+
+def main() -> None:
+    """Serve the notebook at standard input; ``--cold`` for ranks that are spawned."""
+    notebook = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "--cold" not in sys.argv:
+        warm_up()
+    server = ForkServer(notebook)
+    server._tell({"ready": Path(sys.executable).name})
+    server.serve()
+
+
+if __name__ == "__main__":
+    main()

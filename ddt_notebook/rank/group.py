@@ -1,0 +1,221 @@
+"""The process group inside a rank: formed, left and formed anew."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from .probes.calls import CallLog
+from .probes.sockets import GroupSockets
+
+#: The session's store listens there.
+_LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+#: How many positional parameters of init_process_group stand before the time-out.
+_BEFORE_TIMEOUT = 2
+
+
+class RankGroup:
+    """Owns what this rank needs to join its group.
+
+    Parameters
+    ----------
+    rank, world_size, backend
+        As for ``init_process_group``.
+    port
+        Port of the session's TCPStore on loopback.
+    timeout_s
+        Limit that the backend itself is given, in seconds; the session's own comes first.
+    formed_by_session
+        False if the user's cells form the group.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        backend: str,
+        port: int,
+        timeout_s: float,
+        formed_by_session: bool,
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.backend = backend
+        self.port = port
+        self.timeout = timedelta(seconds=timeout_s)
+        self.formed_by_session = formed_by_session
+        self.sockets = GroupSockets()
+        self.calls = CallLog(self.sockets)
+        self.calls.default_timeout = self.timeout
+        self.calls.init_hook = self._before_users_init
+        self._forming = False
+        self._default: Any = None
+        self._generation = self._inits = 0
+
+    def form(self, prefix: str, generation: int) -> list[str]:
+        """Leave any group, then join the one under ``prefix``.
+
+        Parameters
+        ----------
+        prefix
+            Of the keys in the session's store; never used twice.
+        generation
+            How often the session's group has been formed; a group that the user's cells form
+            takes its prefix from this, as under torchrun.
+
+        Returns
+        -------
+        list of str
+            What had to be carried over, for the user: "DDP model follows the new group".
+        """
+        followers = self._models_on_default_group()
+        self.leave()
+        self.calls.new_generation()
+        # a cell may have chosen a rendezvous of its own: that ends with the group
+        os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
+        self._generation, self._inits = generation, 0
+        if not self.formed_by_session:
+            return []
+        self._forming = True
+        try:
+            with self.sockets.watching():
+                store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+                dist.init_process_group(
+                    self.backend,
+                    store=dist.PrefixStore(prefix, store),
+                    rank=self.rank,
+                    world_size=self.world_size,
+                    timeout=self.timeout,
+                )
+        finally:
+            self._forming = False
+        self._default = c10d._get_default_group()
+        for model in followers:
+            model._update_process_group(self._default)
+        if not followers:
+            return []
+        models = "the DDP model works" if len(followers) == 1 else "the DDP models work"
+        return [f"the process group was formed anew; {models} on with it"]
+
+    def leave(self) -> None:
+        """Destroy every group; peers that are blocked in one are freed by this."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        c10d._world.group_count = 0  # a failed init leaves it higher on some ranks: other keys
+        self.sockets.cut()  # a model may still hold the group, and with it the connections
+        self.sockets.forget()
+
+    def allow(self, timeout_s: float) -> None:
+        """Give every group the backend's limit for the next cell."""
+        timeout = timedelta(seconds=timeout_s)
+        if timeout == self.timeout:
+            return
+        self.timeout = self.calls.default_timeout = timeout
+        for group in list(c10d._world.pg_map) if dist.is_initialized() else ():
+            c10d._set_pg_timeout(timeout, group)
+
+    @staticmethod
+    def is_formed() -> bool:
+        """Whether there is a default group."""
+        return bool(dist.is_initialized())
+
+    def _models_on_default_group(self) -> list[Any]:
+        """DDP models of the user whose group is about to be replaced, or was just destroyed."""
+        if self._default is None:
+            return []
+        return [
+            model
+            for model in gc.get_objects()
+            if type(model) is DistributedDataParallel and model.process_group is self._default
+        ]
+
+    def _before_users_init(self, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+        if self._forming:
+            return
+        if self.formed_by_session and dist.is_initialized():
+            raise RuntimeError(
+                "the session has formed the process group already: remove init_process_group(), "
+                "or form it yourself under %ddt_start --no-group"
+            )
+        if options.get("timeout") is None and len(arguments) <= _BEFORE_TIMEOUT:
+            options["timeout"] = self.timeout
+        self._inits += 1
+        if os.environ.get("MASTER_PORT") != str(self.port):
+            # the cell chose its own rendezvous: rank 0 must then serve the store itself
+            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        elif options.get("store") is None and _from_environment(arguments, options):
+            # destroyed and formed again, a group must not meet the keys of the one before
+            store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+            options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
+            options.pop("init_method", None)
+            for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
+                if options.get(name) in (None, -1):
+                    options[name] = int(os.environ[variable])
+
+
+def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a call of init_process_group takes all that it needs from the environment."""
+    method = options.get("init_method")
+    complete = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+    if len(arguments) > 1 or method not in (None, "env://") or not complete:
+        return False
+    return _is_here(os.environ.get("MASTER_ADDR", ""))
+
+
+def _is_here(host: str) -> bool:
+    """Whether an address is one of this machine, where the session's store is."""
+    if not host or host in _LOOPBACK:
+        return bool(host)
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:  # no such name, or an address of another machine
+            return False
+    return True
+
+
+def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
+    """The variables that torchrun sets, so that a script's code runs unchanged."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "ddt_notebook",
+    }
+
+
+def pick_device(name: str | None, rank: int) -> torch.device:
+    """The device for a rank: what was asked for, with the rank's index for ``"cuda"``."""
+    if name in (None, "cpu"):
+        return torch.device("cpu")
+    device = torch.device(str(name))
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            "there is no CUDA device here: use gloo on the CPU (no --device, no --backend nccl), "
+            "or --simulate cuda:2"
+        )
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
+        torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,106 @@
+"""What PyTorch's Flight Recorder saw: every collective, also those that DDP issues itself.
+
+The functions that read it are private to torch; where one is missing, `FlightReader.available`
+is False and the session says so.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import torch
+from torch._C import _distributed_c10d as c10d_native
+
+from ...model import flight
+
+#: With more new entries than this, stacks are left out: symbolising them takes too long.
+_MAX_STACKS = 400
+
+
+class FlightReader:
+    """Reads the recorder of this process; may be called from a side thread at any time."""
+
+    def __init__(self) -> None:
+        self.available = hasattr(c10d_native, "_dump_fr_trace_json")
+        self._lock = threading.Lock()
+        self._last_record = -1
+        self._last_counts: dict[str, tuple[int, int]] = {}
+        self._run_start = 0
+        self._newest = -1
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """For each group id: operations enqueued and completed. Takes microseconds."""
+        if not self.available:
+            return {}
+        # arguments by position: their names have changed between versions
+        status = json.loads(c10d_native._dump_fr_trace_json(False, False)).get("pg_status", {})
+        return {
+            name: (int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
+            for name, s in status.items()
+        }
+
+    def begin_run(self) -> None:
+        """A cell begins: what comes from here on belongs to it."""
+        with self._lock:
+            self._last_record = self._newest  # what completes late belongs to the cell before
+            self._run_start = self._newest + 1
+
+    def drain(self, *, stacks: bool = False) -> list[dict[str, Any]]:
+        """Entries since the last drain, and those that were still pending then.
+
+        Parameters
+        ----------
+        stacks
+            Give all entries of this cell, with their stacks (slow; stacks are left out when there
+            are many entries).
+        """
+        if not self.available:
+            return []
+        with self._lock:
+            counts = self.counts()
+            if counts == self._last_counts and not stacks:
+                return []
+            self._last_counts = counts
+            entries = json.loads(c10d_native._dump_fr_trace_json(True, False)).get("entries", [])
+            new = [e for e in entries if e["record_id"] > self._last_record]
+            self._newest = max([self._newest, *(e["record_id"] for e in new)])
+            wanted = new
+            frames = {}
+            if stacks:
+                wanted = [e for e in entries if e["record_id"] >= self._run_start]
+                frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
+            found = [_plain(entry, frames.get(entry["record_id"])) for entry in wanted]
+            retired = [e["record_id"] for e in new if not e["retired"]]
+            if new:  # what has not retired yet is read again next time
+                self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
+            return found
+
+    @staticmethod
+    def _frames() -> dict[int, list[dict[str, Any]]]:
+        raw = c10d_native._dump_fr_trace(True, True, False)
+        data = flight.unpickled(raw)
+        return {entry["record_id"]: entry.get("frames", []) for entry in data.get("entries", [])}
+
+
+def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """One entry with the field's own names, as the notebook reads it."""
+    plain = {
+        "g": entry["process_group"][0],
+        "id": entry["op_id"],  # counts as the backend does, messages included
+        "op": flight.operation(entry),
+        "s": entry["input_sizes"],
+        "d": list(flight.dtypes(entry["input_dtypes"])),
+        "o": entry["output_sizes"],
+        "done": entry["retired"],
+        "ns": entry["time_created_ns"],
+    }
+    if frames:
+        plain["frames"] = [[f["filename"], f["line"], f["name"]] for f in frames]
+    return plain
+
+
+def torch_version() -> str:
+    """Version of torch in this process."""
+    return str(torch.__version__)

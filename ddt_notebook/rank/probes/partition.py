@@ -1,0 +1,120 @@
+"""Who got which data: what this rank's loaders handed out, and its shards of the models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ...model.partition import pack_indices
+from .loaders import RECORD, LoaderLog, Pass, new_log
+from .objects import find, is_dtensor, local, mesh_label, unwrap
+from .placement import placement_name
+
+#: A data set may be larger; its indices are then counted, but not compared.
+_LARGEST_INDEX = 200_000_000
+
+Plain = dict[str, Any]
+
+
+def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
+    """A `RankPartition` as plain data, less the rank."""
+    found = find(namespace, names)
+    variables = {id(loader): name for name, loader in found.loaders.items()}
+    logs = list(RECORD.logs)
+    known = {id(log.loader()) for log in logs}
+    logs += [new_log(loader, "") for loader in found.loaders.values() if id(loader) not in known]
+    loaders = [
+        _loader(log, _log_name(log.loader(), log, variables))
+        for log in logs
+        if id(log.loader()) in variables or (not names and not _is_left_behind(log))
+    ]
+    modules = {name: unwrap(module) for name, module in found.modules.items()}
+    shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
+    return {"run": RECORD.run, "loaders": loaders, "shards": shards}
+
+
+def _is_left_behind(log: LoaderLog) -> bool:
+    """Whether the loader is gone, after an earlier cell: this one may have made it anew."""
+    return log.loader() is None and (not log.passes or log.passes[-1].run < RECORD.run)
+
+
+def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
+    if loader is not None and id(loader) in variables:
+        return variables[id(loader)]
+    return f"loader at {log.place}"
+
+
+def _loader(log: LoaderLog, name: str) -> Plain:
+    indices = _in_whole_data(log, np.frombuffer(log.indices, dtype=np.int64))
+    kept = log.indexed and bool(len(indices))
+    too_far = kept and not 0 <= int(indices.min()) <= int(indices.max()) < _LARGEST_INDEX
+    distinct, packed = 0, ""
+    if kept and not too_far:
+        seen: Any = np.zeros(int(indices.max()) + 1, dtype=bool)
+        seen[indices] = True
+        distinct = int(seen.sum())
+        packed = pack_indices(np.packbits(seen, bitorder="little").tobytes())
+    return log.about | {
+        "name": name,
+        "indexed": log.indexed,
+        "epochs": [_epoch(log, one) for one in log.passes],
+        "epochs_left_out": log.passes_begun - len(log.passes),
+        "handed_out": packed,
+        "repeated": len(indices) - distinct if packed else 0,
+        "problem": log.problem,
+        "uncounted": log.uncounted + (len(indices) if too_far else 0),
+    }
+
+
+def _in_whole_data(log: LoaderLog, indices: Any) -> Any:
+    """Indices in the data set that a Subset is a part of."""
+    for subset in log.subsets if log.indexed else ():
+        indices = np.asarray(subset, dtype=np.int64)[indices]
+    return indices
+
+
+def _epoch(log: LoaderLog, one: Pass) -> Plain:
+    one.measure()
+    return {
+        "number": one.number,
+        "in_cell": one.in_cell,
+        "run": one.run,
+        "batches": one.batches,
+        "samples": one.samples,
+        "complete": one.complete,
+        "broken_off": one.broken_off,
+        "joined": one.joined,
+        "first": _in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist(),
+        "content": one.content,
+        "heads": one.heads,
+        "sampler_epoch": one.sampler_epoch,
+        "epoch_set": one.epoch_set,
+        "made": one.made,
+        "trained": one.trained,
+        "place": one.place,
+        "waited_s": round(one.waited_s, 6),
+        "lasted_s": round(one.lasted_s, 6),
+    }
+
+
+def _shard(name: str, module: nn.Module, wrapper: str) -> Plain:
+    parameters = list(module.parameters())
+    spread = Counter(
+        ", ".join(map(placement_name, p.placements)) for p in parameters if is_dtensor(p)
+    )
+    meshes = dict.fromkeys(mesh_label(p) for p in parameters if is_dtensor(p))
+    parts = [local(p) for p in parameters]
+    return {
+        "name": name,
+        "wrapper": wrapper,
+        "parameters": sum(p.numel() for p in parameters),
+        "local_parameters": sum(part.numel() for part in parts),
+        "local_bytes": sum(part.numel() * part.element_size() for part in parts),
+        "placements": [text for text, _ in spread.most_common()],
+        "mesh": "; ".join(meshes),
+    }

@@ -1,0 +1,238 @@
+"""Records what a rank does when, and what its memory is made of meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._profiler import (
+    ProfilerConfig,
+    ProfilerState,
+    RecordScope,
+    _ExperimentalConfig,
+)
+from torch.autograd import ProfilerActivity, profiler
+from torch.nn.modules import module as nn_module
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from ...model.timeline import BACKWARD, WAIT
+from . import memory, process_memory
+from .objects import find
+
+#: The trace ends after this many steps or seconds: its events are held in memory.
+_MAX_STEPS, _MAX_S = 200, 120.0
+_MAX_SPANS = 40_000
+_MAX_STEPS_NOTED = 20_000
+#: Backward nodes this close to each other are one span.
+_GAP_NS = 50_000
+#: Memory is taken apart in this many of the first steps: gradients and states exist from then on.
+_STEPS_LOOKED_AT = 2
+
+Columns = list[tuple[str, int, int]]  # name, start and end in nanoseconds of the monotonic clock
+
+
+class Tracer:
+    """Traces this process from `start` to `stop`; call both from the main thread.
+
+    The profiler is told to record only what users and libraries marked, and the nodes of the
+    backward pass: that is all a timeline needs, and costs next to nothing.
+
+    Parameters
+    ----------
+    variables
+        Gives the rank's variables as they are now.
+    """
+
+    def __init__(self, variables: Callable[[], Mapping[str, Any]]) -> None:
+        self._variables = variables
+        self._undo: list[Callable[[], None]] = []
+        self._steps: list[int] = []
+        self._waits: Columns = []
+        self._spans: Columns = []
+        self._profiling = False
+        self._traced_until_s: float | None = None
+        self._depth = 0
+        self._forwards = 0
+        self._activations = 0
+        self._parts: dict[str, int] = {}
+        self._facts: dict[str, Any] = {}
+        self._measured = "end"
+        self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._peak_known = process_memory.forget_peak()
+        self._limits = process_memory.limits()  # of the cell: telling of it may take more
+        if process_memory.uses_gpu():
+            torch.cuda.reset_peak_memory_stats()
+        self._sampler = process_memory.MemorySampler()
+        self._sampler.start()
+        self._undo.append(register_optimizer_step_post_hook(self._on_step).remove)
+        self._watch_forwards()
+        self._time_waits()
+        self._started_s = time.monotonic()
+        self._start_profiler()
+
+    def stop(self) -> dict[str, Any]:
+        """End; the fields of `RankTimeline` and `RankMemory`, without their rank."""
+        ended_s = time.monotonic()
+        self._end_profile()
+        for undo in self._undo:
+            undo()
+        return {
+            "timeline": self._timeline(ended_s),
+            "memory": self._memory() | self._sampler.stop(),
+        }
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _start_profiler(self) -> None:
+        if torch.autograd._profiler_enabled():  # the user's own, from an earlier cell
+            self._traced_until_s = self._started_s
+            return
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes into the cell's output
+        config = ProfilerConfig(
+            ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig()
+        )
+        activities = {ProfilerActivity.CPU}
+        torch.autograd._prepare_profiler(config, activities)
+        scopes = {RecordScope.USER_SCOPE, RecordScope.BACKWARD_FUNCTION}
+        torch.autograd._enable_profiler(config, activities, scopes)
+        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._profiling = True
+        prepare = profiler._prepare_profiler
+
+        def make_way(*args: Any, **kwargs: Any) -> Any:
+            """There can be one profiler only: the user's own takes the place of this one."""
+            self._end_profile()
+            return prepare(*args, **kwargs)
+
+        profiler._prepare_profiler = make_way
+        self._undo.append(lambda: setattr(profiler, "_prepare_profiler", prepare))
+
+    def _end_profile(self) -> None:
+        if not self._profiling:
+            return
+        self._profiling = False
+        self._traced_until_s = time.monotonic()
+        events = torch.autograd._disable_profiler().events()
+        backward: list[list[int]] = []
+        for event in events:
+            start = event.start_ns() - self._wall_offset_ns
+            end = start + event.duration_ns()
+            if event.scope() == RecordScope.BACKWARD_FUNCTION.value:
+                if backward and start - backward[-1][1] < _GAP_NS:
+                    backward[-1][1] = max(backward[-1][1], end)
+                else:
+                    backward.append([start, end])
+            elif event.scope() == RecordScope.USER_SCOPE.value:
+                self._spans.append((event.name()[:200], start, end))
+        self._spans += [(BACKWARD, start, end) for start, end in backward]
+
+    def _time_waits(self) -> None:
+        wait, waits, main = dist.Work.wait, self._waits, threading.get_ident()
+
+        def timed(work: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            start = time.monotonic_ns()
+            try:
+                return wait(work, *args, **kwargs)
+            finally:
+                if len(waits) < _MAX_SPANS and threading.get_ident() == main:
+                    waits.append((WAIT, start, time.monotonic_ns()))
+
+        dist.Work.wait = timed
+        self._undo.append(lambda: setattr(dist.Work, "wait", wait))
+
+    def _timeline(self, ended_s: float) -> dict[str, Any]:
+        begun = round(self._started_s * 1e9)
+        spans = sorted(self._spans + self._waits, key=lambda span: span[1])
+        kept = spans[:_MAX_SPANS]
+        names = {name: at for at, name in enumerate(dict.fromkeys(span[0] for span in kept))}
+        return {
+            "started_s": self._started_s,
+            "ended_s": ended_s,
+            "traced_until_s": self._traced_until_s,
+            "names": list(names),
+            "name": [names[name] for name, _, _ in kept],
+            "start_us": [(start - begun) // 1000 for _, start, _ in kept],
+            "duration_us": [(end - start) // 1000 for _, start, end in kept],
+            "steps_us": [(at - begun) // 1000 for at in self._steps],
+            "buckets": [
+                list(sizes)
+                for ddp in memory.ddp_modules(self._all_roots())
+                if (sizes := memory.bucket_sizes(ddp))
+            ],
+            "spans_left_out": len(spans) - len(kept),
+        }
+
+    def _all_roots(self) -> list[nn.Module]:
+        found = find(self._variables()).modules.values()
+        inner = {id(part) for root in self._roots for part in root.modules()}
+        return [*self._roots, *(module for module in found if id(module) not in inner)]
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if len(self._steps) < _MAX_STEPS_NOTED:
+            self._steps.append(time.monotonic_ns())
+        steps = len(self._steps)
+        if steps <= _STEPS_LOOKED_AT:
+            self._optimizers.add(optimizer)
+            self._take_apart(f"step {steps}")
+        if steps >= _MAX_STEPS or time.monotonic() - self._started_s > _MAX_S:
+            self._end_profile()
+
+    def _take_apart(self, when: str) -> None:
+        roots, optimizers = list(self._roots), list(self._optimizers)
+        self._parts = memory.parts_of(roots, optimizers)
+        self._facts = memory.model_facts(roots, optimizers)
+        self._measured = when
+
+    def _watch_forwards(self) -> None:
+        """Look at what the first forward passes keep for backward, then step aside."""
+        before = nn_module.register_module_forward_pre_hook(self._on_forward_begin)
+        after = nn_module.register_module_forward_hook(self._on_forward_end, always_call=True)
+        self._forward_hooks = (before, after)
+        self._undo += [before.remove, after.remove]
+
+    def _on_forward_begin(self, module: nn.Module, _: Any) -> None:
+        self._depth += 1
+
+    def _on_forward_end(self, module: nn.Module, _: Any, output: Any) -> None:
+        self._depth -= 1
+        if self._depth or not any(t.requires_grad for t in memory.tensors_in(output)):
+            return
+        self._roots.add(module)
+        self._forwards += 1
+        found = find(self._variables())
+        others = [*module.parameters(), *module.buffers(), *found.tensors.values()]
+        self._activations = max(self._activations, memory.kept_for_backward(output, others))
+        if self._forwards >= _STEPS_LOOKED_AT:
+            for hook in self._forward_hooks:
+                hook.remove()
+
+    def _memory(self) -> dict[str, Any]:
+        found = find(self._variables())
+        self._optimizers.update(found.optimizers.values())
+        if not self._parts:
+            self._roots.update(self._all_roots())
+            self._take_apart("end")
+        peak = process_memory.peak_bytes() if self._peak_known else None
+        others = {"activations": self._activations, "tensors": memory.variable_bytes(found)}
+        return {
+            **memory.whole(),
+            "limits": self._limits,
+            **self._facts,
+            "parts": memory.nonzero(self._parts | others),
+            "measured": self._measured,
+            "peak_bytes": peak,
+        }

@@ -1,0 +1,148 @@
+"""Files that several ranks use: who wrote together, who read too early, and what is legal."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Position, RankError
+from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
+
+from .builders import all_reduce, at, call, only, raised, rank, snapshot
+
+PATH = "/runs/last.pt"
+
+
+def save(began: float, ended: float, line: int = 5, **fields) -> CheckpointUse:
+    return _use("save", began, ended, line, **fields)
+
+
+def load(began: float, ended: float, line: int = 8, **fields) -> CheckpointUse:
+    return _use("load", began, ended, line, **fields)
+
+
+def _use(action, began: float, ended: float, line: int, **fields) -> CheckpointUse:
+    fields = {"path": PATH, "where": at(line), "began_s": began, "ended_s": ended, **fields}
+    return CheckpointUse(action=action, **fields)
+
+
+def barrier(entered: float) -> Call:
+    return call("barrier", 6, entered_s=entered, left_s=entered + 0.1)
+
+
+def scene(*uses: list[CheckpointUse], calls: tuple[tuple[Call, ...], ...] = (), **fields):
+    calls = calls or ((),) * len(uses)
+    reports = [rank(number, *made, **fields) for number, made in enumerate(calls)]
+    told = [RankCheckpoints(rank=number, uses=tuple(one)) for number, one in enumerate(uses)]
+    return snapshot(*reports, checkpoints=tuple(told))
+
+
+def test_ranks_that_write_at_the_same_time():
+    finding = only(diagnose(scene([save(1.0, 2.0)], [save(1.5, 2.5)], [])))
+    assert (finding.symptom, finding.cause) == ("D.1.6", "checkpoint-written-by-every-rank")
+    assert finding.title == "ranks 0, 1 write the same file, last.pt, at the same time"
+    assert (finding.ranks, finding.confidence) == ([0, 1], "certain")
+
+
+def test_writes_one_after_the_other_without_a_collective_are_no_order():
+    finding = only(diagnose(scene([save(1.0, 1.1)], [save(1.2, 1.3)])))
+    assert finding.title.endswith("with no collective in between")
+
+
+def test_a_line_that_writes_in_each_epoch_is_told_once():
+    epochs = [[save(at_, at_ + 0.5) for at_ in (1.0, 3.0, 5.0)] for _ in range(2)]
+    assert len(diagnose(scene(*epochs)).findings) == 1
+
+
+def test_ranks_that_take_turns_are_legal():
+    calls = ((barrier(1.2), barrier(3.0)), (barrier(0.9), barrier(2.9)))
+    assert diagnose(scene([save(1.0, 1.1)], [save(2.0, 2.5)], calls=calls)).ok
+
+
+def test_files_of_their_own_are_legal():
+    assert diagnose(scene([save(1, 2, path="/r/0.pt")], [save(1, 2, path="/r/1.pt")])).ok
+
+
+def test_nothing_is_said_where_calls_were_not_kept():
+    assert diagnose(scene([save(1.0, 1.1)], [save(1.2, 1.3)], calls_dropped=7)).ok
+
+
+def test_a_message_orders_two_ranks():
+    calls = (
+        (call("send", 6, peer=1, entered_s=1.2),),
+        (call("recv", 6, peer=0, entered_s=1.0),),
+    )
+    assert diagnose(scene([save(1.0, 1.1)], [save(2.0, 2.5)], calls=calls)).ok
+
+
+def test_a_rank_that_reads_what_is_not_yet_written():
+    finding = only(diagnose(scene([save(1.0, 2.0), load(2.1, 2.2)], [load(1.2, 1.3)])))
+    assert finding.cause == "checkpoint-read-too-early"
+    assert (finding.ranks, finding.confidence) == ([1], "likely")
+    assert set(finding.where) == {0, 1}
+
+
+def test_a_load_that_failed_is_the_exceptions_matter():
+    assert diagnose(scene([save(1.0, 2.0)], [load(1.2, 1.3, done=False)])).ok
+
+
+def test_resuming_and_saving_the_same_file_later_is_legal():
+    resumed = load(0.1, 0.2, line=3)
+    assert diagnose(scene([resumed, save(5.0, 5.1)], [resumed])).ok
+    alone = scene([save(5.0, 5.1)], [resumed], calls=((all_reduce(entered_s=3.0),),) * 2)
+    assert diagnose(alone).ok
+
+
+def test_a_barrier_between_writing_and_reading_is_legal():
+    calls = ((barrier(2.1),), (barrier(0.5),))
+    assert diagnose(scene([save(1.0, 2.0)], [load(2.3, 2.4)], calls=calls)).ok
+
+
+def test_names_of_the_wrapper_are_a_hint():
+    report = diagnose(scene([save(1.0, 2.0, wrapped="module.weight")], []))
+    assert report.ok
+    assert [hint.cause for hint in report.hints] == ["checkpoint-of-wrapper"]
+
+
+@pytest.mark.parametrize(
+    ("error", "written", "cause"),
+    [
+        ("FileNotFoundError", 2.0, "checkpoint-read-too-early"),
+        ("FileNotFoundError", 0.5, "path-missing"),
+        ("EOFError", 2.0, "checkpoint-unreadable"),
+    ],
+)
+def test_a_load_that_failed_because_it_came_too_early(error: str, written: float, cause: str):
+    raise_at = Position(file="/x/torch/serialization.py", line=9, function="load")
+    failed = RankError(type=error, message="", where=at(8), frames=(at(8), raise_at))
+    told = (
+        RankCheckpoints(rank=0, uses=(save(written - 0.3, written),)),
+        RankCheckpoints(rank=1, uses=(load(1.0, 1.1, done=False),)),
+    )
+    scene = snapshot(rank(0), raised(1, error=failed), checkpoints=told, outcome="failed")
+    finding = only(diagnose(scene))
+    assert finding.cause == cause
+    assert any("1.0 s later" in fact for fact in finding.evidence) == (written == 2.0)
+
+
+def test_many_epochs_are_judged_quickly():
+    epochs = range(100)
+    saves = [save(10 * n + 1, 10 * n + 2) for n in epochs]
+    loads = [load(10 * n + 4, 10 * n + 5) for n in epochs]
+    calls = tuple(
+        tuple(all_reduce(entered_s=n / 2 + r / 10) for n in range(1, 2001)) for r in range(2)
+    )
+    busy = scene([*saves, *loads], [*loads], calls=calls)
+    started = time.perf_counter()
+    assert diagnose(busy).findings == []
+    assert time.perf_counter() - started < 1.0
+
+
+def test_a_state_of_which_nothing_was_taken():
+    state = StateLoad(model="Net", where=at(4), keys=3, unexpected="module.a", missing="a")
+    told = tuple(RankCheckpoints(rank=r, states=(state,)) for r in range(2))
+    finding = only(diagnose(snapshot(rank(0), rank(1), checkpoints=told)))
+    assert (finding.symptom, finding.cause, finding.ranks) == ("D.1.6", "nothing-loaded", [0, 1])
+    assert finding.evidence == ["the first key is `module.a` where the model has `a`"]

@@ -1,0 +1,343 @@
+"""How data was divided: what is found, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Cell, RankReport, Report, Snapshot
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
+from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
+
+from .builders import CELL, all_reduce, rank
+
+SOURCE = "loader = make()\nfor batch in loader:\n    step(batch)"
+SIZE = 24
+
+
+def packed(indices: list[int]) -> str:
+    bits = sum(1 << index for index in set(indices))
+    return pack_indices(bits.to_bytes(SIZE, "little"))
+
+
+def epoch(indices: list[int], **fields: Any) -> Epoch:
+    values = {
+        "number": 1,
+        "run": 1,
+        "batches": 4,
+        "samples": len(indices),
+        "first": tuple(indices),
+        "content": tuple(1000 + index for index in indices),
+        "trained": 4,
+        "place": f"cell[{CELL}] line 2",
+    }
+    return Epoch(**{**values, **fields})
+
+
+def loader(indices: list[int], *, epochs: tuple[Epoch, ...] = (), **fields: Any) -> LoaderPartition:
+    values = {
+        "name": "loader",
+        "dataset": "TensorDataset",
+        "dataset_size": SIZE,
+        "universe": SIZE,
+        "sampler": "SequentialSampler",
+        "batch_size": 4,
+        "epochs": epochs or (epoch(indices),),
+        "handed_out": packed(indices),
+    }
+    return LoaderPartition(**{**values, **fields})
+
+
+def scene(
+    *loaders: LoaderPartition, source: str = SOURCE, optimizers: int = 1, ddp: bool = True
+) -> Snapshot:
+    """One loader for each rank, which all train a model in DDP."""
+    members = tuple(range(len(loaders)))
+    model = ModelTraining(name="model", members=members, forwards=4)
+    training = RankTraining(
+        rank=0,
+        backwards=4,
+        models=(model,) if ddp else (),
+        optimizers=(OptimizerTraining(name="o", steps=4),) * optimizers,
+    )
+    return Snapshot(
+        cell=Cell(number=CELL, source=source),
+        ranks=tuple(RankReport(rank=r) for r in members),
+        groups={"0": members},
+        world_size=len(members),
+        partition=tuple(
+            RankPartition(rank=r, run=1, loaders=(one,)) for r, one in enumerate(loaders)
+        ),
+        training=tuple(replace(training, rank=r) for r in members),
+    )
+
+
+def causes(report: Report) -> list[tuple[str | None, list[int]]]:
+    data = {
+        *("no-distributed-sampler", "sampler-for-wrong-rank", "shard-gaps", "shard-overlap"),
+        *("iterable-not-sharded", "set-epoch-forgotten", "no-batches-on-a-rank"),
+    }
+    return [(f.cause, f.ranks) for f in report.findings if f.cause in data]
+
+
+ALL = list(range(SIZE))
+EVEN, ODD = ALL[::2], ALL[1::2]
+
+
+def sampled(indices: list[int], replica: int, replicas: int = 2, **fields: Any) -> LoaderPartition:
+    values = {"sampler": "DistributedSampler", "replica": replica, "replicas": replicas, **fields}
+    return loader(indices, **values)
+
+
+def shuffled(*orders: list[int], **fields: Any) -> LoaderPartition:
+    """A loader with one epoch for each order."""
+    common = {"sampler_epoch": 0, **fields}
+    epochs = tuple(epoch(order, number=n, **common) for n, order in enumerate(orders, 1))
+    return sampled(orders[-1], 0, shuffles=True, epochs=epochs)
+
+
+class TestWholeDataEverywhere:
+    def test_is_found_with_the_line_of_the_loop(self) -> None:
+        (finding,) = diagnose(scene(loader(ALL), loader(ALL[::-1]))).findings
+        assert (finding.cause, finding.ranks) == ("no-distributed-sampler", [0, 1])
+        assert (finding.symptom, finding.confidence) == ("D.2.2", "likely")
+        assert finding.where[1] == f"cell[{CELL}] line 2: for batch in loader:"
+        assert "24 samples" in finding.title
+
+    def test_is_not_told_of_files_of_their_own(self) -> None:
+        other = epoch(ALL[:-1], content=())
+        own = loader(ALL[:-1], epochs=(other,), dataset_size=SIZE - 1, universe=SIZE - 1)
+        assert not causes(diagnose(scene(loader(ALL, epochs=(epoch(ALL, content=()),)), own)))
+
+    def test_of_an_unfinished_loop_is_a_hint(self) -> None:
+        parts = [
+            loader(order[:20], epochs=(epoch(order[:20], complete=False),))
+            for order in (ALL[:22], [*ALL[1:22], 0])
+        ]
+        report = diagnose(scene(*parts))
+        assert not report.findings
+        assert [hint.cause for hint in report.hints] == ["no-distributed-sampler"]
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"epochs": (epoch(ALL, trained=0),)},
+            {"epochs": (epoch(ALL, trained=2),)},  # each rank takes every second batch
+            {"epochs": (epoch(ALL, run=0),)},
+            {"with_replacement": True},
+            {"repeated": 3},
+        ],
+        ids=["evaluation", "round robin", "earlier run", "replacement", "repeated"],
+    )
+    def test_is_legal(self, fields: dict[str, Any]) -> None:
+        assert not causes(diagnose(scene(*(loader(ALL, **fields) for _ in range(2)))))
+
+    @pytest.mark.parametrize(
+        "part",
+        [
+            "batch[rank::world_size]",
+            "batch.chunk(world_size)[rank]",
+            "batch.narrow(0, first, size)",
+            "batch[first : first + size]",
+            "[x[dist.get_rank() * 4 :] for x in batch]",
+        ],
+    )
+    def test_is_legal_where_each_rank_takes_its_part_of_a_batch(self, part: str) -> None:
+        source = f"first = rank * size\nfor batch in loader:\n    mine = {part}\n    step(mine)"
+        assert not causes(diagnose(scene(loader(ALL), loader(ALL), source=source)))
+
+    def test_is_told_by_what_the_model_was_given(self) -> None:
+        def found(*given: tuple[int, ...]) -> list[tuple[str | None, list[int]]]:
+            told = scene(loader(ALL), loader(ALL), source="for x in loader: step(x[rank:])")
+            trainings = [
+                replace(one, models=(replace(one.models[0], first_inputs=inputs),))
+                for one, inputs in zip(told.training, given, strict=True)
+            ]
+            return causes(diagnose(replace(told, training=tuple(trainings))))
+
+        assert found((1, 2, 3), (1, 2, 3)) == [("no-distributed-sampler", [0, 1])]
+        assert found((1, 2, 3), (4, 5, 6)) == []
+
+    def test_is_legal_where_the_model_is_not_shared(self) -> None:
+        assert not causes(diagnose(scene(loader(ALL), loader(ALL), ddp=False)))
+
+    def test_is_legal_where_the_same_index_is_other_data(self) -> None:
+        other = epoch(ALL, content=tuple(range(SIZE)))
+        assert not causes(diagnose(scene(loader(ALL), loader(ALL, epochs=(other,)))))
+
+
+class TestSamplers:
+    def test_that_take_all_ranks_for_one(self) -> None:
+        found = causes(diagnose(scene(*(sampled(EVEN, 0) for _ in range(2)))))
+        assert found == [("sampler-for-wrong-rank", [1])]
+
+    def test_that_divide_for_more_ranks_than_there_are(self) -> None:
+        parts = [sampled(ALL[r::4], r, 4) for r in range(2)]
+        assert causes(diagnose(scene(*parts))) == [("sampler-for-wrong-rank", [0, 1])]
+
+    def test_that_fit_are_silent(self) -> None:
+        assert not causes(diagnose(scene(sampled(EVEN, 0), sampled(ODD, 1))))
+
+
+class TestShards:
+    def test_that_overlap(self) -> None:
+        parts = [loader(ALL[:10]), loader(ALL[8:16]), loader(ALL[16:])]
+        assert causes(diagnose(scene(*parts))) == [("shard-overlap", [0, 1])]
+
+    @staticmethod
+    def left_early(indices: list[int], batches: int, **fields: Any) -> LoaderPartition:
+        epochs = fields.pop("epochs", (epoch(indices, complete=False),))
+        return loader(indices, epochs=epochs, expected_batches=batches, **fields)
+
+    def test_that_overlap_are_found_in_an_unfinished_loop(self) -> None:
+        parts = [self.left_early([9, 2, 3, 4, 5, 6, 7, 8], 3), self.left_early(ALL[6:16], 3)]
+        assert causes(diagnose(scene(*parts))) == [("shard-overlap", [0, 1])]
+
+    def test_that_hardly_overlap_may_be_evened_out(self) -> None:
+        parts = [self.left_early(ALL[:11], 3), self.left_early(ALL[10:20], 3)]
+        assert not causes(diagnose(scene(*parts)))
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            ([5, 11, 2, 20, 14, 8, 3, 17], [3, 8, 1, 19, 22, 10, 14, 5]),
+            (ALL[:14], ALL[6:20]),
+        ],
+        ids=["reach further than they are long", "all share one part"],
+    )
+    def test_of_an_unfinished_loop_need_not_be_ranges(self, parts: tuple[list[int], ...]) -> None:
+        batches = 5 if len(parts[0]) > 8 else 3
+        assert not causes(diagnose(scene(*(self.left_early(part, batches) for part in parts))))
+
+    def test_that_move_from_epoch_to_epoch_are_drawn(self) -> None:
+        epochs = (epoch(ALL[20:]), epoch(ALL[:10], number=2, complete=False))
+        parts = [self.left_early(ALL[:10], 3, epochs=epochs), self.left_early(ALL[4:14], 3)]
+        assert not causes(diagnose(scene(*parts)))
+
+    def test_that_are_evened_out_by_hand_are_legal(self) -> None:
+        indices = [*ALL[:23], 0]
+        parts = [loader(indices[r::2], dataset_size=23, universe=23) for r in range(2)]
+        assert not causes(diagnose(scene(*parts)))
+
+    def test_that_a_sampler_evens_out_by_batches_are_legal(self) -> None:
+        parts = [
+            loader(indices, sampler="BatchSamplerShard", epochs=(epoch(indices, batches=3),))
+            for indices in (ALL[:12], [*ALL[12:20], *ALL[:4]])
+        ]
+        parts = [replace(part, dataset_size=20, universe=20) for part in parts]
+        assert not causes(diagnose(scene(*parts)))
+
+    def test_that_leave_samples_between_them(self) -> None:
+        found = causes(diagnose(scene(loader(ALL[:10]), loader(ALL[12:]))))
+        assert found == [("shard-gaps", [0, 1])]
+
+    def test_that_lose_the_remainder(self) -> None:
+        parts = [loader(ALL[r * 7 : (r + 1) * 7]) for r in range(3)]
+        odd = diagnose(scene(*(replace(part, dataset_size=22, universe=22) for part in parts)))
+        assert causes(odd) == [("shard-gaps", [0, 1, 2])]
+
+    def test_of_what_was_split_off_are_legal(self) -> None:
+        report = diagnose(scene(loader(ALL[0:16:2]), loader(ALL[1:16:2])))
+        assert not causes(report)
+        assert [hint.cause for hint in report.hints] == ["shard-gaps"]
+
+    def test_of_a_random_part_are_legal(self) -> None:
+        kept = [0, 1, 3, 4, 7, 8, 11, 13, 14, 17, 20, 23]
+        report = diagnose(scene(loader(kept[::2]), loader(kept[1::2])))
+        assert not causes(report)
+        assert not report.hints
+
+    def test_with_drop_last_are_legal(self) -> None:
+        parts = [loader(ALL[r * 8 : r * 8 + 7], drop_last=True) for r in range(3)]
+        assert not causes(diagnose(scene(*parts)))
+
+
+class TestStreams:
+    @staticmethod
+    def stream(*content: int, **fields: Any) -> LoaderPartition:
+        told = epoch([], content=content, samples=16, **fields)
+        return loader([], indexed=False, epochs=(told,), dataset_size=None, universe=None)
+
+    def test_that_are_equal(self) -> None:
+        equal = self.stream(*range(16))
+        assert causes(diagnose(scene(equal, equal))) == [("iterable-not-sharded", [0, 1])]
+
+    def test_that_differ_are_silent(self) -> None:
+        assert not causes(diagnose(scene(self.stream(*range(16)), self.stream(*range(16, 32)))))
+
+    def test_of_constant_samples_tell_nothing(self) -> None:
+        zeros = self.stream(*[0] * 16)
+        assert not causes(diagnose(scene(zeros, zeros)))
+
+    @pytest.mark.parametrize(
+        ("workers", "heads", "found"),
+        [
+            (2, (1, 1, 5, 5), True),
+            (3, (1, 1, 1, 5, 5, 5), True),
+            (2, (1, 2, 5, 6), False),
+            (2, (1, 1), False),
+            (2, (0, 0, 0, 0), False),
+            (0, (1, 1, 5, 5), False),
+        ],
+    )
+    def test_that_each_worker_repeats(
+        self, workers: int, heads: tuple[int, ...], found: bool
+    ) -> None:
+        parts = [
+            replace(self.stream(*range(r, r + 16), heads=heads), workers=workers) for r in (0, 99)
+        ]
+        causes = [f.cause for f in diagnose(scene(*parts)).findings]
+        assert ("workers-repeat-stream" in causes) == found
+
+
+class TestOrder:
+    def test_that_never_changes(self) -> None:
+        (finding,) = diagnose(scene(shuffled(EVEN, EVEN), shuffled(ODD, ODD))).findings[-1:]
+        assert finding.cause == "set-epoch-forgotten"
+        assert finding.confidence == "likely"
+        assert "its epoch was 0 all the time" in finding.evidence[1]
+
+    def test_that_changes_is_silent(self) -> None:
+        parts = [shuffled(part, part[::-1]) for part in (EVEN, ODD)]
+        assert "set-epoch-forgotten" not in dict(causes(diagnose(scene(*parts))))
+
+    def test_of_several_trainings_is_a_hint(self) -> None:
+        report = diagnose(scene(shuffled(EVEN, EVEN), shuffled(ODD, ODD), optimizers=2))
+        assert "set-epoch-forgotten" not in dict(causes(report))
+        assert "set-epoch-forgotten" in [hint.cause for hint in report.hints]
+
+    def test_of_an_evaluation_is_silent(self) -> None:
+        parts = [shuffled(part, part, trained=0) for part in (EVEN, ODD)]
+        assert not causes(diagnose(scene(*parts)))
+
+    def test_across_cells_needs_a_sampler_that_was_never_told(self) -> None:
+        def parts(told: bool) -> list[LoaderPartition]:
+            return [
+                replace(
+                    shuffled(part),
+                    epochs=(
+                        epoch(part, run=0, sampler_epoch=0, epoch_set=told),
+                        epoch(part, number=2, sampler_epoch=0, epoch_set=told),
+                    ),
+                )
+                for part in (EVEN, ODD)
+            ]
+
+        assert "set-epoch-forgotten" in dict(causes(diagnose(scene(*parts(told=False)))))
+        assert "set-epoch-forgotten" not in dict(causes(diagnose(scene(*parts(told=True)))))
+
+
+def test_a_loader_without_a_whole_batch_is_found() -> None:
+    nothing = epoch([], batches=0, samples=0, trained=0)
+    parts = [sampled([], r, drop_last=True, epochs=(nothing,)) for r in range(2)]
+    found = causes(diagnose(scene(*parts, ddp=False)))
+    assert found == [("no-batches-on-a-rank", [0, 1])]
+
+
+def test_the_gradients_of_a_loop_by_hand_make_a_team() -> None:
+    told = scene(loader(ALL), loader(ALL), source="loader = 1\ndist.all_reduce(p.grad)", ddp=False)
+    ranks = tuple(rank(r, all_reduce(members=(0, 1)), all_reduce(members=(0, 1))) for r in (0, 1))
+    assert causes(diagnose(replace(told, ranks=ranks))) == [("no-distributed-sampler", [0, 1])]

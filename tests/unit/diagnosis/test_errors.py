@@ -1,0 +1,199 @@
+"""Whose words an exception uses, and what is not to be taken for a fault that is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.diagnosis.errors import classify
+from ddt_notebook.model import Position, RankError
+
+from .builders import only, raised, rank, snapshot
+
+TORCH = "lib/python3.11/site-packages/torch/nn/modules/module.py"
+OTHER = "lib/python3.11/site-packages/datafiles/reader.py"
+
+
+def frame(file: str, code: str = "", function: str = "<module>") -> Position:
+    return Position(file=file, line=3, code=code, function=function)
+
+
+def error(type_: str, message: str, *frames: Position, **fields) -> RankError:
+    cells = [one for one in frames if one.cell is not None]
+    return RankError(
+        type=type_, message=message, frames=frames, where=cells[-1] if cells else None, **fields
+    )
+
+
+CALL = frame("cell[3]", "train(model)")
+RAISE = frame("cell[3]", "raise RuntimeError(text)", "train")
+
+
+@pytest.mark.parametrize(
+    ("type_", "message"),
+    [
+        ("RuntimeError", "CUDA out of memory is what I expected here"),
+        ("RuntimeError", "config error: size mismatch between depth and width"),
+        ("RuntimeError", "this trainer does not support resuming"),
+        ("ValueError", "error(s) in loading state_dict: module.x is gone"),
+        ("RuntimeError", "expects same model across all ranks"),
+        ("RuntimeError", "DataLoader worker count must be positive"),
+    ],
+)
+def test_words_of_the_user_are_no_words_of_torch(type_: str, message: str):
+    meaning = classify(error(type_, message, CALL, RAISE))
+    assert (meaning.symptom, meaning.cause) == ("D.1.11", None)
+
+
+def test_an_assertion_of_the_user():
+    check = frame("cell[3]", 'assert ok, "no CUDA GPUs are available"')
+    assert classify(error("AssertionError", "No CUDA GPUs are available", check)).cause is None
+
+
+def test_types_of_python_keep_their_meaning():
+    raised = frame("cell[3]", "raise FileNotFoundError(path)")
+    assert classify(error("FileNotFoundError", "x.json", raised)).cause == "path-missing"
+    assert classify(error("MemoryError", "", RAISE)).cause == "out-of-memory"
+
+
+def test_the_exception_from_which_the_user_raised_counts():
+    traceback = (
+        "RuntimeError  Traceback (most recent call last)\nCell cell[3], line 2\n"
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x7 and 8x2)\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "TrainingError  Traceback (most recent call last)\nTrainingError: step 3 failed"
+    )
+    meaning = classify(error("TrainingError", "step 3 failed", RAISE, traceback=traceback))
+    assert (meaning.cause, meaning.confidence) == ("tensor-shapes", "likely")
+
+
+def test_the_same_words_in_another_package_are_likely_only():
+    message = "Size mismatch: header says 12"
+    assert classify(error("RuntimeError", message, CALL, frame(OTHER))).confidence == "likely"
+    assert classify(error("RuntimeError", message, CALL, frame(TORCH))).confidence == "certain"
+
+
+@pytest.mark.parametrize(
+    ("type_", "message", "symptom"),
+    [
+        ("AttributeError", "'Config' object has no attribute 'lr'", "D.1.8"),
+        ("AttributeError", "'NoneType' object has no attribute 'grad'", "D.1.8"),
+        ("TypeError", "'<' not supported between instances of 'str' and 'int'", "D.1.11"),
+        ("EOFError", "EOF when reading a line", "D.1.11"),
+        ("KeyError", "'module.weight'", "D.1.11"),
+        ("FileExistsError", "[Errno 17] File exists: 'a.lock'", "D.1.9"),
+        ("NotImplementedError", "", "D.1.10"),
+    ],
+)
+def test_what_looks_alike_has_no_known_cause(type_: str, message: str, symptom: str):
+    meaning = classify(error(type_, message, CALL, frame("cell[3]", "value = ask()")))
+    assert (meaning.symptom, meaning.cause) == (symptom, None)
+
+
+def test_a_missing_program_is_no_missing_file_of_a_rank():
+    run = frame("lib/python3.11/subprocess.py", "raise child_exception_type(errno_num)")
+    missing = error("FileNotFoundError", "[Errno 2] No such file or directory: 'nvcc'", CALL, run)
+    assert classify(missing).cause is None
+
+
+LOADING = "Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: {}. \n\tUnex"
+
+
+@pytest.mark.parametrize(
+    ("missing", "unexpected", "cause"),
+    [
+        ('"fc.weight", "fc.bias"', '"module.fc.weight", "module.fc.bias"', "state-dict-prefix"),
+        ('"module.fc.weight"', '"fc.weight"', "state-dict-prefix"),
+        ('"encoder.weight"', '"module.decoder.weight"', "state-dict"),
+        ('"encoder.module.weight"', '"encoder.weight"', "state-dict"),
+    ],
+)
+def test_only_the_prefix_of_a_wrapper_is_one(missing: str, unexpected: str, cause: str):
+    text = f"{LOADING.format(missing)}pected key(s) in state_dict: {unexpected}. "
+    assert classify(error("RuntimeError", text, CALL, frame(TORCH))).cause == cause
+
+
+def test_items_of_a_dataset():
+    inside = frame("/x/torch/utils/data/_utils/fetch.py", "data = [self.dataset[i] for i in ids]")
+    failed = error("KeyError", "'label'", CALL, inside, frame("cell[3]", "return row['label']"))
+    assert classify(failed).cause == "dataset-item-fails"
+
+
+MAKE = frame("cell[3]", "os.makedirs('runs')")
+
+
+def test_a_folder_that_was_there_before_was_made_by_no_rank():
+    exists = error("FileExistsError", "[Errno 17] File exists: 'runs'", MAKE)
+    raced = diagnose(snapshot(rank(0), raised(1, error=exists), outcome="failed"))
+    assert only(raced).cause == "folder-made-by-every-rank"
+    everywhere = snapshot(*[raised(r, error=exists) for r in range(2)], outcome="failed")
+    assert only(diagnose(everywhere)).cause is None
+
+
+MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 16 bytes"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (("for x in data:", "    total += criterion(model(x), y)"), "loss-keeps-graph"),
+        (("for x in data:", "    total = total + loss_of(model(x))"), "loss-keeps-graph"),
+        (("while True:", "    losses.append(model(x).mean())"), "loss-keeps-graph"),
+        (("for x in data:", "    total += model(x).mean().item()"), "out-of-memory"),
+        (("for x in data:", "    total += float(loss(model(x)))"), "out-of-memory"),
+        (("for x in data:", "    hits += (model(x).argmax(1) == y).sum()"), "out-of-memory"),
+        (("for x in data:", "    total += len(x)", "    model(x)"), "out-of-memory"),
+        (("for x in data:", "    total += loss", "    loss.backward()"), "out-of-memory"),
+        (("for x in data:", "    total = 0", "    total += model(x)"), "out-of-memory"),
+        (("model(x)", "for y in data: total += loss"), "out-of-memory"),
+        (("with torch.no_grad():", "  for x in data:", "    t += model(x)"), "out-of-memory"),
+    ],
+)
+def test_losses_that_keep_their_graphs(lines: tuple[str, ...], cause: str):
+    at_line = max(n for n, line in enumerate(lines, 1) if "model(x)" in line or n == 2)
+    at_line = 1 if lines[0] == "model(x)" else at_line
+    where = Position(file="cell[3]", line=at_line, code=lines[at_line - 1].strip())
+    short = RankError(type="RuntimeError", message=MEMORY, frames=(where,), where=where)
+    scene = snapshot(raised(0, error=short), source="\n".join(lines), outcome="failed")
+    assert only(diagnose(scene)).cause == cause
+
+
+def test_without_a_stack_a_missing_file_is_one():
+    assert classify(error("FileNotFoundError", "[Errno 2] x")).cause == "path-missing"
+
+
+def shape_error(number: int) -> RankError:
+    text = f"[{number}]: params[0] in this process with sizes [4, 8] appears "
+    return error("RuntimeError", f"{text}not to match sizes of the same param in process 0.", CALL)
+
+
+@pytest.mark.parametrize(("raising", "odd"), [((1, 2), True), ((1,), False), ((2,), False)])
+def test_rank_0_may_be_the_odd_one(raising: tuple[int, ...], odd: bool):
+    ranks = [raised(r, error=shape_error(r)) if r in raising else rank(r) for r in range(3)]
+    finding = only(diagnose(snapshot(*ranks, outcome="failed")))
+    assert (finding.cause, finding.ranks) == ("models-differ", list(raising))
+    assert any("rank 0 is the odd one" in fact for fact in finding.evidence) == odd
+
+
+def test_unused_parameters_are_named():
+    text = (
+        "Expected to have finished reduction in the prior iteration before starting a new one. …\n"
+        "Parameters which did not receive grad for rank 1: net.b.bias, net.b.weight\n"
+        "Parameter indices which did not receive grad for rank 1: 2 3"
+    )
+    failed = raised(1, error=error("RuntimeError", text, CALL, frame(TORCH)))
+    finding = only(diagnose(snapshot(rank(0), failed, outcome="failed")))
+    assert "without gradient: net.b.bias, net.b.weight" in finding.evidence
+
+
+def test_what_was_raised_in_a_worker_is_told():
+    text = (
+        "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
+        'last):\n  File "fetch.py", line 54, in fetch\n  File "cell[3]", line 2, in __getitem__\n'
+        "ValueError: image 5 is truncated\n"
+    )
+    failed = raised(1, error=error("ValueError", text, CALL))
+    source = "class Images:\n    raise ValueError(name)"
+    finding = only(diagnose(snapshot(rank(0), failed, outcome="failed", source=source)))
+    fact = "in the worker: ValueError: image 5 is truncated, at cell[3] line 2: raise ValueError(n"
+    assert any(one.startswith(fact) for one in finding.evidence)

@@ -1,0 +1,314 @@
+"""Crashes, exceptions, and what follows from what."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.diagnosis.errors import classify, is_peer_error
+from ddt_notebook.model import Call, Position, RankError
+from ddt_notebook.views.places import of_finding
+
+from .builders import (
+    GLOO_PEER,
+    GLOO_TIMEOUT,
+    all_reduce,
+    at,
+    call,
+    only,
+    peer_error,
+    raised,
+    rank,
+    snapshot,
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "symptom", "cause"),
+    [
+        ({"exit_signal": 11}, "D.1.7", "segmentation-fault"),
+        ({"exit_signal": 6}, "D.1.7", "native-abort"),
+        ({"exit_signal": 9}, "D.1.11", "killed-from-outside"),
+        ({"exit_code": 1}, "D.1.11", "process-exit"),
+    ],
+)
+def test_how_a_rank_died(ending: dict[str, int], symptom: str, cause: str):
+    finding = only(diagnose(snapshot(rank(0), rank(1, state="died", **ending), outcome="failed")))
+    assert (finding.symptom, finding.cause, finding.ranks) == (symptom, cause, [1])
+
+
+def test_out_of_memory_needs_evidence():
+    dead = rank(1, state="died", exit_signal=9, memory_bytes=2**30)
+    note = "the kernel counted an out of memory kill in this cgroup"
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", notes=(note,))))
+    assert (finding.symptom, finding.confidence) == ("D.1.2", "likely")
+    assert note in finding.evidence
+    assert "it held 1,024 MB when last seen" in finding.evidence
+
+
+def test_faulthandler_names_the_line():
+    text = 'Fatal Python error: Segmentation fault\n\n  File "cell[3]", line 4 in boom\n'
+    dead = rank(1, state="died", exit_signal=11, crash_text=text, position=at(4))
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed")))
+    assert "faulthandler: cell[3] line 4 in boom" in finding.evidence
+
+
+@pytest.mark.parametrize("last_seen", [None, at(2)])
+def test_the_thread_that_crashed_counts(last_seen):
+    text = (
+        'Thread 0x1 (most recent call first):\n  File "connection.py", line 395 in _recv\n\n'
+        'Current thread 0x2 (most recent call first):\n  File "ctypes.py", line 519 in string_at\n'
+        '  File "cell[3]", line 6 in <module>\n'
+    )
+    dead = rank(1, state="died", exit_signal=11, crash_text=text, position=last_seen)
+    finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", source="\n" * 5 + "boom()")))
+    assert finding.title == "rank 1 died (signal 11, SIGSEGV) at cell[3] line 6: boom()"
+    assert finding.where == {1: "cell[3] line 6: boom()"}
+
+
+def test_a_rank_that_the_session_killed_is_no_crash():
+    dead = rank(1, state="died", exit_signal=9, killed=True)
+    scene = snapshot(rank(0, all_reduce(), blocked=True), rank(2), dead, outcome="hung")
+    assert only(diagnose(scene)).ranks == [2]
+
+
+def test_equal_exceptions_are_one_finding():
+    error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
+    finding = only(
+        diagnose(snapshot(*[raised(r, error=error) for r in range(4)], outcome="failed"))
+    )
+    assert finding.title == "ranks 0-3 raised NameError: name 'y' is not defined"
+    assert finding.symptom == "D.1.11"
+    assert finding.cause == "name-not-defined"
+    assert "has most likely not run on rank 0" in finding.fixes[0].advice
+
+
+_UNCLOSED = "'(' was never closed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "where", "cause"),
+    [
+        ("SyntaxError", f"{_UNCLOSED} (cell[3], line 1)", at(1), "syntax"),
+        ("IndentationError", "unexpected indent (cell[3], line 1)", at(1), "syntax"),
+        # text that the cell gives to eval, and a module of the user's
+        ("SyntaxError", f"{_UNCLOSED} (<string>, line 1)", at(1), None),
+        ("SyntaxError", f"{_UNCLOSED} (mine.py, line 1)", at(1), None),
+        ("NameError", "name 'y' is not defined", Position(file="/mine.py", line=1), None),
+        ("NameError", "my own text", at(1), None),
+        ("UnboundLocalError", "cannot access local variable 'y'", at(1), None),
+    ],
+)
+def test_what_the_cell_itself_lacks(kind: str, message: str, where: Position, cause: str | None):
+    error = RankError(type=kind, message=message, where=where, frames=(where,))
+    finding = only(diagnose(snapshot(raised(0, error=error), rank(1), outcome="failed")))
+    assert finding.cause == cause
+    assert ("%%ddt -r 0" in finding.fixes[0].advice) == (cause is None)
+
+
+def test_first_exception_first():
+    late = RankError(type="KeyError", message="'a'", where=at(2), at_s=5.0)
+    early = RankError(type="ValueError", message="b", where=at(3), at_s=4.0)
+    report = diagnose(snapshot(raised(0, error=late), raised(1, error=early), outcome="failed"))
+    assert [finding.ranks for finding in report.findings] == [[1], [0]]
+
+
+def test_error_in_a_mismatched_collective_is_its_consequence():
+    error = RankError(type="RuntimeError", message="Invalid scalar type", call=0, where=at(2))
+    scene = snapshot(
+        rank(0, all_reduce(), blocked=True),
+        raised(1, all_reduce(dtypes=("int16",), status="failed"), error=error),
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    assert finding.cause == "dtype-differs"
+    assert "rank 1 raised RuntimeError: Invalid scalar type" in finding.evidence
+
+
+def test_exception_after_a_silent_mismatch_stands_first():
+    error = RankError(type="FileNotFoundError", message="[Errno 2] no such file", where=at(9))
+    scene = snapshot(
+        rank(0, all_reduce()),
+        raised(1, all_reduce(reduce_op="MAX"), error=error),
+        outcome="failed",
+    )
+    assert [f.symptom for f in diagnose(scene).findings] == ["D.1.9", "D.2.4"]
+
+
+def test_only_peer_errors_are_on_record():
+    scene = snapshot(raised(0, error=peer_error(None)), rank(1), outcome="failed")
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.confidence) == ("connection-lost", "likely")
+
+
+def test_mismatch_repeats_are_counted():
+    scene = snapshot(rank(0, *[all_reduce()] * 9), rank(1, *[all_reduce(reduce_op="MAX")] * 9))
+    assert "8 later collectives of the group do not fit either" in only(diagnose(scene)).evidence
+
+
+def test_out_of_step_is_one_finding():
+    """Rank 1 skips the first of two; every later pair differs, and rank 0 hangs at the end."""
+    source = "if rank == 0:\n    dist.all_reduce(a)\ndist.broadcast(b, 0)\ndist.all_reduce(c)\n"
+    scene = snapshot(
+        rank(0, all_reduce(2), call("broadcast", 3, root=0), all_reduce(4), blocked=True),
+        rank(1, call("broadcast", 3, root=0), all_reduce(4)),
+        source=source,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.cause) == ("D.2.1", "collective-under-rank-condition")
+
+
+def _error(type_: str, message: str, **fields) -> RankError:
+    return RankError(type=type_, message=message, **fields)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _error("RuntimeError", GLOO_PEER),
+        _error("DistBackendError", GLOO_TIMEOUT),
+        _error("RuntimeError", "Application timeout caused pair closure"),
+        _error("DistStoreError", "wait timeout after 4000ms, keys: /default_pg/0//cpu//0/0"),
+        _error("AnythingAtAll", "x", released=True),
+        _error("TrainingError", "step failed", traceback=GLOO_PEER + "\nThe above exception ..."),
+    ],
+)
+def test_peer_errors(error: RankError):
+    assert is_peer_error(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _error("ConnectionResetError", "[Errno 104] Connection reset by peer"),
+        _error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"),
+        _error("TimeoutError", "timed out"),
+    ],
+)
+def test_no_peer_errors(error: RankError):
+    assert not is_peer_error(error)
+
+
+_OBJECT = Call(index=0, op="broadcast_object_list")
+_INIT = Call(index=0, op="init_process_group", kind="setup")
+_FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tensor")
+
+
+@pytest.mark.parametrize(
+    ("error", "made", "symptom"),
+    [
+        (_error("ModuleNotFoundError", "No module named 'hta'"), None, "A.2"),
+        (_error("ImportError", "cannot import name 'x'"), None, "A.2"),
+        (_error("ValueError", "environment variable RANK expected, but not set"), _INIT, "B.1"),
+        (_error("ValueError", "Default process group has not been initialized"), None, "B.1"),
+        (_error("ValueError", "initialize the default process group twice!"), _INIT, "B.1"),
+        (_error("DistNetworkError", "failed to listen ... EADDRINUSE"), _INIT, "B.1"),
+        (_error("DistStoreError", "Timed out after 5 seconds waiting for clients"), _INIT, "B.2"),
+        (_error("RuntimeError", "Error(s) in loading state_dict for N:\n Missing"), None, "C.1"),
+        (_error("RuntimeError", "DataLoader worker (pid(s) 7) exited unexpectedly"), None, "C.2"),
+        (_error("ValueError", "Caught ValueError in DataLoader worker process 0."), None, "C.2"),
+        (_error("AttributeError", "Can't pickle local object 'f.<lambda>'"), _OBJECT, "C.3"),
+        (_error("TypeError", "cannot pickle 'module' object", frames=(_FRAME,)), None, "C.3"),
+        (_error("AssertionError", "Torch not compiled with CUDA enabled"), None, "C.5"),
+        (_error("ValueError", "device_ids and output_device arguments only work"), None, "C.5"),
+        (_error("RuntimeError", "DefaultCPUAllocator: can't allocate memory"), None, "D.1.2"),
+        (_error("MemoryError", ""), None, "D.1.2"),
+        (_error("RuntimeError", "Expected all tensors to be on the same device"), None, "D.1.3"),
+        (_error("RuntimeError", "Expected to mark a variable ready only once."), None, "D.1.4"),
+        (_error("RuntimeError", "not to match sizes of the same param"), None, "D.1.5"),
+        (_error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"), None, "D.1.5"),
+        (_error("RuntimeError", "PytorchStreamReader failed reading zip archive"), None, "D.1.6"),
+        (_error("EOFError", ""), None, "D.1.6"),
+        (_error("AttributeError", "'Linear' object has no attribute 'a'"), None, "D.1.8"),
+        (_error("FileNotFoundError", "[Errno 2] No such file or directory: 'x'"), None, "D.1.9"),
+        (_error("RuntimeError", "Invalid scalar type"), all_reduce(), "D.1.10"),
+        (_error("RuntimeError", "something about tensors"), all_reduce(), "D.1.1"),
+        (_error("ZeroDivisionError", "division by zero"), None, "D.1.11"),
+    ],
+)  # fmt: skip
+def test_symptom_of_an_exception(error: RankError, made: Call | None, symptom: str):
+    assert classify(error, made).symptom == symptom
+
+
+DDP_CRASH = (
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+    '  File "lib/torch/nn/parallel/distributed.py", line 1473 in _ddp_init_helper\n'
+    '  File "cell[3]", line 2 in <module>\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("dist.set_debug_level(dist.DebugLevel.DETAIL)\nDDP(net)", "debug-level-detail"),
+        ("os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\nDDP(net)", "debug-level-detail"),
+        ("log('DETAIL')\nDDP(net)", "segmentation-fault"),
+    ],
+)
+def test_ddp_that_crashes_under_the_debug_level_detail(source: str, cause: str):
+    dead = rank(1, state="died", exit_signal=11, crash_text=DDP_CRASH)
+    finding = only(diagnose(snapshot(rank(0), dead, source=source, outcome="failed")))
+    assert finding.cause == cause
+
+
+def test_memory_that_ran_out_after_the_hang_was_declared_is_its_cause():
+    error = RankError(type="MemoryError", message="", where=at(2), released=True)
+    scene = snapshot(
+        rank(0, all_reduce(4), blocked=True),
+        rank(1, state="running", position=at(2), error=error),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.cause) == ("D.1.2", "out-of-memory")
+    assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
+    interrupted = RankError(type="KeyboardInterrupt", message="", where=at(2), released=True)
+    late = rank(1, state="running", position=at(2), error=interrupted)
+    finding = only(diagnose(snapshot(rank(0, all_reduce(4), blocked=True), late, outcome="hung")))
+    assert finding.cause == "rank-too-slow"
+
+
+def test_a_rank_that_still_ran_is_not_blamed_beside_one_that_raised():
+    error = RankError(type="MemoryError", message="", where=at(2))
+    scene = snapshot(
+        rank(0, all_reduce(4), blocked=True),
+        raised(1, error=error),
+        rank(2, state="running", position=at(3)),
+        outcome="hung",
+    )
+    assert only(diagnose(scene)).ranks == [1]
+
+
+def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
+    source = (
+        "for x in data:\n    net(x).backward()\n    if rank == 0:\n        dist.all_reduce(total)\n"
+    )
+    met = all_reduce(4, shapes=((),))
+    gradients = [rank(number, all_reduce(2, shapes=((9,),)), blocked=True) for number in (1, 2, 3)]
+    first = rank(0, met, all_reduce(2, shapes=((9,),)), blocked=True)
+    seen = snapshot(first, *gradients, source=source, outcome="hung")
+    report = diagnose(seen)
+    finding = only(report)
+    title = "out of step in all_reduce #1: rank 0 at cell[3] line 4 (scalar) and ranks 1-3 at "
+    assert finding.title.startswith(f"{title}cell[3] line 2 (9); ranks 0-3 are blocked")
+    assert finding.evidence[0] == (
+        "likely why: cell[3] line 3: `if rank == 0:` keeps ranks 1-3 from line 4"
+    )
+    told = "all_reduce #1 returned on rank 0, but the result is not to be trusted"
+    assert told in finding.evidence
+    assert [place.who for place in of_finding(finding, seen)] == [
+        "ranks 1-3 wait in all_reduce",
+        "rank 0 called all_reduce, then went on to wait in line 2",
+    ]
+
+
+def test_a_rank_that_stands_in_a_mismatch_waits_there():
+    source = "if rank == 0:\n    dist.all_reduce(total)\ndist.all_reduce(x)\n"
+    first = rank(0, all_reduce(2, shapes=((),)), blocked=True)
+    seen = snapshot(first, rank(1, all_reduce(3), blocked=True), source=source, outcome="hung")
+    finding = only(diagnose(seen))
+    assert not any("returned" in fact for fact in finding.evidence)
+    assert {place.who for place in of_finding(finding, seen)} == {
+        "rank 0 waits in all_reduce",
+        "rank 1 waits in all_reduce",
+    }

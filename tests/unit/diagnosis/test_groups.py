@@ -1,0 +1,155 @@
+"""A rank that left out a ``new_group``, and several culprits of one hang."""
+
+from __future__ import annotations
+
+from ddt_notebook.diagnosis import diagnose
+
+from .builders import all_reduce, call, only, rank, snapshot
+
+SOURCE = """\
+if rank != 2:
+    pair = dist.new_group([0, 1])
+everyone = dist.new_group([0, 1, 2])
+dist.all_reduce(torch.ones(1), group=everyone)
+"""
+
+
+def new_group(line: int, **fields: object):
+    return call("new_group", line, **fields)
+
+
+def test_rank_that_left_out_a_new_group() -> None:
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(2), new_group(3), blocked=True),
+            rank(1, new_group(2), new_group(3), blocked=True),
+            rank(2, new_group(3), all_reduce(4, group="1"), blocked=True),
+            source=SOURCE,
+            outcome="hung",
+        )
+    )
+    finding = only(report)
+    assert (finding.symptom, finding.cause) == ("B.2", "new-group-on-some-ranks")
+    assert (finding.ranks, finding.waiting) == ([2], [0, 1])
+    assert "did not call new_group #1" in finding.title
+    assert any("`if rank != 2:` keeps rank 2" in fact for fact in finding.evidence)
+
+
+def test_a_condition_is_told_to_keep_out_all_ranks_that_it_does() -> None:
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(2), new_group(3), blocked=True),
+            rank(1, new_group(3), all_reduce(4, group="1"), blocked=True),
+            rank(2, new_group(3), all_reduce(4, group="1"), blocked=True),
+            source=SOURCE.replace("rank != 2", "rank == 0"),
+            outcome="hung",
+        )
+    )
+    finding = only(report)
+    assert finding.ranks == [1, 2]
+    assert any("`if rank == 0:` keeps ranks 1, 2 from" in fact for fact in finding.evidence)
+
+
+def test_branches_may_make_a_group_at_two_lines() -> None:
+    source = "if rank:\n    a = dist.new_group([0, 1])\nelse:\n    a = dist.new_group([0, 1])"
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(4), all_reduce(5, group="1"), blocked=True),
+            rank(1, new_group(2)),
+            source=source,
+            outcome="hung",
+        )
+    )
+    assert [finding.cause for finding in report.findings] != ["new-group-on-some-ranks"]
+
+
+def test_each_culprit_has_its_reason() -> None:
+    source = (
+        "for step in range(3):\n"
+        "    if rank == 1:\n"
+        "        break\n"
+        "    if rank > 1:\n"
+        "        break\n"
+        "    dist.all_reduce(x)\n"
+    )
+    report = diagnose(
+        snapshot(
+            rank(0, all_reduce(6), blocked=True), rank(1), rank(2), rank(3),
+            source=source, outcome="hung",
+        )
+    )  # fmt: skip
+    finding = only(report)
+    assert finding.ranks == [1, 2, 3]
+    assert finding.where[1].endswith("line 2: if rank == 1:")
+    assert finding.where[3].endswith("line 4: if rank > 1:")
+    told = [fact for fact in finding.evidence if fact.startswith("likely why")]
+    assert len(told) == 2
+    assert "ranks 2, 3" in told[1]
+
+
+def test_list_of_a_fixed_length_is_no_uneven_loop() -> None:
+    source = (
+        "batches = [torch.ones(2) for _ in range(5)]\n"
+        "for batch in batches:\n"
+        "    if not batch.isfinite().all():\n"
+        "        continue\n"
+        "    dist.all_reduce(batch)\n"
+    )
+    calls = [all_reduce(5) for _ in range(5)]
+    ranks = (rank(0, *calls, blocked=True), rank(1, *calls[:4]))
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
+    assert finding.cause == "collective-under-local-condition"
+    grown = source.replace("for batch", "batches.append(batches[0])\nfor batch")
+    finding = only(diagnose(snapshot(*ranks, source=grown, outcome="hung")))
+    assert finding.cause != "collective-under-rank-condition"
+
+
+def test_flag_that_is_given_by_the_rank() -> None:
+    source = (
+        "def evaluate(value, sync):\n"
+        "    if sync:\n"
+        "        dist.all_reduce(value)\n"
+        "evaluate(x, sync=dist.get_rank() == 0)\n"
+    )
+    ranks = (rank(0, all_reduce(3), blocked=True), rank(1))
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
+    assert finding.cause == "collective-under-rank-condition"
+    finding = only(
+        diagnose(
+            snapshot(*ranks, source=f"{source}evaluate(x, sync=ready)\n", outcome="hung"),
+        )
+    )
+    assert finding.cause == "collective-under-local-condition"
+
+
+def test_backward_that_did_not_reach_all_parameters() -> None:
+    loop = "for step in range(2):\n    model(x, full=step < 1 or rank == 0).sum().backward()\n"
+    gradients = all_reduce(
+        2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None
+    )
+    ranks = (rank(0, gradients, gradients, blocked=True), rank(1, gradients))
+    finding = only(diagnose(snapshot(*ranks, source=loop, outcome="hung")))
+    assert finding.cause == "unused-parameter-in-last-step"
+    uneven = loop.replace("range(2)", "loader")
+    finding = only(diagnose(snapshot(*ranks, source=uneven, outcome="hung")))
+    assert finding.cause == "uneven-iterations"
+
+
+def test_exception_that_is_raised_under_a_condition_and_caught() -> None:
+    source = (
+        "for step in range(4):\n"
+        "    try:\n"
+        "        if rank == 1 and step == 2:\n"
+        "            raise ValueError('bad batch')\n"
+        "        dist.all_reduce(x)\n"
+        "    except ValueError as error:\n"
+        "        print(error)\n"
+    )
+    calls = [all_reduce(5) for _ in range(4)]
+    ranks = (rank(0, *calls, blocked=True), rank(1, *calls[:3]))
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
+    assert finding.cause == "exception-swallowed"
+    assert finding.where[1].endswith("line 6: except ValueError as error:")
+    raised_on = source.replace("        print(error)\n", "        raise\n")
+    finding = only(diagnose(snapshot(*ranks, source=raised_on, outcome="hung")))
+    assert finding.cause == "early-exit-on-rank-condition"

@@ -1,0 +1,399 @@
+"""Who never came, and what the source says about why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Cell, Finding, RankError, RankReport
+from ddt_notebook.model.training import RankTraining
+
+from .builders import all_reduce, at, call, only, raised, rank, snapshot
+
+
+def hang(source: str, waiter: RankReport, absent: RankReport, **fields) -> Finding:
+    return only(diagnose(snapshot(waiter, absent, source=source, outcome="hung", **fields)))
+
+
+def blocked_at(line: int, **fields) -> RankReport:
+    return rank(0, all_reduce(line, **fields), blocked=True)
+
+
+RANK_CONDITIONS = [
+    "if rank == 0:\n    dist.all_reduce(x)\n",
+    "if not rank:\n    dist.all_reduce(x)\n",
+    "if dist.get_rank() == 0:\n    dist.all_reduce(x)\n",
+    "if rank % 2 == 0 and step > 3:\n    dist.all_reduce(x)\n",
+    "if rank in (0, 2):\n    dist.all_reduce(x)\n",
+    "if int(os.environ['RANK']) == 0:\n    dist.all_reduce(x)\n",
+]
+
+
+@pytest.mark.parametrize("source", RANK_CONDITIONS)
+def test_under_a_condition_on_the_rank(source: str):
+    finding = hang(source, blocked_at(2), rank(1))
+    assert finding.cause == "collective-under-rank-condition"
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+def test_a_name_that_derives_from_the_rank():
+    source = "is_main = rank == 0\nif is_main:\n    dist.all_reduce(x)\n"
+    assert hang(source, blocked_at(3), rank(1)).cause == "collective-under-rank-condition"
+
+
+def test_a_condition_that_lets_the_absent_rank_in_is_not_the_cause():
+    source = "if rank < 2:\n    dist.all_reduce(x)\n"
+    assert hang(source, blocked_at(2), rank(1)).cause == "rank-skips-collective"
+
+
+def test_else_branch():
+    source = "if rank == 1:\n    pass\nelse:\n    dist.all_reduce(x)\n"
+    assert hang(source, blocked_at(4), rank(1)).cause == "collective-under-rank-condition"
+
+
+def test_in_a_function_of_an_earlier_cell():
+    earlier = Cell(number=2, source="def step(x):\n    if rank == 0:\n        dist.all_reduce(x)\n")
+    waiter = rank(0, call("all_reduce", None, where=at(3, cell=2, function="step")), blocked=True)
+    finding = hang("step(x)\n", waiter, rank(1), earlier_cells=(earlier,))
+    assert finding.cause == "collective-under-rank-condition"
+    assert finding.where[0] == "cell[2] line 3: dist.all_reduce(x)"
+
+
+def test_the_condition_is_around_the_call_of_the_function():
+    earlier = Cell(number=2, source="def step(x):\n    dist.all_reduce(x)\n")
+    waiter = rank(0, call("all_reduce", None, where=at(2, cell=2, function="step")), blocked=True)
+    source = "if rank == 0:\n    step(x)\n"
+    finding = hang(source, waiter, rank(1), earlier_cells=(earlier,))
+    assert finding.cause == "collective-under-rank-condition"
+
+
+def test_the_stack_tells_which_call_of_the_function_it_was():
+    source = "def step():\n    dist.all_reduce(x)\n"
+    source += "if rank == 0:\n    print()\nelse:\n    step()\nstep()\n"
+    stack = (at(7), at(2, function="step"))
+    waiter = rank(0, all_reduce(2), blocked=True, stack=stack)
+    assert hang(source, waiter, rank(1)).cause == "rank-skips-collective"
+
+
+def test_magics_and_cell_magic_lines_are_understood():
+    source = "%matplotlib inline\nif rank == 0:\n    !ls\n    dist.all_reduce(x)\n"
+    scene = snapshot(
+        blocked_at(5), rank(1), outcome="hung", cell=Cell(number=3, source=source, first_line=2)
+    )
+    assert only(diagnose(scene)).cause == "collective-under-rank-condition"
+
+
+CLOCKS = [
+    "t = time.time()\nwhile time.time() - t < 5:\n    dist.all_reduce(x)\n",
+    "t = time.monotonic()\nwhile True:\n    dist.all_reduce(x)\n    if monotonic() > t: break\n",
+    "t = now()\nfor b in y:\n    all_reduce(x)\n    d = perf_counter() - t\n    if d > 5: break",
+]
+
+
+@pytest.mark.parametrize("source", CLOCKS)
+def test_loop_that_ends_by_the_clock(source: str):
+    finding = hang(
+        source, rank(0, *[all_reduce(3)] * 4, blocked=True), rank(1, *[all_reduce(3)] * 3)
+    )
+    assert finding.cause == "loop-ends-by-clock"
+    assert finding.title.startswith("rank 1 never entered all_reduce #4")
+    assert "stop flag" in finding.fixes[0].advice
+
+
+def test_uneven_loop_that_ends_in_another_collective():
+    source = "for b in loader:\n    dist.all_reduce(b)\ndist.barrier()\n"
+    finding = hang(
+        source,
+        rank(0, *[all_reduce(2)] * 3, blocked=True),
+        rank(1, *[all_reduce(2)] * 2, call("barrier", 3), blocked=True),
+    )
+    assert (finding.symptom, finding.cause) == ("D.2.1", "uneven-iterations")
+
+
+def test_ddp_with_fewer_batches_on_one_rank():
+    own = all_reduce(2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
+    finding = hang("for b in loader:\n    model(b).sum().backward()\n",
+                   rank(0, *[own] * 3, blocked=True), rank(1, *[own] * 2))  # fmt: skip
+    assert finding.cause == "uneven-iterations"
+    assert "DistributedSampler" in finding.fixes[0].advice
+    assert any("issued by DistributedDataParallel" in line for line in finding.evidence)
+    assert finding.title.startswith(
+        "rank 1 never entered all_reduce #3 (4 × float32) of DDP; rank 0"
+    )
+
+
+def test_ddp_without_source():
+    own = call("all_reduce", None, source="flight recorder", caller="DistributedDataParallel")
+    assert hang("", rank(0, own, own, blocked=True), rank(1, own)).cause == "uneven-iterations"
+
+
+@pytest.mark.parametrize("leave", ["continue", "break"])
+def test_leaves_a_loop_early(leave: str):
+    source = f"for i in y:\n    if rank == 1 and i == 2:\n        {leave}\n    dist.all_reduce(x)\n"
+    finding = hang(
+        source, rank(0, *[all_reduce(4)] * 3, blocked=True), rank(1, *[all_reduce(4)] * 2)
+    )
+    assert finding.cause == "early-exit-on-rank-condition"
+
+
+def test_returns_early():
+    source = "def f():\n    if rank != 0:\n        return\n    dist.all_reduce(x)\nf()\n"
+    assert hang(source, blocked_at(4), rank(1)).cause == "early-exit-on-rank-condition"
+
+
+def test_condition_on_data():
+    source = "if loss.item() > 2:\n    dist.all_reduce(loss)\n"
+    assert hang(source, blocked_at(2), rank(1)).cause == "collective-under-local-condition"
+
+
+def test_a_counter_is_the_same_on_every_rank():
+    source = "for i in range(len(x)):\n    if i % 2 == 0:\n        dist.all_reduce(x)\n"
+    finding = hang(source, rank(0, *[all_reduce(3)] * 2, blocked=True), rank(1, all_reduce(3)))
+    assert finding.cause == "uneven-iterations"
+
+
+def test_swallowed_exception():
+    source = "try:\n    check(x)\n    dist.all_reduce(x)\nexcept ValueError:\n    print('bad')\n"
+    finding = hang(source, blocked_at(3), rank(1))
+    assert finding.cause == "exception-swallowed"
+
+
+def test_swallowed_exception_in_a_loop_of_fixed_length():
+    source = (
+        "for i in range(4):\n    try:\n        check(i)\n        dist.all_reduce(x)\n"
+        "    except ValueError:\n        pass\n"
+    )
+    finding = hang(
+        source, rank(0, *[all_reduce(4)] * 4, blocked=True), rank(1, *[all_reduce(4)] * 3)
+    )
+    assert finding.cause == "exception-swallowed"
+
+
+def test_skipped_one_in_the_middle_and_hangs_at_the_end():
+    source = "if rank == 0:\n    dist.all_reduce(a)\ndist.all_reduce(b)\n"
+    finding = hang(
+        source, rank(0, all_reduce(2), all_reduce(3), blocked=True), rank(1, all_reduce(3))
+    )
+    assert finding.cause == "collective-under-rank-condition"
+    assert "`if rank == 0:` keeps rank 1 from line 2" in " ".join(finding.evidence)
+
+
+def test_two_sides_of_one_collective_are_not_where_they_went_apart():
+    source = (
+        "if rank == 0:\n    dist.broadcast(a, 0)\nif rank != 0:\n    dist.broadcast(b, 0)\n"
+        "dist.all_reduce(c)\n"
+    )
+    finding = hang(source, rank(0, call("broadcast", 2), all_reduce(5), blocked=True),
+                   rank(1, call("broadcast", 4)))  # fmt: skip
+    assert finding.cause == "rank-skips-collective"
+
+
+def test_cell_ran_on_some_ranks():
+    finding = hang(
+        "dist.barrier()\n", rank(0, call("barrier", 1), blocked=True), rank(1, state="idle")
+    )
+    assert finding.cause == "cell-ran-on-some-ranks"
+    assert finding.title == (
+        "rank 1 was not asked to run the cell, but belongs to barrier #1; "
+        "rank 0 waits for it since 2.1 s"
+    )
+
+
+def test_another_group_from_the_same_line():
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0, all_reduce(2), blocked=True),
+                rank(1, all_reduce(2, group="1")),
+                outcome="hung",
+                groups={"0": (0, 1), "1": (1,)},
+            )
+        )
+    )
+    assert finding.cause == "different-groups"
+
+
+def test_still_running_at_the_time_limit():
+    source = "if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n"
+    finding = hang(source, rank(0, all_reduce(3), blocked=True, blocked_s=10.0),
+                   rank(1, state="running", position=at(2)))  # fmt: skip
+    assert finding.cause == "rank-too-slow"
+    assert finding.title == (
+        "rank 1 did not come to all_reduce #1 (4 × float32) within 10 s; rank 1 is still at "
+        "cell[3] line 2: time.sleep(60); rank 0 waits for it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("stopped", "rank-suspended"), ("silent", "rank-silent")]
+)
+def test_stopped_or_silent(state: str, cause: str):
+    finding = hang("", blocked_at(3), rank(1, state=state, position=at(2)))
+    assert (finding.cause, finding.ranks, finding.waiting) == (cause, [1], [0])
+
+
+def test_silent_without_a_known_line():
+    finding = hang("", blocked_at(3), rank(1, state="silent"))
+    assert "; rank 1 does not answer; rank 0 waits for it" in finding.title
+
+
+def test_the_one_that_still_runs_is_not_blamed_beside_the_one_that_left():
+    scene = snapshot(
+        blocked_at(2), rank(1), rank(2, state="running", position=at(1)), outcome="hung"
+    )
+    assert only(diagnose(scene)).ranks == [1]
+
+
+def test_chain_over_two_groups_is_one_finding():
+    scene = snapshot(
+        rank(0, all_reduce(2, group="1"), blocked=True),
+        rank(1, all_reduce(3, group="2"), blocked=True),
+        rank(2),
+        outcome="hung",
+        groups={"1": (0, 1), "2": (1, 2)},
+    )
+    finding = only(diagnose(scene))
+    assert (finding.ranks, finding.waiting) == ([2], [0, 1])
+    assert "rank 0 waits in turn for rank 1" in finding.evidence
+
+
+def test_set_up_that_one_rank_never_enters():
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0, call("init_process_group", 1), blocked=True),
+                rank(1),
+                outcome="hung",
+                has_group=False,
+            )
+        )
+    )
+    assert (finding.symptom, finding.stage) == ("B.2", "communication setup")
+    assert finding.ranks == [1]
+
+
+def test_both_receive_first():
+    scene = snapshot(
+        rank(0, call("recv", 2, peer=1), blocked=True),
+        rank(1, call("recv", 4, peer=0), blocked=True),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.ranks) == ("both-sides-wait", [0, 1])
+
+
+def test_tags_differ():
+    scene = snapshot(
+        rank(0, call("send", 2, peer=1, tag=1), blocked=True),
+        rank(1, call("recv", 4, peer=0, tag=2), blocked=True),
+        outcome="hung",
+    )
+    assert only(diagnose(scene)).cause == "message-tags-differ"
+
+
+IN_TURN = """\
+if rank == 0:
+    dist.all_reduce(x, group=a)
+    dist.all_reduce(x, group=b)
+else:
+    dist.all_reduce(x, group=b)
+    dist.all_reduce(x, group=a)
+"""
+ONCE = "if rank == 0:\n    all_reduce(x, a)\nelse:\n    all_reduce(x, b)\n"
+LOOP = "for g in order:\n    dist.all_reduce(x, group=g)\n"
+CROSSED = [
+    ("dist.all_reduce(x, group=pick(rank))\n", (1, 1), "different-groups"),
+    (ONCE, (2, 4), "different-groups"),
+    (LOOP, (2, 2), "groups-in-opposite-order"),
+    (IN_TURN, (2, 5), "groups-in-opposite-order"),
+]
+
+
+@pytest.mark.parametrize(("source", "lines", "cause"), CROSSED)
+def test_two_groups_that_wait_for_each_other(source: str, lines: tuple[int, int], cause: str):
+    scene = snapshot(
+        rank(0, all_reduce(lines[0], group="1"), blocked=True),
+        rank(1, all_reduce(lines[1], group="2"), blocked=True),
+        source=source,
+        outcome="hung",
+        groups={"1": (0, 1), "2": (0, 1)},
+    )
+    assert only(diagnose(scene)).cause == cause
+
+
+def test_raised_inside_the_collective_that_others_wait_in():
+    error = RankError(type="ValueError", message="ProcessGroupGloo::allgather: invalid", call=0)
+    scene = snapshot(
+        rank(0, call("all_gather"), blocked=True),
+        raised(1, call("all_gather", status="failed"), error=error),
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.1", [1], [0])
+
+
+def test_every_member_is_inside():
+    scene = snapshot(
+        rank(0, all_reduce(), blocked=True), rank(1, all_reduce(), blocked=True), outcome="hung"
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.confidence) == ("transfer-stalled", "likely")
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "told"),
+    [
+        (10.5, ("rank-too-slow", "certain", "had not ended when the time limit was over")),
+        (3.0, (None, "likely", "did not go on, and the cell was ended after 3.0 s")),
+    ],
+)
+def test_ended_without_any_wait_on_record(duration_s: float, told: tuple[str | None, str, str]):
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0),
+                rank(1, state="running", position=at(4)),
+                outcome="hung",
+                duration_s=duration_s,
+            )
+        )
+    )
+    cause, confidence, words = told
+    assert (finding.ranks, finding.cause, finding.confidence) == ([1], cause, confidence)
+    assert words in finding.title
+
+
+def test_a_member_of_which_nothing_is_known():
+    scene = snapshot(rank(0, all_reduce(members=(0, 1)), blocked=True), outcome="hung")
+    finding = only(diagnose(scene))
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    assert "is for rank 1 as well, but the session has no rank 1; rank 0 waits" in finding.title
+
+
+def test_where_a_rank_went_past_the_call():
+    source = "if rank == 0:\n    dist.all_reduce(x)\n"
+    assert hang(source, blocked_at(2), rank(1)).where == {
+        0: "cell[3] line 2: dist.all_reduce(x)",
+        1: "cell[3] line 1: if rank == 0:",
+    }
+
+
+def test_counts_are_not_told_where_lines_are_not_known():
+    own = all_reduce(2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
+    blind = call("all_reduce", None, source=own.source, caller=own.caller)
+    source = "for b in loader:\n    model(b).sum().backward()\n"
+    finding = hang(source, rank(0, own, own, own, blocked=True), rank(1, blind, blind))
+    assert finding.cause == "uneven-iterations"
+    assert any(line.endswith("more often than rank 1") for line in finding.evidence)
+
+
+def test_a_hang_without_training_may_be_one_of_the_preparation():
+    late = rank(0, state="running", position=at(2))
+    scene = snapshot(late, rank(1, call("barrier", 3), blocked=True), outcome="hung")
+    finding = only(diagnose(scene))
+    assert finding.symptom == "D.2.1"
+    assert finding.evidence[-1].endswith("the study calls such a hang C.4")
+    training = (RankTraining(rank=1, backwards=2),)
+    assert "C.4" not in "".join(only(diagnose(replace(scene, training=training))).evidence)

@@ -1,0 +1,172 @@
+"""What the code says without running it: faults found, and no word about correct programs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis.advice import causes
+from ddt_notebook.diagnosis.lint import lint
+from ddt_notebook.faults import card, card_ids
+from ddt_notebook.model import Finding
+
+HERE = Path(__file__).parent
+FIXTURES = HERE.parent.parent / "fixtures"
+#: Cards whose fault cannot be seen in the broken cell alone: it lies in the data, the machine, the
+#: environment, in how long something takes, or in what another cell or rank has done.
+NOT_IN_THE_CODE = frozenset(
+    """
+    build-failed circular-import module-not-found module-shadowed requirement-not-met
+    shared-library toolchain-missing wheel-not-supported environment-not-set master-unreachable
+    network-interface port-in-use rank-number-repeated rank-outside-world rendezvous-differs
+    rendezvous-file-left-over stale-group world-size-differs checkpoint-device dataloader-worker
+    dataset-item-fails device-ordinal no-cuda no-batches-on-a-rank shard-gaps shard-overlap
+    state-dict state-dict-shape uneven-chunks unpicklable-object weights-only
+    batch-norm-statistics-apart collective-arguments dataloader-starves find-unused-for-nothing
+    gradients-not-reduced graph-changed graph-freed inplace-change killed-from-outside
+    local-loss-as-global models-differ nan-from-one-rank native-abort not-implemented
+    optimizer-state out-of-memory oversubscribed-threads rank-silent rank-suspended rank-too-slow
+    ranks-diverged-learning-rate same-dropout-masks segmentation-fault small-buckets
+    small-collectives straggler-compute straggler-data submodules-in-another-order tensor-shapes
+    tensors-on-two-devices uneven-batch-sizes unused-parameter-in-last-step rank-missing-at-setup
+    environment-invalid spawn-in-a-cell iterator-exhausted learning-rate-not-scaled loss-not-finite
+    replicas-start-apart
+    """.split()
+)
+
+
+def cases(*names: str) -> Iterator[dict[str, Any]]:
+    for name in names:
+        yield from tomllib.loads((HERE / f"{name}.toml").read_text())["case"]
+
+
+def faults(source: str) -> list[Finding]:
+    """Findings that are no hints."""
+    return [finding for finding in lint(source) if finding.confidence != "possible"]
+
+
+def line_of(finding: Finding) -> int:
+    found = re.match(r"cell line (\d+): `", finding.evidence[0])
+    assert found, finding.evidence
+    return int(found[1])
+
+
+@pytest.mark.parametrize("case", list(cases("lint_faults")), ids=lambda case: case["name"])
+def test_a_fault_is_found_at_its_line(case: dict[str, Any]) -> None:
+    found = lint(case["source"].lstrip("\n"))
+    assert found, "nothing was found"
+    assert [(f.cause, line_of(f)) for f in found][:1] == [(case.get("cause"), case["line"])]
+
+
+@pytest.mark.parametrize("case", list(cases("lint_healthy")), ids=lambda case: case["name"])
+def test_tutorials_are_silent(case: dict[str, Any]) -> None:
+    assert not lint(case["source"])
+
+
+@pytest.mark.parametrize("name", ["healthy", "held_out_healthy"])
+def test_healthy_cells_are_silent(name: str) -> None:
+    cells = tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]
+    accused = {
+        case["name"]: found
+        for case in cells
+        for part in ("earlier", "source", "then")
+        if (found := faults(case.get(part, "")))
+    }
+    assert not accused
+
+
+@pytest.mark.parametrize(
+    "path", sorted((FIXTURES / "training_scripts").glob("*.py")), ids=lambda path: path.stem
+)
+def test_training_scripts_are_silent(path: Path) -> None:
+    assert not lint(path.read_text(), name=path.name)
+
+
+@pytest.mark.parametrize("name", card_ids())
+def test_repaired_cards_are_silent(name: str) -> None:
+    one = card(name)
+    for cell in (one.fixed, one.setup, one.proof):
+        assert not faults(cell)
+
+
+def test_most_cards_are_found() -> None:
+    visible = [name for name in card_ids() if name not in NOT_IN_THE_CODE]
+    found = [name for name in visible if name in {f.cause for f in lint(card(name).broken)}]
+    missed = sorted(set(visible) - set(found))
+    assert len(found) >= 0.8 * len(visible), missed
+
+
+def test_cells_of_faults_are_not_accused_of_another() -> None:
+    """A cell whose cause is known from its run is given that cause, or none."""
+    alike = {
+        # The same line, seen from two sides.
+        ("message-against-barrier", "message-without-partner"),
+        ("backward-twice-on-one-rank", "collective-under-rank-condition"),
+        ("error-printed-and-swallowed-by-main", "exception-swallowed"),
+    }
+    wrong = []
+    for name in ("faults", "held_out_faults", "injected_twenty"):
+        for case in tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]:
+            found = {str(finding.cause) for finding in faults(case["source"])}
+            cause = case.get("cause")
+            if cause and found and cause not in found:
+                wrong += [(case["name"], other) for other in found]
+    names = {name for name, _ in alike}
+    assert {pair for pair in wrong if pair[0] not in names} == set()
+
+
+def test_a_finding_is_complete() -> None:
+    (found,) = lint("if rank == 0:\n    dist.barrier()\n", number=3)
+    assert found.symptom == "D.2.1"
+    assert found.cause == "collective-under-rank-condition"
+    assert found.confidence == "certain"
+    assert found.evidence == [
+        "cell[3] line 2: `dist.barrier()`",
+        "cell[3] line 1: `if rank == 0:` keeps some ranks from it",
+    ]
+    assert "barrier" in found.fixes[0].advice
+    assert found.title[0].islower()
+    assert not found.title.endswith(".")
+
+
+def test_symptoms_are_those_of_the_card() -> None:
+    sources = [card(name).broken for name in card_ids()]
+    sources += [case["source"] for case in cases("lint_faults")]
+    found = [finding for source in sources for finding in lint(source)]
+    wrong = {
+        (finding.cause, finding.symptom)
+        for finding in found
+        if finding.cause in card_ids() and finding.symptom not in card(finding.cause).symptoms
+    }
+    assert not wrong
+
+
+def test_lines_are_counted_from_the_first() -> None:
+    (found,) = lint("\nif rank == 0:\n    dist.barrier()\n", name="train.py", first_line=10)
+    assert found.evidence[0].startswith("train.py line 12:")
+
+
+def test_every_cause_has_its_advice() -> None:
+    text = "".join(path.read_text() for path in Path(lint.__code__.co_filename).parent.glob("*.py"))
+    named = set(re.findall(r'cause="([a-z-]+)"', text))
+    assert named
+    assert named <= causes()
+
+
+def test_magics_and_top_level_await_are_no_errors() -> None:
+    assert not lint("%%time\n%matplotlib inline\n!ls\nx = !ls\nawait y\nmodel?\n%time f()\n")
+
+
+@pytest.mark.parametrize("source", ["", "\n", "# only a comment", "\0", "x = " + "(" * 300])
+def test_odd_sources_are_read(source: str) -> None:
+    assert len(lint(source)) <= 1
+
+
+def test_a_program_without_end_is_given_up() -> None:
+    deep = "\n".join(f"def f{i}():\n    f{i + 1}()\n    f{i + 1}()" for i in range(30))
+    assert not lint(f"{deep}\ndef f30(): dist.barrier()\nf0()\n")

@@ -1,0 +1,247 @@
+"""What makes a run slow: a rank that lags, data that comes late, and what is a busy machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Snapshot
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+from ddt_notebook.model.performance import RankPerformance
+from ddt_notebook.model.stragglers import laggard
+from ddt_notebook.model.training import ModelTraining, RankTraining
+
+from .builders import all_reduce, call, rank, snapshot
+
+STEPS, STEP_S, LATE_S = 20, 0.01, 0.02
+
+
+def times(late: float | list[float], steps: int = STEPS) -> list[float]:
+    """When a rank comes to each meeting that it holds up by so much."""
+    delays = late if isinstance(late, list) else [late] * steps
+    return [STEP_S * n + sum(delays[: n + 1]) for n in range(len(delays))]
+
+
+def arriving(late: float | list[float], others: int = 1, **fields: Any) -> list[list[Call]]:
+    """The calls of the others, who come in time, and of the rank that is late."""
+    ends = times(late)
+    delays = late if isinstance(late, list) else [late] * STEPS
+    early = [end - delay for end, delay in zip(ends, delays, strict=True)]
+
+    def calls(at: list[float]) -> list[Call]:
+        return [
+            all_reduce(3, entered_s=100 + came, left_s=100 + left, **fields)
+            for came, left in zip(at, ends, strict=True)
+        ]
+
+    return [calls(early)] * others + [calls(ends)]
+
+
+def spent(
+    cpu: list[float], queued: list[float | None], ran_s: float = 1.0, beside: float = 0.0
+) -> dict[str, Any]:
+    return {
+        "performance": tuple(
+            RankPerformance(rank=r, ran_s=ran_s, cpu_s=c, queued_s=q, queued_beside_s=beside)
+            for r, (c, q) in enumerate(zip(cpu, queued, strict=True))
+        )
+    }
+
+
+def scene(calls: list[list[Call]], **fields: Any) -> Snapshot:
+    return snapshot(*(rank(r, *mine) for r, mine in enumerate(calls)), **fields)
+
+
+def loaders(*waited_s: float, batch: tuple[int, ...] = (8, 8)) -> dict[str, Any]:
+    def one(waited: float, samples: int) -> LoaderPartition:
+        told = Epoch(
+            number=1, run=1, batches=20, samples=20 * samples, trained=20, waited_s=waited,
+            lasted_s=0.6, place="cell[3] line 2",
+        )  # fmt: skip
+        return LoaderPartition(name="loader", dataset="Set", epochs=(told,))
+
+    return {
+        "partition": tuple(
+            RankPartition(rank=r, run=1, loaders=(one(waited, size),))
+            for r, (waited, size) in enumerate(zip(waited_s, batch, strict=True))
+        )
+    }
+
+
+SLEEPS = spent([0.1, 0.1], [0.0, 0.0])
+
+
+class TestLaggard:
+    def test_is_the_rank_that_comes_last(self) -> None:
+        found = laggard(scene(arriving(LATE_S, others=2)))
+        assert found is not None
+        assert (found.rank, found.times, found.steps) == (2, STEPS - 1, STEPS)
+        # the first step and the longest two are left out
+        assert found.held_up_s == pytest.approx((STEPS - 3) * LATE_S)
+        assert found.usual_s == pytest.approx(LATE_S)
+        assert found.even
+        assert found.alone
+
+    def test_buckets_of_one_step_are_one_delay(self) -> None:
+        def calls(at: float) -> list[Call]:
+            return [
+                all_reduce(None, entered_s=step + at + n / 1e3, source="flight recorder")
+                for step in range(10)
+                for n in range(3)
+            ]
+
+        found = laggard(scene([calls(0.1), calls(0.2)]))
+        assert found is not None
+        assert len(found.delays_s) == 9  # without the first step
+        assert found.usual_s == pytest.approx(0.102)
+
+    def test_is_nobody_who_waits_for_a_message(self) -> None:
+        early, late = arriving(LATE_S)
+        received = []
+        for one in late:
+            begin = (one.entered_s or 0.0) - LATE_S
+            received += [call("recv", 2, peer=0, entered_s=begin, left_s=one.entered_s), one]
+        found = laggard(scene([early, received]))
+        assert found is not None
+        assert found.held_up_s == pytest.approx(0.0)
+
+    def test_is_nobody_who_came_out_of_the_last_one_late(self) -> None:
+        calls: list[list[Call]] = [[], []]
+        for at in times(LATE_S):
+            came = [at - LATE_S, at]
+            for r in (0, 1):
+                left = at if r == 0 else at + LATE_S - 1e-3
+                calls[r].append(all_reduce(3, entered_s=100 + came[r], left_s=100 + left))
+        found = laggard(scene(calls))
+        assert found is not None
+        assert found.rank == 1
+        assert found.usual_s == pytest.approx(0.011)  # it stood there for the other 9 ms
+
+    def test_is_nobody_at_a_barrier(self) -> None:
+        at = times(LATE_S)
+        calls = [[call("barrier", entered_s=t + r * LATE_S) for t in at] for r in range(2)]
+        assert laggard(scene(calls)) is None
+
+
+class TestStragglers:
+    def test_that_sleeps(self) -> None:
+        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS)).findings
+        assert (finding.cause, finding.symptom) == ("straggler-compute", "D.2.3")
+        assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
+        assert "neither computed nor waited for a processor" in finding.evidence[1]
+        assert finding.where == {1: "cell[3] line 3"}
+
+    def test_that_does_what_a_line_says(self) -> None:
+        source = "for i in range(20):\n    if rank == 1:\n        log()\n    dist.all_reduce(x)"
+        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
+        assert finding.evidence[-1] == "only rank 1 runs what cell[3] line 2: if rank == 1: says"
+
+    @pytest.mark.parametrize(
+        ("condition", "found"),
+        [
+            ("rank == world_size - 1", True),
+            ("not rank != 1 and rank in (1, 2)", True),
+            ("rank == 0", False),
+            ("rank == 1 and i > 3", False),
+            ("rank", True),
+            ("dist.get_rank() == 1", False),
+            ("rank // 0", False),
+            ("rank ** 99 ** 99 == 1", False),
+            ("rank % 2 == 1", True),
+        ],
+    )
+    def test_whose_line_is_known(self, condition: str, found: bool) -> None:
+        source = f"def step():\n    if {condition}:\n        log()"
+        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
+        assert ("only rank 1 runs" in finding.evidence[-1]) == found
+
+    def test_that_computes(self) -> None:
+        told = spent([0.1, 0.45], [0.0, 0.0])
+        (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
+        assert finding.cause == "straggler-compute"
+        assert "computed for 0.3 s longer" in finding.evidence[1] or "0.4 s" in finding.evidence[1]
+
+    def test_whose_data_is_late(self) -> None:
+        told = loaders(0.01, 0.38)
+        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, **told)).findings
+        assert finding.cause == "straggler-data"
+
+    def test_whose_batches_are_larger(self) -> None:
+        told = spent([0.1, 0.4], [0.0, 0.0]) | loaders(0.01, 0.03, batch=(8, 64))
+        (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
+        assert finding.cause == "uneven-batch-sizes"
+        assert "have 64 samples, those of the others 8" in finding.evidence[1]
+
+    @pytest.mark.parametrize(
+        ("late", "told"),
+        [
+            (LATE_S, {}),
+            (LATE_S, spent([0.1, 0.1], [0.0, 0.35])),
+            (LATE_S, spent([0.2, 0.25], [0.0, 0.3])),
+            (LATE_S, spent([0.1, 0.1], [None, None])),
+            (LATE_S, spent([0.1, 0.1], [0.0, 0.0], beside=0.3)),
+            ([0.0] * 9 + [0.5] + [0.0] * 10, SLEEPS),
+            ([0.1, *[0.0] * 4] * 4, SLEEPS),
+            (0.001, SLEEPS),
+            ([0.003, 0.05, 0.004, 0.012] * 5, SLEEPS),
+        ],
+        ids=[
+            *("nothing known", "queued", "queued and slower", "queue not known"),
+            *("other threads queued", "once", "each epoch", "short", "unevenly"),
+        ],
+    )
+    def test_that_are_none(self, late: float | list[float], told: dict[str, Any]) -> None:
+        assert not diagnose(scene(arriving(late), **told)).findings
+
+    def test_of_a_few_steps_are_none(self) -> None:
+        assert not diagnose(scene(arriving([LATE_S * 10] * 4), **SLEEPS)).findings
+
+
+class TestStarving:
+    def test_of_all_ranks_is_found(self) -> None:
+        (finding,) = diagnose(scene([[], []], **loaders(0.5, 0.5))).findings
+        assert (finding.cause, finding.ranks) == ("dataloader-starves", [0, 1])
+        assert "83% of the time" in finding.title
+
+    @pytest.mark.parametrize("waited_s", [(0.5, 0.1), (0.19, 0.19), (0.35, 0.35)])
+    def test_of_some_or_for_a_short_time_is_none(self, waited_s: tuple[float, float]) -> None:
+        assert not diagnose(scene([[], []], **loaders(*waited_s))).findings
+
+
+class TestHints:
+    @staticmethod
+    def hints(scene: Snapshot) -> list[str | None]:
+        report = diagnose(scene)
+        assert not report.findings
+        return [hint.cause for hint in report.hints]
+
+    @staticmethod
+    def training(**fields: Any) -> RankTraining:
+        return RankTraining(**{"rank": 0, "backwards": 20, "threads": 1, "processors": 2, **fields})
+
+    def trained(self, calls: list[list[Call]], **fields: Any) -> Snapshot:
+        each = tuple(replace(self.training(**fields), rank=r) for r in range(2))
+        return scene(calls, training=each, **spent([0.1, 0.1], [0.0, 0.0]))
+
+    def test_small_buckets(self) -> None:
+        few = ModelTraining(name="m", members=(0, 1), forwards=9, bucket_cap_mb=0.01, buckets=4)
+        assert self.hints(self.trained([[], []], models=(few,))) == []
+        many = replace(few, buckets=16)
+        assert self.hints(self.trained([[], []], models=(many,))) == ["small-buckets"]
+        usual = replace(many, bucket_cap_mb=25.0)
+        assert self.hints(self.trained([[], []], models=(usual,))) == []
+
+    def test_oversubscribed_threads(self) -> None:
+        assert self.hints(self.trained([[], []], threads=2)) == ["oversubscribed-threads"]
+        assert self.hints(self.trained([[], []], threads=2, processors=4)) == []
+        assert self.hints(self.trained([[], []], threads=1, processors=1)) == []
+
+    def test_small_collectives(self) -> None:
+        calls = [all_reduce(3, entered_s=n * 3e-3, left_s=n * 3e-3 + 2e-3) for n in range(200)]
+        assert self.hints(self.trained([calls, calls])) == ["small-collectives"]
+        assert self.hints(self.trained([calls[:100], calls[:100]])) == []
+        large = [replace(one, shapes=((100_000,),)) for one in calls]
+        assert self.hints(self.trained([large, large])) == []

@@ -1,0 +1,75 @@
+"""Ranks that share a GPU: a fault where another one is idle, else a matter of course."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints
+from ddt_notebook.model.placement import (
+    Accelerator,
+    PlacedObject,
+    RankPlacement,
+    TensorPlacement,
+)
+
+from .builders import at, rank, snapshot
+
+
+def placement(number: int, devices: str, gpus: int = 2, **fields) -> RankPlacement:
+    tensors = [
+        TensorPlacement(name=f"p{at}", role="parameter", device=device, dtype="float32")
+        for at, device in enumerate(devices.split())
+    ]
+    fields = {"wrapper": "DDP", "trained": True, **fields}
+    model = PlacedObject(name="net", kind="module", type="Net", tensors=tuple(tensors), **fields)
+    visible = [Accelerator(device=f"cuda:{at}", identity=f"g{at}") for at in range(gpus)]
+    return RankPlacement(rank=number, objects=(model,), accelerators=tuple(visible))
+
+
+def scene(*placements: RankPlacement):
+    return snapshot(*[rank(p.rank) for p in placements], placement=placements)
+
+
+def test_all_on_the_first():
+    (finding,) = diagnose(scene(*[placement(r, "cuda:0", gpus=4) for r in range(3)])).findings
+    assert (finding.symptom, finding.cause) == ("D.2.2", "all-ranks-on-one-gpu")
+    assert finding.title.startswith("ranks 0-2 train on the same GPU, cuda:0; cuda:1, ")
+    assert finding.confidence == "likely"
+
+
+@pytest.mark.parametrize(
+    "placements",
+    [
+        [placement(0, "cuda:0"), placement(1, "cuda:1")],
+        [placement(r, f"cuda:{r % 2}") for r in range(4)],  # more ranks than GPUs
+        [placement(r, "cuda:0 cuda:1") for r in range(2)],  # each over all
+        [placement(r, "cuda:0", gpus=1) for r in range(2)],  # there is no other
+        [placement(r, "cpu") for r in range(2)],
+        [placement(r, "cuda:0", wrapper="") for r in range(2)],  # not one job
+        [placement(r, "cuda:0", trained=False) for r in range(2)],
+    ],
+)
+def test_what_is_legal(placements: list[RankPlacement]):
+    assert diagnose(scene(*placements)).findings == []
+
+
+def loaded(number: int, *devices: str) -> RankCheckpoints:
+    use = CheckpointUse(action="load", path="/r/last.pt", where=at(8), devices=devices)
+    return RankCheckpoints(rank=number, uses=(use,))
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks"),
+    [
+        (["cuda:0", "cuda:0"], [[1]]),
+        (["cuda:0", "cuda:1"], []),
+        (["cpu", "cpu"], []),
+    ],
+)
+def test_checkpoints_on_the_gpu_of_another_rank(devices: list[str], ranks: list[list[int]]):
+    here = [placement(r, f"cuda:{r}") for r in range(2)]
+    told = tuple(loaded(r, device) for r, device in enumerate(devices))
+    report = diagnose(snapshot(rank(0), rank(1), placement=tuple(here), checkpoints=told))
+    assert report.ok
+    assert [hint.ranks for hint in report.hints] == ranks

@@ -1,0 +1,209 @@
+"""Ways past a call that people write: helpers, attributes, comprehensions, local decisions."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Finding, RankError, RankReport
+
+from .builders import GLOO_PEER, all_reduce, at, call, only, raised, rank, snapshot
+
+UNDER_RANK, EARLY = "collective-under-rank-condition", "early-exit-on-rank-condition"
+LOCAL, UNEVEN = "collective-under-local-condition", "uneven-iterations"
+
+
+def cause(source: str, line: int, waiter: RankReport | None = None, *absent: RankReport) -> str:
+    waiter = waiter or rank(0, all_reduce(line), blocked=True)
+    scene = snapshot(waiter, *(absent or (rank(1),)), source=source, outcome="hung")
+    return str(only(diagnose(scene)).cause)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "expected"),
+    [
+        ("def main():\n    return dist.get_rank() == 0\nif main():\n    f(x)\n", 4, UNDER_RANK),
+        ("self.main = rank == 0\nif self.main:\n    dist.all_reduce(x)\n", 3, UNDER_RANK),
+        ("rank == 0 and dist.all_reduce(x)\n", 1, UNDER_RANK),
+        ("dist.all_reduce(x) if rank == 0 else None\n", 1, UNDER_RANK),
+        ("match rank:\n    case 0:\n        dist.all_reduce(x)\n", 3, UNDER_RANK),
+        ("if not self.main:\n    raise Stop\ndist.all_reduce(x)\nself.main = rank == 0", 3, EARLY),
+        ("for i in range(3):\n    if bad > 2:\n        break\n    f(x)\n", 4, LOCAL),
+        ("for i in range(3):\n    if isnan(x):\n        continue\n    f(x)\n", 4, LOCAL),
+    ],
+)
+def test_way_past_the_call(source: str, line: int, expected: str) -> None:
+    assert cause(source, line) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for i in range(3):\n    dist.all_reduce(stop)\n    if stop:\n        break\n    f(x)\n",
+        "if world_size == 1:\n    raise Stop\n\n\ndist.all_reduce(x)\n",
+        "if not dist.is_initialized():\n    raise Stop\n\n\ndist.all_reduce(x)\n",
+        "for i in range(3):\n    if i == 2:\n        continue\n\n    dist.all_reduce(x)\n",
+    ],
+)
+def test_what_is_the_same_on_every_rank_is_no_reason(source: str) -> None:
+    assert cause(source, 5) == "rank-skips-collective"
+
+
+def test_a_comprehension_with_uneven_items() -> None:
+    waiter = rank(0, *[all_reduce(1)] * 3, blocked=True)
+    absent = rank(1, *[all_reduce(1)] * 2)
+    assert cause("[total(x) for x in shards]\n", 1, waiter, absent) == UNEVEN
+
+
+def test_an_exception_swallowed_before_an_else() -> None:
+    source = "try:\n    load(x)\nexcept OSError:\n    pass\nelse:\n    dist.all_reduce(x)\n"
+    assert cause(source, 6) == "exception-swallowed"
+
+
+def test_fields_that_differ_together_are_told_apart() -> None:
+    one = call("broadcast", 2, root=0)
+    other = call("broadcast", 2, root=1, shapes=((5,),))
+    scene = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
+    assert "root rank 0, shape 4 on rank 0; root rank 1, shape 5 on rank 1" in (
+        only(diagnose(scene)).title
+    )
+
+
+def out_of_step() -> Finding:
+    """A shorter inner loop: rank 1 meets rank 0's third call with one from the line below."""
+    source = "for e in epochs:\n    for b in batches:\n        f(b)\n    f(metric)\n"
+    return only(
+        diagnose(
+            snapshot(
+                rank(0, *[all_reduce(3)] * 3, blocked=True),
+                rank(
+                    1,
+                    *[all_reduce(3)] * 2,
+                    all_reduce(4, shapes=((1,),)),
+                    all_reduce(3),
+                    blocked=True,
+                ),
+                source=source,
+                outcome="hung",
+            )
+        )
+    )
+
+
+def test_rounds_are_counted_up_to_where_the_ranks_met() -> None:
+    finding = out_of_step()
+    assert (finding.symptom, finding.cause) == ("D.2.1", UNEVEN)
+    assert "brought rank 0 to all_reduce 3 times, rank 1 2 times" in finding.evidence[2]
+
+
+def test_the_fix_names_the_call_that_is_under_the_condition() -> None:
+    scene = snapshot(
+        rank(0, call("barrier", 2), blocked=True),
+        rank(1, all_reduce(3), blocked=True),
+        rank(2, all_reduce(3), blocked=True),
+        source="if rank == 0:\n    dist.barrier()\ndist.all_reduce(x)\n",
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.ranks, finding.waiting) == (UNDER_RANK, [0], [1, 2])
+    assert finding.fixes[0].advice.startswith("call barrier on every rank")
+
+
+CHAIN = f"""\
+---------------------------------------------------------------------------
+OSError                                   Traceback (most recent call last)
+Cell cell[3], line 2, in work()
+----> 2     raise OSError("disk full")
+
+OSError: disk full
+
+During handling of the above exception, another exception occurred:
+
+RuntimeError                              Traceback (most recent call last)
+Cell cell[3], line 4
+----> 4     dist.barrier()
+
+RuntimeError: {GLOO_PEER}"""
+
+
+def test_an_exception_that_is_being_handled_is_the_cause() -> None:
+    freed = RankError(type="RuntimeError", message=GLOO_PEER, traceback=CHAIN, released=True)
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0, all_reduce(3), blocked=True),
+                rank(1, call("barrier", 4), blocked=True, error=freed),
+                source='try:\n    raise OSError("disk full")\nfinally:\n    dist.barrier()\n',
+                outcome="hung",
+            )
+        )
+    )
+    assert finding.title.startswith("rank 1 raised OSError: disk full and came to barrier #1")
+    assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
+    assert finding.where[1] == 'cell[3] line 2: raise OSError("disk full")'
+
+
+def test_members_wait_for_a_rank_that_passed_a_group_it_is_not_in() -> None:
+    stray = all_reduce(2, group="1", sequence=-1)
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0, all_reduce(2, group="1"), call("barrier", 3), blocked=True),
+                rank(1, all_reduce(2, group="1"), call("barrier", 3), blocked=True),
+                rank(2, stray, call("barrier", 3), blocked=True),
+                rank(3, all_reduce(2, group="2"), blocked=True),
+                outcome="hung",
+                groups={"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3)},
+            )
+        )
+    )
+    assert (finding.symptom, finding.cause) == ("D.2.1", "caller-not-in-group")
+    assert (finding.ranks, finding.waiting) == ([2], [0, 1, 3])
+
+
+def test_a_handle_is_waited_for_at_another_line() -> None:
+    waiter = rank(
+        0, call("irecv", 1, peer=1, asynchronous=True), blocked=True, position=at(5, function="f")
+    )
+    finding = only(diagnose(snapshot(waiter, rank(1), outcome="hung")))
+    assert finding.where[0].startswith("cell[3] line 5")
+    assert "issued at cell[3] line 1" in finding.evidence[0]
+
+
+def test_victims_of_a_death_in_a_librarys_collective() -> None:
+    """The recorder of a dead process is lost, and retires what failed on the others."""
+    issued = all_reduce(4, source="flight recorder", caller="DistributedDataParallel")
+    error = RankError(type="RuntimeError", message=GLOO_PEER, where=at(4))
+    scene = snapshot(
+        raised(0, issued, error=error),
+        rank(1, state="died", exit_signal=9),
+        raised(2, issued, error=error),
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.ranks, finding.waiting) == ([1], [0, 2])
+
+
+def test_what_is_the_same_of_several_ranks_is_told_once() -> None:
+    source = "for b in loader:\n    dist.all_reduce(b)\n"
+    early = [rank(number, *[all_reduce(2)] * 2) for number in (1, 2, 3)]
+    other = rank(4, all_reduce(2))
+    waiter = rank(0, *[all_reduce(2)] * 3, blocked=True)
+    scene = snapshot(waiter, *early, other, source=source, outcome="hung")
+    finding = only(diagnose(scene))
+    at, why = (
+        "at cell[3] line 2: dist.all_reduce(b)",
+        "likely why: cell[3] line 1: `for b in loader:`",
+    )
+    assert finding.evidence[1:] == [
+        f"ranks 1-3 finished the cell; their last collective was all_reduce #2 (4 × float32) {at}",
+        f"rank 4 finished the cell; its last collective was all_reduce #1 (4 × float32) {at}",
+        f"{why} brought rank 0 to all_reduce 3 times, ranks 1-3 each 2 times",
+        f"{why} brought rank 0 to all_reduce 3 times, rank 4 1 time",
+    ]
+    waiter = rank(0, all_reduce(2), blocked=True)
+    never = only(diagnose(snapshot(waiter, rank(1), rank(2), source=source, outcome="hung")))
+    assert never.evidence[1:] == [
+        "ranks 1, 2 finished the cell",
+        f"{why} brought rank 0 to all_reduce 1 time, ranks 1, 2 never",
+    ]

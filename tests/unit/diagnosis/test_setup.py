@@ -1,0 +1,238 @@
+"""Ranks that do not find each other, and programs that only look so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.diagnosis.errors import classify
+from ddt_notebook.model import Finding, RankError, RankReport, Rendezvous, Snapshot
+
+from .builders import at, call, only, raised, rank, snapshot
+
+HERE = "127.0.0.1:29500"
+TAKEN = RankError(type="DistNetworkError", message="failed to listen ... EADDRINUSE", call=0)
+
+
+def joining(number: int, *, waits: bool = True, **said: Any) -> RankReport:
+    """A rank of the session in ``init_process_group``; unless told, as it should be."""
+    meeting = Rendezvous(**{"address": HERE, "rank": number, "world_size": 2, **said})
+    return rank(
+        number,
+        call("init_process_group", rendezvous=meeting, entered_s=1.0 + number),
+        blocked=waits,
+    )
+
+
+def failing(number: int, error: RankError = TAKEN, **said: Any) -> RankReport:
+    meeting = Rendezvous(**{"address": HERE, "rank": number, "world_size": 2, **said})
+    one = call("init_process_group", rendezvous=meeting, status="failed", entered_s=1.0)
+    return raised(number, one, error=error)
+
+
+def hung(*ranks: RankReport) -> Snapshot:
+    return snapshot(*ranks, outcome="hung")
+
+
+def found(*ranks: RankReport) -> Finding:
+    return only(diagnose(hung(*ranks)))
+
+
+def test_a_number_that_repeats():
+    finding = found(joining(0), joining(1, rank=0))
+    assert (finding.symptom, finding.cause) == ("B.2", "rank-number-repeated")
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    assert finding.title.startswith("ranks 0, 1 joined as rank 0 of 2, and nobody as rank 1")
+    assert finding.evidence[0] == f"ranks 0, 1 joined as rank 0 of 2 at {HERE}"
+
+
+def test_the_second_rank_0_finds_the_port_taken():
+    finding = found(joining(0), failing(1, rank=0))
+    assert (finding.symptom, finding.cause, finding.ranks) == ("B.1", "rank-number-repeated", [1])
+
+
+def test_ranks_that_gave_up_waiting_hung():
+    late = RankError(type="DistStoreError", message="wait timeout after 3000ms, keys: /0", call=0)
+    finding = found(failing(0, late), failing(1, late, rank=0))
+    assert (finding.symptom, finding.ranks, finding.waiting) == ("B.2", [1], [0])
+
+
+def test_a_port_that_a_stranger_has():
+    finding = found(failing(0), joining(1))
+    assert (finding.cause, finding.ranks, finding.waiting) == ("port-in-use", [0], [1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "culprits"),
+    [((2, 3, 3), [0]), ((3, 3, 4), [2]), ((3, 6, 6), [1, 2]), ((4, 4, 8), [2])],
+)
+def test_world_sizes_that_differ(sizes: tuple[int, ...], culprits: list[int]):
+    ranks = [joining(number, world_size=size) for number, size in enumerate(sizes)]
+    finding = only(diagnose(hung(*ranks)))
+    assert (finding.cause, finding.ranks) == ("world-size-differs", culprits)
+
+
+def test_sizes_that_are_equally_frequent_go_by_the_session():
+    finding = found(joining(0, world_size=2), joining(1, world_size=4))
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+def test_a_group_of_the_wrong_size_is_found_though_it_forms():
+    ranks = [joining(0, waits=False), joining(1, waits=False), joining(2, rank=2, world_size=4)]
+    assert only(diagnose(hung(*ranks))).cause == "world-size-differs"
+    ranks[2] = joining(2, world_size=4, waits=False)
+    assert only(diagnose(snapshot(*ranks))).cause == "world-size-differs"
+
+
+def test_ranks_that_count_from_1():
+    finding = found(joining(0, rank=1), joining(1, rank=2))
+    assert (finding.cause, finding.ranks) == ("rank-outside-world", [1])
+
+
+def test_addresses_that_differ():
+    finding = found(joining(0), joining(1, address="127.0.0.1:4711"))
+    assert (finding.cause, finding.ranks, finding.waiting) == ("rendezvous-differs", [1], [0])
+    assert finding.title.startswith(f"rank 1 was told to meet at 127.0.0.1:4711, rank 0 at {HERE}")
+
+
+def test_a_file_that_was_left_over():
+    place = {"address": "file:///tmp/meeting"}
+    finding = found(joining(0, left_over=True, **place), joining(1, left_over=True, **place))
+    assert (finding.cause, finding.confidence) == ("rendezvous-file-left-over", "likely")
+
+
+def test_a_file_that_a_peer_has_just_written_is_not_left_over():
+    place = {"address": "file:///tmp/meeting"}
+    report = diagnose(hung(joining(0, **place), joining(1, left_over=True, **place)))
+    assert "rendezvous-file-left-over" not in [finding.cause for finding in report.findings]
+
+
+def test_an_address_that_does_not_answer():
+    there = {"address": "192.0.2.1:29500"}
+    finding = found(joining(0, **there), joining(1, **there))
+    assert (finding.cause, finding.confidence) == ("master-unreachable", "likely")
+    assert finding.ranks == [0, 1]
+
+
+def test_a_rank_that_is_missing_is_not_discord():
+    finding = found(joining(0, world_size=3), joining(1, world_size=3), rank(2))
+    assert (finding.cause, finding.ranks) == ("rank-missing-at-setup", [2])
+
+
+def test_the_first_failure_is_told_and_not_what_follows():
+    error = RankError(type="ValueError", message="environment variable RANK expected, but not set")
+    finding = found(joining(0), failing(1, error, address="", rank=None))
+    assert (finding.cause, finding.ranks, finding.waiting) == ("environment-not-set", [1], [0])
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [joining(0, rank=1, waits=False), joining(1, rank=0, waits=False)],
+        [joining(r, rank=0, world_size=1, waits=False) for r in range(2)],
+        [
+            joining(r, address=f"127.0.0.1:{29500 + r // 2}", rank=r % 2, waits=False)
+            for r in range(4)
+        ],
+        [
+            *(joining(r, waits=False) for r in range(2)),
+            joining(2, rank=0, world_size=1, waits=False),
+        ],
+        [joining(r, address="node-7:29500", waits=False) for r in range(2)],
+    ],
+    ids=["numbered otherwise", "each alone", "two groups", "one beside", "by name"],
+)  # fmt: skip
+def test_groups_that_form_are_no_finding(ranks: list[RankReport]):
+    assert diagnose(snapshot(*ranks)).ok
+
+
+def test_a_failed_attempt_that_the_user_handles_is_no_finding():
+    tried = [
+        rank(r, call("init_process_group", rendezvous=Rendezvous(
+            address="192.0.2.1:29500", rank=r, world_size=2), status="failed"))
+        for r in range(2)
+    ]  # fmt: skip
+    assert diagnose(snapshot(*tried)).ok
+
+
+def _error(kind: str, message: str, *files: str) -> RankError:
+    frames = tuple(
+        at(2) if file == "cell" else at(2).__class__(file=file, line=1) for file in files
+    )
+    return RankError(type=kind, message=message, frames=frames, where=at(2))
+
+
+TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/rendezvous.py"
+
+
+@pytest.mark.parametrize(
+    ("error", "symptom", "cause"),
+    [
+        (_error("CalledProcessError", "Command 'pip install x' returned non-zero exit status 1.\n"
+                "ERROR: Could not find a version that satisfies the requirement torch<1.5"),
+         "A.1", "requirement-not-met"),
+        (_error("CalledProcessError", "Command '[...]' ...\nERROR: x-1-cp39-cp39-win32.whl is not "
+                "a supported wheel on this platform."), "A.1", "wheel-not-supported"),
+        (_error("CalledProcessError", "Command '[...]' ...\nERROR: Failed building wheel for apex"),
+         "A.1", "build-failed"),
+        (_error("RuntimeError", "Error building extension 'x': [1/2] g++ ...\nmain.cpp:1:1: error"),
+         "A.1", "build-failed"),
+        (_error("RuntimeError", "Error building extension 'x': [1/2]\n/bin/sh: 1: nvcc: not found"),
+         "A.1", "toolchain-missing"),
+        (_error("OSError", "CUDA_HOME environment variable is not set."), "A.1",
+         "toolchain-missing"),
+        (_error("CalledProcessError", "Command 'pip install x' returned non-zero exit status 2."),
+         "A.1", "install-failed"),
+        (_error("ModuleNotFoundError", "No module named 'apex'"), "A.2", "module-not-found"),
+        (_error("ModuleNotFoundError", "No module named 'torch._six'"), "A.2", "package-version"),
+        (_error("ModuleNotFoundError", "No module named 'hta.x'; 'hta' is not a package\n"
+                "'hta' was loaded from /project/hta.py"), "A.2", "module-shadowed"),
+        (_error("ModuleNotFoundError", "No module named 'os.x'; 'os' is not a package\n"
+                "'os' was loaded from /usr/lib/python3.11/os.py"), "A.2", "package-version"),
+        (_error("ImportError", "cannot import name 'mean' from 'statistics' (/p/statistics.py)"),
+         "A.2", "module-shadowed"),
+        (_error("ImportError", "cannot import name 'a' from 'os' (/usr/lib/python3.11/os.py)"),
+         "A.2", "import-error"),
+        (_error("ImportError", "cannot import name 'Net' from partially initialized module 'nets' "
+                "(most likely due to a circular import) (/project/nets.py)"), "A.2",
+         "circular-import"),
+        (_error("AttributeError", "partially initialized module 'random' has no attribute 'seed' "
+                "(most likely due to a circular import)"), "A.2", "module-shadowed"),
+        (_error("ImportError", "cannot import name 'X' from 'torch.nn' "
+                "(/venv/lib/python3.11/site-packages/torch/nn/__init__.py)"), "A.2",
+         "package-version"),
+        (_error("OSError", "libcudart.so.10.1: cannot open shared object file: No such file or "
+                "directory"), "A.2", "shared-library"),
+        (_error("ImportError", "/x/amp_C.so: undefined symbol: _ZN3c104impl3cow"), "A.2",
+         "shared-library"),
+        (_error("ValueError", "Error initializing torch.distributed using tcp:// rendezvous: rank "
+                "parameter missing", "cell", TORCH), "B.1", "init-method-incomplete"),
+        (_error("RuntimeError", "[enforce fail at gloo/context.cc:23] rank < size. 2 vs 2"), "B.1",
+         "rank-outside-world"),
+        (_error("PackageNotFoundError", "No package metadata was found for apex"), "A.2",
+         "module-not-found"),
+        (_error("ProcessExitedException", "process 0 terminated with exit code 1"), "B.1",
+         "spawn-in-a-cell"),
+        (_error("RuntimeError", "No backend type associated with device type cpu"), "B.3",
+         "device-without-backend"),
+    ],
+)  # fmt: skip
+def test_what_errors_of_packages_and_setup_mean(error: RankError, symptom: str, cause: str):
+    meaning = classify(error)
+    assert (meaning.symptom, meaning.cause) == (symptom, cause)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _error("OSError", "[Errno 98] Address already in use"),
+        _error("CalledProcessError", "Command 'make data' returned non-zero exit status 2."),
+        _error("FileNotFoundError", "[Errno 2] No such file or directory: 'libx.so'"),
+        _error("ValueError", "invalid literal for int() with base 10: 'x'"),
+        _error("AttributeError", "'Config' object has no attribute 'pip'"),
+    ],
+)
+def test_what_belongs_to_neither(error: RankError):
+    assert classify(error).symptom[0] not in "AB"

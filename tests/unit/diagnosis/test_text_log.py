@@ -1,0 +1,240 @@
+"""Diagnosis of logs: ranks are told apart, and the cause is found among its consequences."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest, wording
+from ddt_notebook.diagnosis.text.lines import separate
+
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "/srv/train.py", line 31, in <module>',
+    "    loss = loss_of(model(x), y)",
+    '  File "/srv/lib/python3.11/site-packages/torch/nn/functional.py", line 9, in f',
+    "    return torch._C._nn.cross_entropy_loss(input, target)",
+    "ValueError: Expected input batch_size (3) to match target batch_size (4).",
+]
+PEER = [
+    "Traceback (most recent call last):",
+    '  File "/srv/train.py", line 33, in <module>',
+    "    loss.backward()",
+    "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:4",
+]
+PREFIXES = [
+    "[rank{}]: ",
+    "[default{}]:",
+    "[{}]: ",
+    "[{}]<stderr>:",
+    "[1,{}]<stderr>:",
+    "Mon Jul 22 10:00:00 2024[{}]<stderr>:",
+    "{}: ",
+]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_ranks_are_separated_and_the_one_that_raised_is_named(prefix: str) -> None:
+    lines = []
+    for index in range(6):
+        for rank in (0, 1, 2):
+            own = TRACEBACK if rank == 2 else PEER
+            if index < len(own):
+                lines.append(prefix.format(rank) + own[index])
+    found = diagnose_text("\n".join(lines)).findings[0]
+    assert found.symptom == "D.1.5"
+    assert found.ranks == [2]
+    assert found.where == {2: "train.py line 31: loss = loss_of(model(x), y)"}
+
+
+def test_peers_that_print_first_do_not_hide_the_cause() -> None:
+    lines = [f"[rank0]: {line}" for line in PEER] + [f"[rank1]: {line}" for line in TRACEBACK]
+    found = diagnose_text("\n".join(lines)).findings[0]
+    assert (found.symptom, found.ranks) == ("D.1.5", [1])
+
+
+def test_the_summary_of_torchrun_names_the_root_cause() -> None:
+    text = "\n".join([
+        "[rank0]: RuntimeError: CUDA error: device-side assert triggered",
+        "[rank3]: AttributeError: 'Net' object has no attribute 'head'",
+        "Root Cause (first observed failure):",
+        "[0]:",
+        "  time      : 2024-01-01_10:00:00",
+        "  host      : node7",
+        "  rank      : 3 (local_rank: 3)",
+        "  exitcode  : 1 (pid: 4711)",
+    ])  # fmt: skip
+    found = diagnose_text(text).findings[0]
+    assert (found.symptom, found.ranks) == ("D.1.8", [3])
+
+
+def test_what_a_list_begins_with_is_no_rank() -> None:
+    lines = separate(enumerate(["My steps:", "1: start", "then it hangs", "and I wait"], start=1))
+    assert [line.rank for line in lines] == [None] * 4
+
+
+def test_without_a_rank_the_line_of_the_user_is_evidence() -> None:
+    found = diagnose_text("\n".join(TRACEBACK)).findings[0]
+    assert found.where == {}
+    assert any("train.py line 31" in fact for fact in found.evidence)
+
+
+def test_a_log_is_read_from_a_path_and_from_a_stream(tmp_path: Path) -> None:
+    text = "\n".join(TRACEBACK)
+    path = tmp_path / "job.log"
+    path.write_text(text)
+    assert diagnose_log(path) == diagnose_log(io.BytesIO(text.encode())) == diagnose_text(text)
+
+
+def _log(middle: list[str], noise: str = "step {} of the training, loss 0.3", lines: int = 60_000):
+    quiet = [noise.format(number) for number in range(lines)]
+    text = [*quiet[: lines // 2], *middle, *quiet[lines // 2 :]]
+    return io.BytesIO("\n".join(text).encode()), lines // 2 + len(middle)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "step {} of the training, loss 0.3",
+        "WARNING: error {} was skipped, timeout expected",
+        "50% |#####| {}\r51% |#####| error\r",
+    ],
+)
+def test_an_error_in_the_middle_of_a_long_log_is_found_with_its_line(noise: str) -> None:
+    stream, line = _log(TRACEBACK, noise)
+    read = digest.read(stream)
+    assert len(read.lines) < 2000
+    assert (line, TRACEBACK[-1]) in read.lines
+    assert read.total == 60_000 + len(TRACEBACK)
+    found = diagnose_log(io.BytesIO(stream.getvalue())).findings[0]
+    assert found.symptom == "D.1.5"
+
+
+def test_a_traceback_across_two_blocks_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, line = _log(TRACEBACK, lines=2000)
+    for block in range(3000, 3100, 7):
+        monkeypatch.setattr(digest, "_BLOCK", block)
+        stream.seek(0)
+        kept = dict(digest.read(stream).lines)
+        assert [kept.get(line - 5 + offset) for offset in range(6)] == TRACEBACK
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5_000_000])
+def test_a_log_of_one_line_of_any_length(size: int) -> None:
+    read = digest.read(io.BytesIO(b"x" * size))
+    assert sum(len(text) for _, text in read.lines) <= 10_000
+
+
+def test_thousands_of_tracebacks_are_not_all_kept() -> None:
+    read = digest.read(io.BytesIO("\n".join(TRACEBACK * 5000).encode()))
+    assert len(read.lines) < 3000
+
+
+def test_bytes_that_are_no_text_do_no_harm() -> None:
+    assert diagnose_log(io.BytesIO(bytes(range(256)) * 100)).ok is False
+
+
+def test_the_weights_are_small_and_hold_plain_words_only() -> None:
+    weights = wording.parameters()
+    assert len(json.dumps(weights)) < 300_000
+    assert all(word.replace(" ", "").replace("_", "").isalpha() for word in weights["words"])
+    assert weights["temperature"] > 0
+
+
+HEALTHY = [
+    "\n".join(f"Epoch {n}/30 loss {1 / n:.3f} accuracy 0.9 12 s per epoch" for n in range(1, 40)),
+    "\n".join(f"[1,{n % 4}]<stdout>: step {n} loss 0.1 img/sec 430.2" for n in range(100)),
+    "Collecting torch\nSuccessfully installed torch-2.13.0 horovod-0.28.1",
+    "\n".join([
+        "W0101 torch/distributed/run.py:766] Setting OMP_NUM_THREADS environment variable to 1",
+        "[rank0]: initializing process group (nccl), world size 4",
+        "node1:14:66 [0] NCCL INFO Using network Socket",
+        "[rank0]: downloading dataset MNIST, done",
+        "[rank1]: epoch 1 step 100 loss 0.3390 lr 0.001 810 tokens/s",
+        "[rank0]: validation accuracy 0.912, saved checkpoint to ckpt/epoch1.pt",
+        "[rank0]: training finished in 312 s",
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HEALTHY)
+def test_the_log_of_a_healthy_run_is_not_accused(text: str) -> None:
+    report = diagnose_text(text)
+    assert report.findings == []
+    assert report.hints == []
+
+
+def _torchrun(lines: list[str], rank: int, code: int) -> str:
+    """What torchrun prints when a rank fails and it ends the other one."""
+    other = 1 - rank
+    return "\n".join([
+        *lines,
+        f"W1120 multiprocessing/api.py:1028] Sending process 4{other} closing signal SIGTERM",
+        f"E1120 elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: {rank}",
+        "Traceback (most recent call last):",
+        '  File "/usr/bin/torchrun", line 8, in <module>',
+        "    sys.exit(main())",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "train.py FAILED",
+        "Failures:",
+        "[1]:",
+        f"  rank      : {other} (local_rank: {other})",
+        "  exitcode  : -15 (pid: 41)  (SIGTERM)",
+        "  traceback : Signal 15 (SIGTERM) received by PID 41",
+        "Root Cause (first observed failure):",
+        "[0]:",
+        f"  rank      : {rank} (local_rank: {rank})",
+        f"  exitcode  : {code} (pid: 42)",
+    ])  # fmt: skip
+
+
+def test_the_signal_that_the_launcher_sends_is_no_cause() -> None:
+    lines = [f"[rank0]: {line}" for line in PEER]
+    found = diagnose_text(_torchrun(lines, 1, -11)).findings[0]
+    assert (found.symptom, found.ranks) == ("D.1.7", [1])
+
+
+def test_a_rank_that_was_killed_is_named() -> None:
+    lines = [f"[rank0]: {line}" for line in PEER]
+    found = diagnose_text(_torchrun(lines, 1, -9)).findings[0]
+    assert (found.cause, found.ranks) == ("killed-from-outside", [1])
+
+
+def test_a_time_out_names_those_that_waited_and_accuses_nobody() -> None:
+    lines = [
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/srv/train.py", line 33, in <module>',
+        "[rank0]:     dist.all_reduce(t)",
+        "[rank0]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation",
+    ]
+    found = diagnose_text(_torchrun(lines, 0, 1)).findings[0]
+    assert (found.symptom, found.cause) == ("D.2.1", None)
+    assert (found.ranks, found.waiting) == ([], [0])
+
+
+def test_the_first_error_of_a_build_is_found() -> None:
+    text = "\n".join([
+        "Collecting horovod",
+        "  Downloading horovod-0.28.1.tar.gz (3.5 MB)",
+        "Building wheels for collected packages: horovod",
+        "  Building wheel for horovod (setup.py): started",
+        "  error: subprocess-exited-with-error",
+        "  [ 12%] Building CXX object horovod/torch/mpi_ops.cc.o",
+        "  /tmp/x/adapter.h:19:10: fatal error: torch/torch.h: No such file or directory",
+        "  compilation terminated.",
+        "  gmake[2]: *** [horovod/torch/mpi_ops.cc.o] Error 1",
+        "  ERROR: Failed building wheel for horovod",
+        "ImportError: no module named horovod",
+    ])  # fmt: skip
+    found = diagnose_text(text).findings[0]
+    assert (found.symptom, found.confidence) == ("A.1", "certain")
+    assert any("horovod" in fix.advice.lower() for fix in found.fixes)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("word", ["parallel", "a.b.", "hang ", "x: ", "/tmp/", "[", "error "])
+def test_a_long_line_of_one_word_takes_no_quadratic_time(word: str) -> None:
+    assert not diagnose_text(word * (60_000 // len(word))).ok

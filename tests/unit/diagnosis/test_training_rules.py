@@ -1,0 +1,302 @@
+"""Rules on how ranks trained, from snapshots made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.diagnosis.replicas import replicas
+from ddt_notebook.model import Report, Snapshot
+from ddt_notebook.model.training import (
+    ModelTraining,
+    NotFinite,
+    OptimizerTraining,
+    RankTraining,
+    TrainingState,
+    Unregistered,
+)
+
+from .builders import all_reduce, at, only, rank, snapshot
+
+WATCHED = ("model.0.weight", "model.0.bias")
+
+
+def states(
+    *values: tuple[int, int], gradients: int = 5, **fields: Any
+) -> tuple[TrainingState, ...]:
+    """One state before each step with these fingerprints, and one at the end."""
+    last = len(values) - 1
+    return tuple(
+        TrainingState(
+            step=step,
+            values=value,
+            gradients=() if step == last else (gradients, gradients),
+            with_gradient=0 if step == last else 2,
+            rates=(0.1,),
+            **fields,
+        )
+        for step, value in enumerate(values)
+    )
+
+
+def optimizer(*values: tuple[int, int], wrapper: str = "DDP", **fields: Any) -> OptimizerTraining:
+    """SGD on two parameters; every step synchronised unless told."""
+    gradients = fields.pop("gradients", 5)
+    steps = len(values) - 1
+    return OptimizerTraining(
+        **{
+            "name": "optimizer",
+            "kind": "SGD",
+            "steps": steps,
+            "where": at(9),
+            "made": at(2),
+            "settings": {"lr[0]": "0.1"},
+            "parameters": 2,
+            "trainable": 2,
+            "model": "model",
+            "wrapper": wrapper,
+            "members": (0, 1) if wrapper == "DDP" else (),
+            "shapes": {"4×4": 1, "4": 1},
+            "watched": WATCHED,
+            "states": states(*values, gradients=gradients),
+            "synchronised": steps,
+            **fields,
+        }
+    )
+
+
+def model(**fields: Any) -> ModelTraining:
+    return ModelTraining(
+        **{
+            "name": "model",
+            "where": at(6),
+            "members": (0, 1),
+            "forwards": 3,
+            "parameters": ("0.weight", "0.bias"),
+            **fields,
+        }
+    )
+
+
+def trained(*ranks: RankTraining, **fields: Any) -> Snapshot:
+    reports = [rank(one.rank) for one in ranks]
+    return snapshot(*fields.pop("reports", reports), training=ranks, **fields)
+
+
+def found(*optimizers: OptimizerTraining, **fields: Any) -> Report:
+    models = (model(**fields.pop("model", {})),)
+    ranks = [
+        RankTraining(rank=number, backwards=3, optimizers=(one,), models=models)
+        for number, one in enumerate(optimizers)
+    ]
+    return diagnose(trained(*ranks, **fields))
+
+
+def test_equal_replicas_are_silent() -> None:
+    one = optimizer((1, 2), (3, 4), (5, 6))
+    report = found(one, one)
+    assert report.ok
+    assert not report.hints
+
+
+def test_a_snapshot_with_training_survives_json() -> None:
+    one = RankTraining(
+        rank=0,
+        backwards=2,
+        optimizers=(optimizer((1, 2), (3, 4)),),
+        models=(model(unregistered=(Unregistered(name="scale", shape="3", trained=True),)),),
+        not_finite=NotFinite(backward=2, value="nan", where=at(3), inputs=False, lasting=True),
+    )
+    seen = trained(one)
+    assert Snapshot.from_json(seen.to_json()) == seen
+
+
+def test_the_first_step_and_parameter_are_named() -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), (5, 6), (7, 8), gradients=5),
+        optimizer((1, 2), (3, 4), (5, 9), (7, 10), gradients=5),
+    )
+    finding = only(report)
+    assert finding.cause == "model-reset-on-one-rank"
+    assert "equal after step 1, apart after step 2, first in model.0.bias" in finding.evidence[0]
+
+
+def test_who_wrote_into_the_parameters_is_the_culprit_of_two() -> None:
+    one = optimizer((1, 2), (3, 4), (5, 6))
+    other = optimizer((1, 2), (3, 9), (5, 10), changed_before=(1,))
+    finding = only(found(one, other))
+    assert (finding.cause, finding.ranks) == ("model-reset-on-one-rank", [1])
+    assert finding.confidence == "certain"
+
+
+def test_a_change_on_all_ranks_is_silent() -> None:
+    one = optimizer((1, 2), (3, 4), changed_before=(0, 1))
+    assert found(one, one).ok
+
+
+def test_minority_of_three_with_another_rate() -> None:
+    one = replace(optimizer((1, 2), (3, 4)), members=(0, 1, 2))
+    odd = replace(optimizer((1, 2), (9, 9)), members=(0, 1, 2), settings={"lr[0]": "0.3"})
+    finding = only(found(one, odd, one))
+    assert (finding.cause, finding.ranks) == ("ranks-diverged-learning-rate", [1])
+    assert "0.3 on rank 1" in finding.title
+
+
+def test_a_communication_hook_is_given_the_benefit_of_the_doubt() -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
+        optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
+        model={"communication_hook": True},
+    )
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    ("unsynchronised", "cause"), [(3, "no-sync-left-on"), (0, "module-called-past-ddp")]
+)
+def test_steps_that_were_not_synchronised(unsynchronised: int, cause: str) -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
+        optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
+        model={"unsynchronised": unsynchronised, "unsynchronised_where": at(6)},
+    )
+    finding = only(report)
+    assert (finding.cause, finding.ranks) == (cause, [0, 1])
+
+
+def test_parameters_that_the_cell_averages_are_local_sgd() -> None:
+    calls = [all_reduce(shapes=((4, 4),)), all_reduce(shapes=((4,),))]
+    report = found(
+        optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
+        optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
+        reports=[rank(0, *calls), rank(1, *calls)],
+    )
+    assert report.ok
+
+
+def test_copies_that_part_without_a_word() -> None:
+    finding = only(
+        found(
+            optimizer((1, 2), (3, 4), wrapper="", gradients=5),
+            optimizer((1, 2), (8, 9), wrapper="", gradients=7),
+        )
+    )
+    assert (finding.cause, finding.confidence) == ("model-not-wrapped", "likely")
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [all_reduce(shapes=((64, 32),))],
+        [all_reduce(source="flight recorder")],
+    ],
+    ids=["activations", "of-a-library"],
+)
+def test_what_is_sent_for_another_reason_may_keep_them_right(calls: list[Any]) -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), wrapper="", gradients=5),
+        optimizer((1, 2), (8, 9), wrapper="", gradients=7),
+        reports=[rank(0, *calls), rank(1, *calls)],
+    )
+    assert report.ok
+
+
+def test_a_part_that_is_not_reduced() -> None:
+    calls = [all_reduce(shapes=((4, 4),))]
+    reports = [rank(0, *calls), rank(1, *calls)]
+
+    def report(*start: int) -> Report:
+        return found(
+            *(
+                replace(
+                    optimizer((1, one), (3, end), wrapper=""),
+                    states=tuple(
+                        replace(state, gradients=state.gradients and (5, end))
+                        for state in states((1, one), (3, end))
+                    ),
+                )
+                for one, end in zip(start, (4, 8), strict=True)
+            ),
+            reports=reports,
+        )
+
+    assert only(report(2, 2)).cause == "gradients-not-reduced"
+    own = report(2, 6)
+    assert not own.findings, "each rank has a part of its own from the start"
+    assert [hint.cause for hint in own.hints] == ["gradients-not-reduced"]
+
+
+BOTH_REDUCED = [all_reduce(shapes=((4, 4),)), all_reduce(shapes=((4,),))]
+
+
+def averaged(*calls: Any, gradients: tuple[int, int] = (5, 5), **fields: Any) -> Report:
+    """Two copies without DDP that are apart before and after one step."""
+    return found(
+        optimizer((1, 2), (3, 4), wrapper="", gradients=gradients[0], **fields),
+        optimizer((7, 2), (9, 4), wrapper="", gradients=gradients[1], **fields),
+        reports=[rank(0, *calls), rank(1, *calls)],
+    )
+
+
+def test_averaged_gradients_of_copies_that_never_were_equal() -> None:
+    finding = only(averaged(*BOTH_REDUCED))
+    assert (finding.symptom, finding.cause) == ("D.2.5", "replicas-start-apart")
+    assert (finding.ranks, finding.confidence) == ([0, 1], "likely")
+    assert "model.0.weight" in finding.evidence[0]
+
+
+def test_copies_that_are_apart_on_purpose() -> None:
+    assert averaged(BOTH_REDUCED[0]).ok, "not every parameter"
+    assert averaged(*BOTH_REDUCED, shapes={"4×4": 2, "4": 1}).ok, "one of two of a shape"
+    sent = replace(BOTH_REDUCED[1], op="broadcast")
+    assert averaged(*BOTH_REDUCED, sent).ok, "a server"
+
+
+def test_other_rates_without_a_word_are_a_search() -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), wrapper="", gradients=5),
+        optimizer((1, 2), (8, 9), wrapper="", gradients=7, settings={"lr[0]": "0.3"}),
+    )
+    assert not report.findings
+    assert [hint.cause for hint in report.hints] == ["model-not-wrapped"]
+
+
+def test_shards_and_uneven_steps_are_not_compared() -> None:
+    sharded = [optimizer((n, n), (n, 5), wrapper="FSDP2") for n in (1, 2)]
+    uneven = [optimizer((1, 2), (3, 4)), optimizer((1, 2), (3, 5), (6, 7))]
+    for pair in (sharded, uneven):
+        ranks = [RankTraining(rank=n, optimizers=(one,)) for n, one in enumerate(pair)]
+        assert not replicas(trained(*ranks))
+
+
+def test_nan_that_was_skipped_is_silent() -> None:
+    lost = NotFinite(backward=2, value="nan", where=at(8), lasting=False)
+    report = diagnose(
+        trained(
+            RankTraining(rank=0, backwards=5), RankTraining(rank=1, backwards=5, not_finite=lost)
+        )
+    )
+    assert report.ok
+
+
+def test_nan_begins_on_the_rank_that_had_it_first() -> None:
+    late, early = (NotFinite(backward=n, value="nan", where=at(8), lasting=True) for n in (4, 3))
+    ranks = [
+        RankTraining(rank=n, backwards=6, not_finite=one)
+        for n, one in enumerate((late, early, late))
+    ]
+    finding = only(diagnose(trained(*ranks)))
+    assert (finding.cause, finding.ranks, finding.waiting) == ("nan-from-one-rank", [1], [0, 2])
+    assert finding.confidence == "likely"
+
+
+def test_renamed_submodules_are_not_exchanged_ones() -> None:
+    names = [("a.weight", "b.weight"), ("b.weight", "a.weight"), ("c.weight", "d.weight")]
+    models = [model(parameters=p, names_digest=n, shapes_digest=1) for n, p in enumerate(names)]
+    exchanged = [RankTraining(rank=n, models=(models[n],)) for n in (0, 1)]
+    renamed = [RankTraining(rank=n, models=(m,)) for n, m in enumerate((models[0], models[2]))]
+    assert only(diagnose(trained(*exchanged))).cause == "submodules-in-another-order"
+    assert diagnose(trained(*renamed)).ok

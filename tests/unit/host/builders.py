@@ -1,0 +1,62 @@
+"""One rank's log as the rank writes it and as the notebook reads it, without a rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddt_notebook.host.recorder import RankRecorder
+from ddt_notebook.model import Call
+from ddt_notebook.wire import ring
+from ddt_notebook.wire.ring import RingReader, RingWriter
+
+
+class RankLog:
+    """A ring, its recorder, and the count of operations that a backend would keep."""
+
+    def __init__(self, folder: Path, rank: int = 0, members: Sequence[int] = (0, 1)) -> None:
+        path = folder / f"rank{rank}.calls"
+        self.members = list(members)
+        self.operations = 0
+        self.writer = RingWriter(path)
+        self.recorder = RankRecorder(RingReader(path), lambda cell, line: f"  {cell}:{line}")
+
+    def begin(self, op: str = "all_reduce", **fields: Any) -> int:
+        """The rank enters a call."""
+        known = {"op": op, "kind": "collective", "g": "0", "m": self.members, "a": self.operations}
+        blocking = "async" not in fields
+        return self.writer.begin(known | fields, time.monotonic(), blocking=blocking)
+
+    def end(self, index: int, status: int = ring.DONE, operations: int = 1) -> None:
+        """It leaves the call, which has given the backend so many operations."""
+        self.operations += operations
+        self.writer.end(index, status, time.monotonic(), self.operations)
+
+    def call(self, op: str = "all_reduce", *, operations: int = 1, **fields: Any) -> int:
+        """A call that is made and done."""
+        index = self.begin(op, **fields)
+        self.end(index, operations=operations)
+        return index
+
+    def library(self, *, done: bool = True, op: str = "all_reduce", **fields: Any) -> None:
+        """DDP issues a collective: only the Flight Recorder sees it."""
+        self.operations += 1
+        self.fly(self.operations, done=done, op=op, **fields)
+
+    def fly(self, number: int, *, done: bool = True, **fields: Any) -> None:
+        """The Flight Recorder's entry for operation ``number`` arrives."""
+        known = {"g": "0", "id": number, "op": "all_reduce", "s": [[4]], "d": ["float32"]}
+        entry = known | {"o": [], "done": done, "ns": time.time_ns()} | fields
+        self.recorder.add_flight([entry])
+
+    def calls(self) -> tuple[Call, ...]:
+        """What the notebook tells of this rank now."""
+        self.recorder.drain()
+        return self.recorder.calls({"0": tuple(self.members)}).calls
+
+    def numbered(self) -> list[tuple[str, int | None, str]]:
+        """Operation, sequence number and source of each call, by number."""
+        calls = sorted(self.calls(), key=lambda call: call.sequence or 0)
+        return [(call.op, call.sequence, call.source) for call in calls]

@@ -1,0 +1,184 @@
+"""A wait is ended when it cannot end by itself, and not before its time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddt_notebook.host import hang
+from ddt_notebook.host.hang import HangWatch, waiting_line
+from ddt_notebook.host.watch import View
+from ddt_notebook.model import Call, Position, RankReport
+from ddt_notebook.model.progress import cannot_complete, waits
+
+AT = Position(file="cell[3]", line=7, code="time.sleep(8)")
+
+
+class Clock:
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(hang, "time", fake)
+    return fake
+
+
+@pytest.fixture
+def watch() -> HangWatch:
+    return HangWatch(hang_after_s=2.0, timeout_s=10.0)
+
+
+def blocked(rank: int, for_s: float = 0.5, **fields: Any) -> RankReport:
+    known = {"index": 0, "op": "all_reduce", "members": (0, 1, 2), "sequence": 4}
+    call = Call(**known | {"status": "pending", "shapes": ((4,),), "dtypes": ("float32",)} | fields)
+    return RankReport(rank=rank, state="blocked", blocked_in=0, blocked_s=for_s, calls=(call,))
+
+
+def running(rank: int, **fields: Any) -> RankReport:
+    return RankReport(rank=rank, state="running", position=AT, **fields)
+
+
+def seen(*reports: RankReport) -> View:
+    return View(reports, waits(reports), cannot_complete(reports))
+
+
+# -- when --------------------------------------------------------------------------------------
+
+
+def test_a_wait_that_cannot_end_is_left_alone_for_hang_after(
+    watch: HangWatch, clock: Clock
+) -> None:
+    view = seen(blocked(0), blocked(1), RankReport(rank=2))
+    assert not watch.hung(view, failed=False)
+    clock.now_s += 1.9
+    assert not watch.hung(view, failed=False)
+    clock.now_s += 0.1
+    assert watch.hung(view, failed=False)
+
+
+def test_a_rank_that_may_still_come_is_waited_for(watch: HangWatch, clock: Clock) -> None:
+    for _ in range(5):
+        assert not watch.hung(seen(blocked(0), blocked(1), running(2)), failed=False)
+        clock.now_s += 60
+
+
+def test_the_time_starts_again_when_others_get_stuck(watch: HangWatch, clock: Clock) -> None:
+    watch.hung(seen(blocked(0), running(1), RankReport(rank=2)), failed=False)
+    clock.now_s += 1.5
+    more = seen(blocked(0), blocked(1), RankReport(rank=2))
+    assert not watch.hung(more, failed=False)
+    assert not watch.hung(seen(running(0), running(1), RankReport(rank=2)), failed=False)
+    clock.now_s += 1.9
+    assert not watch.hung(more, failed=False)
+    clock.now_s += 2.0
+    assert watch.hung(more, failed=False)
+
+
+def test_after_a_failure_there_is_little_to_wait_for(watch: HangWatch, clock: Clock) -> None:
+    view = seen(blocked(0), blocked(1), RankReport(rank=2, state="raised"))
+    assert not watch.hung(view, failed=True)
+    clock.now_s += 0.25
+    assert watch.hung(view, failed=True)
+    impatient = HangWatch(hang_after_s=0.1, timeout_s=10)
+    impatient.hung(view, failed=True)
+    clock.now_s += 0.15
+    assert impatient.hung(view, failed=True)
+
+
+def test_after_a_failure_one_who_is_on_the_way_is_waited_for_a_little(
+    watch: HangWatch, clock: Clock
+) -> None:
+    raised = RankReport(rank=2, state="raised")
+    on_the_way = seen(blocked(0), running(1), raised)
+    assert not watch.hung(on_the_way, failed=True)
+    clock.now_s += 0.9
+    assert not watch.hung(on_the_way, failed=True)
+    arrived = seen(blocked(0), blocked(1), raised)
+    assert not watch.hung(arrived, failed=True)
+    clock.now_s += 0.25
+    assert watch.hung(arrived, failed=True)
+    watch.hung(on_the_way, failed=True)
+    clock.now_s += 1.0
+    assert watch.hung(on_the_way, failed=True)
+
+
+def test_a_suspended_rank_hangs_only_when_nobody_else_goes_on(
+    watch: HangWatch, clock: Clock
+) -> None:
+    stopped = RankReport(rank=2, state="stopped")
+    for others in ((running(0), running(1)), (blocked(0, members=(0, 1)), running(1))):
+        for _ in range(2):
+            assert not watch.hung(seen(*others, stopped), failed=False)
+            clock.now_s += 5
+    alone = seen(RankReport(rank=0), RankReport(rank=1), stopped)
+    watch.hung(alone, failed=False)
+    clock.now_s += 2
+    assert watch.hung(alone, failed=False)
+    assert watch.to_interrupt(alone, over_the_limit=False) == {2}
+
+
+def test_the_limit_is_on_waiting_not_on_running(watch: HangWatch) -> None:
+    assert not watch.over_the_limit(seen(running(0), running(1), running(2)))
+    assert not watch.over_the_limit(seen(blocked(0, 9.9), running(1), running(2)))
+    slow = seen(blocked(0, 3.0), blocked(1, 10.1), running(2))
+    assert watch.over_the_limit(slow)
+    assert watch.to_interrupt(slow, over_the_limit=True) == {2}
+    assert watch.to_interrupt(slow, over_the_limit=False) == frozenset()
+
+
+def test_only_who_is_waited_for_is_interrupted(watch: HangWatch) -> None:
+    pair = {"members": (0, 1)}
+    view = seen(blocked(0, 11.0, **pair), RankReport(rank=1, state="silent"), running(2))
+    assert watch.to_interrupt(view, over_the_limit=True) == {1}
+
+
+# -- what is said ------------------------------------------------------------------------------
+
+
+def test_nothing_is_said_at_first() -> None:
+    assert waiting_line(seen(running(0), running(1), running(2))) is None
+    assert waiting_line(seen(blocked(0, 0.9), running(1), running(2))) is None
+
+
+@pytest.mark.parametrize(
+    ("reports", "line"),
+    [
+        (
+            [blocked(0, 4.21), blocked(1, 2.0), running(2)],
+            "waiting 4.2 s for rank 2, which is at cell[3] line 7: time.sleep(8)",
+        ),
+        (
+            [blocked(0, 1.0), running(1), running(2)],
+            "waiting 1.0 s for ranks 1, 2, rank 1 is at cell[3] line 7: time.sleep(8)",
+        ),
+        (
+            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, state="silent")],
+            "waiting 3.0 s for rank 2, which does not answer: C code holds its interpreter",
+        ),
+        (
+            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, state="stopped")],
+            "waiting 3.0 s for rank 2, which is suspended (SIGSTOP)",
+        ),
+        (
+            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, position=AT)],
+            "waiting 3.0 s for rank 2",
+        ),
+        (
+            [blocked(0, 3.0), blocked(1, 3.0), blocked(2, 3.0)],
+            "waiting 3.0 s in all_reduce #4 (4 × float32)",
+        ),
+        (
+            [running(0), running(1), RankReport(rank=2, state="stopped")],
+            "rank 2 is suspended (SIGSTOP)",
+        ),
+    ],
+    ids=["one", "several", "silent", "stopped", "finished", "transfer", "nobody waits"],
+)
+def test_waiting_line(reports: list[RankReport], line: str) -> None:
+    assert waiting_line(seen(*reports)) == line

@@ -1,0 +1,108 @@
+"""More ranks than memory holds are refused before any is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ddt_notebook.host import limits
+from ddt_notebook.host.errors import SessionError
+from ddt_notebook.host.limits import RANK_BYTES, check_ranks, free_memory, parse_bytes
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with 8 GB, whose cgroup files are under the path."""
+    monkeypatch.delenv("MEM_LIMIT", raising=False)
+    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 << 30))
+    cgroup = (tmp_path, "memory.max", "memory.current", "inactive_file")
+    monkeypatch.setattr(limits, "_CGROUPS", (cgroup,))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("512M", 512 << 20),
+        ("512MiB", 512 << 20),
+        ("1.5g", 3 << 29),
+        (" 2 GB ", 2 << 30),
+        ("64K", 64 << 10),
+        ("1000", 1000),
+        (4096, 4096),
+    ],
+)
+def test_amounts(text: str | int, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "G", "much", "-1", "0", "1 Q", "inf", "nan", -5])
+def test_what_is_no_amount(text: str | int) -> None:
+    with pytest.raises(SessionError, match="is no amount of memory: write 512M or 2G"):
+        parse_bytes(text)
+
+
+def cgroup(folder: Path, *, limit: object, usage: int, cache: int = 0) -> None:
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{usage}\n")
+    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cache}\nactive_file 7\n")
+
+
+def test_the_smallest_limit_counts(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert free_memory() == 8 << 30
+    cgroup(machine, limit="max", usage=100)
+    assert free_memory() == 8 << 30
+    cgroup(machine, limit=2 << 30, usage=1 << 30)
+    assert free_memory() == 1 << 30
+    monkeypatch.setenv("MEM_LIMIT", str(3 << 29))
+    assert free_memory() == 1 << 29
+    cgroup(machine, limit=2 << 30, usage=3 << 30)
+    assert free_memory() == 0
+
+
+def test_cached_files_are_no_hindrance(machine: Path) -> None:
+    cgroup(machine, limit=2 << 30, usage=2 << 30, cache=1 << 30)
+    assert free_memory() == 1 << 30
+
+
+def test_ranks_that_do_not_fit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "free_memory", lambda: 3 * RANK_BYTES["fork"])
+    check_ranks(3, "fork")
+    with pytest.raises(SessionError, match=r"4 ranks need .* try %ddt_start -n 3"):
+        check_ranks(4, "fork")
+    with pytest.raises(SessionError, match="2 ranks need"):
+        check_ranks(2, "spawn")
+
+
+def test_not_even_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "free_memory", lambda: 0)
+    with pytest.raises(SessionError, match=r"^1 rank needs .*: free some first$"):
+        check_ranks(1, "fork")
+
+
+@pytest.mark.parametrize("ranks", [None, [1, 0, 1], range(2)])
+def test_ranks_are_chosen_in_order(ranks: object) -> None:
+    assert limits.choose_ranks(ranks, 2) == (0, 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        (2, "there is no rank 2: this session has ranks 0 to 1"),
+        ([0, -1], "there is no rank -1"),
+        ([], "no rank was chosen"),
+        (["0"], "'0' is no rank number"),
+        (True, "True is no rank number"),
+    ],
+)
+def test_ranks_that_do_not_exist(ranks: object, text: str) -> None:
+    with pytest.raises(SessionError, match=text):
+        limits.choose_ranks(ranks, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_ranks(count: int) -> None:
+    with pytest.raises(SessionError, match="at least 1 rank"):
+        check_ranks(count, "fork")

@@ -1,0 +1,337 @@
+"""Call log and Flight Recorder become one numbered list that ranks can be compared by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.host import recorder
+from ddt_notebook.host import truncation as thinning
+from ddt_notebook.host.truncation import thin
+from ddt_notebook.wire import ring
+
+from .builders import RankLog
+
+LOG, FLIGHT = "call log", "flight recorder"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RankLog:
+    return RankLog(tmp_path)
+
+
+# -- numbering ---------------------------------------------------------------------------------
+
+
+def test_operations_of_a_library_count_between_calls(log: RankLog) -> None:
+    log.call("all_reduce")
+    log.fly(1)
+    for _ in range(3):
+        log.library(op="broadcast")
+    log.call("barrier")
+    log.fly(5, op="barrier")
+    log.library()
+    assert log.numbered() == [
+        ("all_reduce", 1, LOG),
+        ("broadcast", 2, FLIGHT),
+        ("broadcast", 3, FLIGHT),
+        ("broadcast", 4, FLIGHT),
+        ("barrier", 5, LOG),
+        ("all_reduce", 6, FLIGHT),
+    ]
+    assert log.recorder.reached() == {"0": 6}
+
+
+def test_one_call_may_be_several_operations(log: RankLog) -> None:
+    log.call("all_gather_object", operations=2)
+    for number in (1, 2):
+        log.fly(number, op="all_gather")
+    log.library(op="broadcast")
+    log.call("all_reduce")
+    assert log.numbered() == [
+        ("all_gather_object", 1, LOG),
+        ("broadcast", 2, FLIGHT),
+        ("all_reduce", 3, LOG),
+    ]
+
+
+def test_the_same_calls_have_the_same_numbers_however_they_are_read(tmp_path: Path) -> None:
+    """The notebook may look at any moment, also while a call is pending."""
+    often, once = (RankLog(tmp_path, rank) for rank in (0, 1))
+    for log in (often, once):
+        for step in range(4):
+            index = log.begin("all_reduce")
+            if log is often:
+                log.recorder.drain()
+            log.end(index, operations=1 + step % 2)
+            log.library()
+            if log is often:
+                log.recorder.drain()
+    assert often.numbered() == once.numbered()
+    assert [number for _, number, _ in once.numbered()] == list(range(1, 9))
+
+
+def test_messages_do_not_move_the_numbers_of_collectives(tmp_path: Path) -> None:
+    """Ranks of a pipeline send different numbers of messages on one group."""
+    logs = [RankLog(tmp_path, rank) for rank in (0, 1)]
+    for log, messages in zip(logs, (1, 3), strict=True):
+        for number in range(messages):
+            log.call("send", kind="p2p", q=number + 1, peer=2, tag=0)
+            log.fly(log.operations, op="send")
+        log.call("barrier")
+        log.library()
+    for log in logs:
+        collectives = [call for call in log.calls() if call.kind == "collective"]
+        assert [(call.op, call.sequence) for call in collectives] == [
+            ("barrier", 1),
+            ("all_reduce", 2),
+        ]
+    assert [call.sequence for call in logs[1].calls() if call.kind == "p2p"] == [1, 2, 3]
+
+
+def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> None:
+    log.call("all_reduce")
+    log.call("all_reduce", g="3", m=[0, 1], a=0)
+    log.call("all_reduce", g="4", m=[1, 2], none=1)
+    told = [(call.group, call.members, call.sequence) for call in log.calls()]
+    assert told == [("0", (0, 1), 1), ("3", (0, 1), 1), ("4", (), None)]
+    assert log.recorder.reached() == {"0": 1, "3": 1}
+    assert log.recorder.groups() == {"0": (0, 1), "3": (0, 1), "4": (1, 2)}
+
+
+def test_numbers_go_on_in_the_next_cell(log: RankLog) -> None:
+    log.call("all_reduce")
+    log.library()
+    log.recorder.drain()
+    log.recorder.begin_run()
+    log.call("barrier")
+    assert log.numbered() == [("barrier", 3, LOG)]
+
+
+def test_entries_of_the_cell_before_stay_there(log: RankLog) -> None:
+    for _ in range(5):
+        log.call("all_reduce")
+    log.recorder.drain()
+    log.recorder.begin_run()
+    for number in (3, 4, 5):
+        log.fly(number)
+    log.call("barrier")
+    assert log.numbered() == [("barrier", 6, LOG)]
+
+
+def test_a_new_generation_starts_from_one(log: RankLog) -> None:
+    log.call("all_reduce")
+    log.library(done=False)
+    log.begin("barrier")
+    log.recorder.drain()
+    log.recorder.new_generation()
+    log.operations = 0
+    log.recorder.begin_run()
+    log.call("all_gather")
+    assert log.numbered() == [("all_gather", 1, LOG)]
+    assert log.recorder.pending_flight() is None
+    assert log.recorder.reached() == {"0": 1}
+
+
+def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
+    """Its backend counts from 0 again; our numbers must not come twice."""
+    log.call("all_reduce")
+    log.call("all_reduce")
+    log.operations = -1  # there is no group whose operations could be counted
+    log.call("init_process_group", kind="setup", q=1, operations=0)
+    log.operations = 0
+    log.call("barrier")
+    log.recorder.drain()
+    log.library()
+    log.call("barrier")
+    told = [(call.op, call.sequence) for call in log.calls() if call.kind == "collective"]
+    numbered = sorted((sequence, op) for op, sequence in told)
+    ops = ["all_reduce", "all_reduce", "barrier", "all_reduce", "barrier"]
+    assert numbered == list(enumerate(ops, start=1))
+
+
+def test_a_library_is_first_on_the_group_that_the_cell_forms_anew(log: RankLog) -> None:
+    for _ in range(4):
+        log.call("all_reduce")
+    log.recorder.begin_run()
+    log.operations = -1
+    log.call("init_process_group", kind="setup", q=1, operations=0)
+    log.recorder.drain()
+    log.operations = 0
+    log.library(op="broadcast", done=False)
+    assert log.recorder.pending_flight() == ("0", 1)
+    assert [call.op for call in log.calls()] == ["init_process_group", "broadcast"]
+
+
+# -- pending calls -----------------------------------------------------------------------------
+
+
+def test_a_pending_call_is_the_one_in_which_the_rank_is_blocked(log: RankLog) -> None:
+    log.call("barrier")
+    index = log.begin("all_reduce", f="cell[3]", l=6, n="<module>")
+    log.fly(2, done=False)
+    log.recorder.drain()
+    told = log.recorder.calls({})
+    assert log.recorder.blocked is not None
+    call = told.calls[told.by_record[log.recorder.blocked[0]]]
+    assert (call.op, call.sequence, call.status) == ("all_reduce", 2, "pending")
+    assert call.where is not None
+    assert call.where.label == "cell[3] line 6: 3:6"
+    assert log.recorder.pending_flight() is None, "its own operation is not a library's"
+
+    log.end(index, ring.FAILED)
+    assert [call.status for call in log.calls()] == ["done", "failed"]
+    assert log.recorder.failed
+
+
+def test_a_handle_that_was_not_waited_for_stays_in_sight(log: RankLog) -> None:
+    index = log.begin("all_reduce", **{"async": 1})
+    log.end(index, ring.ISSUED)
+    log.recorder.begin_run()
+    assert [call.op for call in log.calls()] == [], "it belongs to the earlier cell"
+    log.writer.block(index, 5.0)
+    assert [(call.op, call.status) for call in log.calls()] == [("all_reduce", "issued")]
+    log.writer.settle(index, ring.DONE, 6.0)
+    log.writer.block(None, 6.0)
+    log.call("barrier")
+    assert [(call.op, call.sequence) for call in log.calls()] == [("barrier", 2)]
+
+
+def test_the_oldest_pending_operation_of_a_library(log: RankLog) -> None:
+    log.call("barrier")
+    log.library()
+    log.library(done=False)
+    log.library(done=False)
+    log.recorder.drain()
+    assert log.recorder.pending_flight() == ("0", 3)
+    told = log.recorder.calls({"0": (0, 1)})
+    call = told.calls[told.by_flight["0", 3]]
+    assert (call.sequence, call.status, call.members) == (3, "pending", (0, 1))
+    log.fly(3)
+    assert log.recorder.pending_flight() == ("0", 4)
+
+
+def test_where_a_library_was_called_from(log: RankLog) -> None:
+    torch = "/venv/lib/python3.11/site-packages/torch"
+    frames = [
+        [f"{torch}/nn/parallel/distributed.py", 1661, "_forward"],
+        [f"{torch}/nn/modules/module.py", 1779, "_call_impl"],
+        ["cell[2]", 3, "step"],
+        ["cell[4]", 1, "<module>"],
+    ]
+    log.library(frames=frames)
+    log.fly(1)  # a later look, without stacks
+    (call,) = log.calls()
+    assert call.caller == "DistributedDataParallel"
+    assert call.where is not None
+    assert (call.where.place, call.where.function) == ("cell[2] line 3", "step")
+
+
+# -- bounds ------------------------------------------------------------------------------------
+
+
+def test_records_that_the_ring_lost_are_said_to_be_missing(log: RankLog) -> None:
+    for _ in range(ring.SLOTS + 5):
+        log.call("barrier")
+    log.recorder.drain()
+    assert log.recorder.overflowed
+    assert len(log.calls()) == ring.SLOTS
+    log.recorder.begin_run()
+    log.call("barrier")
+    log.recorder.drain()
+    assert not log.recorder.overflowed
+
+
+def test_only_the_latest(log: RankLog) -> None:
+    for op in ("barrier", "all_reduce", "all_gather"):
+        log.call(op)
+    log.recorder.drain()
+    told = log.recorder.calls({}, last=1)
+    assert [(call.op, call.index, call.sequence) for call in told.calls] == [("all_gather", 0, 3)]
+    assert told.left_out == 2
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (recorder, thinning):
+        monkeypatch.setattr(module, "KEEP", 3)
+
+
+@pytest.mark.usefixtures("small")
+def test_what_agrees_on_all_members_is_dropped(tmp_path: Path) -> None:
+    logs = {rank: RankLog(tmp_path, rank, members=(0, 1, 2)) for rank in range(3)}
+    for rank, log in logs.items():
+        log.call("all_reduce", r="SUM", s=[[4]], d=["float32"])
+        log.call("all_reduce", r="MAX" if rank == 2 else "SUM", s=[[4]], d=["float32"])
+        log.call("all_reduce", r="SUM", s=[[4 if rank else 5]], d=["float32"])
+        log.call("broadcast", root=0, s=[[4]], d=["int32"])
+        if rank != 1:
+            index = log.begin("all_reduce", g="1", m=[0, 2], a=0)
+            log.writer.end(index, ring.FAILED if rank else ring.DONE, 1.0, 1)
+        for _ in range(4):
+            log.call("barrier")
+        log.recorder.drain()
+    thin({rank: log.recorder for rank, log in logs.items()})
+    for rank, log in logs.items():
+        told = [(call.op, call.group, call.sequence) for call in log.calls()]
+        between = [] if rank == 1 else [("all_reduce", "1", 1)]
+        kept = [("all_reduce", "0", 2), ("all_reduce", "0", 3), *between]
+        assert told == [*kept, *(("barrier", "0", number) for number in (6, 7, 8))]
+        assert log.recorder.dropped == 3
+        assert log.recorder.calls({}).left_out == 3
+
+
+@pytest.mark.usefixtures("small")
+def test_a_rank_that_runs_ahead_keeps_what_the_others_have_not_reached(tmp_path: Path) -> None:
+    ahead, behind = (RankLog(tmp_path, rank) for rank in (0, 1))
+    for _ in range(12):
+        ahead.call("all_reduce")
+    for _ in range(5):
+        behind.call("all_reduce")
+    for log in (ahead, behind):
+        log.recorder.drain()
+    thin({0: ahead.recorder, 1: behind.recorder})
+    assert [call.sequence for call in behind.calls()] == [3, 4, 5]
+    assert [call.sequence for call in ahead.calls()] == list(range(3, 13))
+
+
+@pytest.mark.usefixtures("small")
+def test_records_that_were_cut_do_no_harm(tmp_path: Path) -> None:
+    logs = {rank: RankLog(tmp_path, rank) for rank in (0, 1)}
+    for log in logs.values():
+        log.call("all_reduce", f="/project/" + "x" * 600, l=1, n="step")
+        for _ in range(8):
+            log.call("barrier")
+        log.recorder.drain()
+    thin({rank: log.recorder for rank, log in logs.items()})
+    assert len(logs[0].recorder) == len(logs[1].recorder) <= 4
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("op", ["send", "all_to_all_single"])
+def test_a_long_loop_of_other_calls_stays_bounded(op: str, tmp_path: Path) -> None:
+    logs = {rank: RankLog(tmp_path, rank) for rank in (0, 1)}
+    for rank, log in logs.items():
+        for number in range(30):
+            if op == "send":
+                name = "recv" if rank else "send"
+                log.call(name, kind="p2p", q=number + 1, peer=1 - rank, tag=0, s=[[4]])
+            else:
+                log.call(op, s=[[rank + 1]], d=["float32"])
+        log.recorder.drain()
+    thin({rank: log.recorder for rank, log in logs.items()})
+    assert max(len(log.recorder) for log in logs.values()) < 30
+
+
+@pytest.mark.usefixtures("small")
+def test_calls_that_can_never_be_matched_are_bounded_and_said_to_be_missing(log: RankLog) -> None:
+    for number in range(30):
+        log.call("recv", kind="p2p", q=number + 1, peer=None, tag=0)
+    failed = log.begin("barrier")
+    log.end(failed, ring.FAILED)
+    log.recorder.drain()
+    thin({0: log.recorder})
+    assert [call.op for call in log.calls()] == ["recv"] * 11 + ["barrier"]
+    assert log.recorder.calls({}).left_out == 19
+    assert log.recorder.overflowed

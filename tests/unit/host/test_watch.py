@@ -1,0 +1,237 @@
+"""What is said of a rank that has not finished, from its log and its monitor's answers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddt_notebook.host import watch
+from ddt_notebook.host.ranks import SILENT_AFTER_S, RankHandle
+from ddt_notebook.host.recorder import RankRecorder
+from ddt_notebook.host.watch import RankRun, look
+from ddt_notebook.model import Position, RankError, RankReport
+from ddt_notebook.model.codec import to_plain
+from ddt_notebook.wire import ring
+
+from .builders import RankLog
+
+MEMBERS = {"0": (0, 1)}
+LINE = Position(file="cell[1]", line=4, code="loss.backward()")
+AT_CELL: list[Any] = [{"file": "cell[1]", "line": 4}]
+AUTOGRAD = Position(file="/venv/site-packages/torch/autograd/graph.py", line=841)
+
+
+class Handle(RankHandle):
+    """What is known of a rank, without its process."""
+
+    silent_s = 0.0  # type: ignore[assignment]
+    stopped = False  # type: ignore[assignment]
+
+    def __init__(self, recorder: RankRecorder | None) -> None:
+        self.rank, self.pid = 0, 4711
+        self.recorder = recorder
+        self.flight_owed = 0
+        self.share = 1.0
+        self.forget_status()
+        self.asked: list[str] = []
+
+    def processor_share(self) -> float:
+        return self.share
+
+    def ask(self, what: str) -> None:
+        self.asked.append(what)
+
+    def crash_text(self) -> str:
+        return "Fatal Python error: Segmentation fault"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> RankLog:
+    return RankLog(tmp_path)
+
+
+@pytest.fixture
+def run(log: RankLog) -> RankRun:
+    return RankRun(Handle(log.recorder), asked=True)
+
+
+def now(run: RankRun) -> RankReport:
+    assert run.handle.recorder is not None
+    run.handle.recorder.drain()
+    return look([run], MEMBERS).reports[0]
+
+
+# -- blocked inside a library ------------------------------------------------------------------
+
+
+def standing(at_s: float, **fields: Any) -> dict[str, Any]:
+    """The monitor's answer when the main thread stands in DDP's backward pass."""
+    known = {
+        "to": "status",
+        "position": to_plain(LINE),
+        "stack": [to_plain(LINE), to_plain(AUTOGRAD)],
+        "groups": {"0": [2, 1]},
+        "cpu_s": 5.0,
+        "rss": 1 << 20,
+        "now_s": at_s,
+    }
+    return known | fields
+
+
+def answer(run: RankRun, *messages: dict[str, Any]) -> None:
+    for message in messages:
+        run.take_answer(message)
+
+
+def test_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> None:
+    log.call("barrier")
+    log.library(done=False)
+    began_s = time.monotonic() - 3.0
+    answer(run, standing(began_s), standing(began_s + 1.0, cpu_s=5.01))
+    report = now(run)
+    assert report.state == "blocked"
+    assert report.blocked_call is not None
+    assert (report.blocked_call.op, report.blocked_call.sequence) == ("all_reduce", 2)
+    assert report.blocked_s == pytest.approx(3.0, abs=0.5)
+    assert (report.position, report.stack) == (LINE, (LINE, AUTOGRAD))
+
+    answer(run, standing(began_s + 2.0), standing(began_s + 2.25))
+    assert now(run).blocked_s == pytest.approx(3.0, abs=0.5), "it counts from the first look"
+    assert run.may_be_blocked
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (standing(1.0), standing(1.25, cpu_s=5.2)),
+        (standing(1.0), standing(1.1)),
+        (standing(1.0), standing(1.25, stack=AT_CELL)),
+        (standing(1.0, stack=AT_CELL), standing(1.25)),
+        (standing(1.0, groups={"0": [1, 0]}), standing(1.25)),
+        (standing(1.0), standing(8.0)),
+    ],
+    ids=["computes", "too early to tell", "left torch", "came to torch", "goes on", "long ago"],
+)
+def test_not_taken_for_blocked(
+    run: RankRun, log: RankLog, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    log.library(done=False)
+    answer(run, standing(0.5), standing(0.75))
+    assert run.library_wait is not None
+    answer(run, before, after)
+    assert run.library_wait is None
+    assert now(run).state == "running"
+
+
+def test_what_was_judged_stays(run: RankRun, log: RankLog) -> None:
+    """The stacks that are fetched for a report take processor time, too."""
+    log.library(done=False)
+    answer(run, standing(0.5), standing(0.75))
+    run.judged = True
+    answer(run, standing(0.8, cpu_s=5.5))
+    assert now(run).state == "blocked"
+
+
+def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log: RankLog) -> None:
+    """Counts say that something is pending, but not yet what."""
+    log.library()
+    answer(run, standing(1.0), standing(1.25, cpu_s=5.2))
+    assert run.handle.asked == []  # type: ignore[attr-defined]
+    answer(run, standing(1.5, cpu_s=5.2))
+    assert run.handle.asked == ["flight"]  # type: ignore[attr-defined]
+    assert now(run).state == "running"
+    run.handle.flight_owed = 1
+    log.operations += 1
+    entry = {"g": "0", "id": 2, "op": "broadcast", "s": [], "d": [], "o": [], "done": False}
+    answer(run, {"to": "flight", "flight": [entry | {"ns": time.time_ns()}]})
+    assert now(run).state == "blocked"
+    assert run.handle.flight_owed == 0
+
+
+def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
+    log.library()
+    answer(run, standing(1.0, groups={"0": [1, 1]}), standing(1.25, groups={"0": [1, 1]}))
+    assert now(run).state == "running"
+    assert not run.may_be_blocked
+
+
+# -- other states ------------------------------------------------------------------------------
+
+
+def test_blocked_in_a_call_of_the_cell(run: RankRun, log: RankLog) -> None:
+    log.begin("barrier", f="cell[1]", l=2, n="<module>")
+    report = now(run)
+    assert report.state == "blocked"
+    assert report.blocked_call is not None
+    assert report.blocked_call.op == "barrier"
+    assert report.position is not None
+    assert report.position.place == "cell[1] line 2"
+
+
+def test_a_monitor_that_does_not_answer(run: RankRun) -> None:
+    run.handle.silent_s = SILENT_AFTER_S - 0.1  # type: ignore[misc]
+    assert now(run).state == "running"
+    run.handle.silent_s = SILENT_AFTER_S + 0.1  # type: ignore[misc]
+    assert now(run).state == "silent"
+    run.handle.stopped = True  # type: ignore[misc]
+    assert now(run).state == "stopped"
+
+
+def test_death_within_a_call(run: RankRun, log: RankLog) -> None:
+    log.begin("all_reduce", f="cell[1]", l=3, n="<module>")
+    run.exit_status = -11
+    report = now(run)
+    assert (report.state, report.exit_signal, report.exit_code) == ("died", 11, None)
+    assert report.position is not None
+    assert report.position.place == "cell[1] line 3"
+    assert "Segmentation fault" in report.crash_text
+    run.exit_status = 3
+    assert (now(run).exit_code, now(run).crash_text) == (3, "")
+
+
+def test_an_exception_is_tied_to_the_call_that_raised_it(run: RankRun, log: RankLog) -> None:
+    log.call("barrier", f="cell[1]", l=2, n="<module>")
+    log.end(log.begin("all_reduce", f="cell[1]", l=3, n="<module>"), ring.FAILED)
+    run.answer = {}
+    for line, call in ((3, 1), (4, None)):
+        where = Position(file="cell[1]", line=line)
+        run.error = RankError(type="RuntimeError", message="closed", where=where)
+        report = now(run)
+        assert report.state == "raised"
+        assert report.position == where
+        assert report.error is not None
+        assert report.error.call == call
+
+
+def test_asked_or_not_finished_or_not(run: RankRun, log: RankLog) -> None:
+    assert now(run).state == "running"
+    run.answer = {"error": None}
+    assert now(run).state == "finished"
+    run.asked = False
+    assert now(run).state == "idle"
+
+
+def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
+    logs = [RankLog(tmp_path, rank) for rank in (0, 1)]
+    logs[1].call("barrier", g="2", m=[1])
+    runs = [RankRun(Handle(log.recorder), asked=True) for log in logs]
+    for one in logs:
+        one.recorder.drain()
+    assert watch.groups_seen(runs) == {"0": (0, 1), "2": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("share", "busy_too", "asked"),
+    [(1.0, False, []), (0.01, False, ["status"]), (1.0, True, ["status"])],
+)
+def test_a_busy_rank_is_left_alone_unless_somebody_waits(
+    tmp_path: Path, share: float, busy_too: bool, asked: list[str]
+) -> None:
+    handle = Handle(RankLog(tmp_path).recorder)
+    handle.share = share
+    run = RankRun(handle, asked=True, asked_s=time.monotonic())
+    run.ask_how_it_stands(busy_too=busy_too)
+    assert handle.asked == asked

@@ -1,0 +1,121 @@
+"""The Flight Recorder is read once and in order, whenever its entries complete."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from ddt_notebook.rank.probes import flight
+from ddt_notebook.rank.probes.flight import FlightReader
+
+
+class Recorder:
+    """Torch's recorder with entries of our own."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def issue(self, name: str = "gloo:all_reduce", *, retired: bool = True) -> dict[str, Any]:
+        entry = {
+            "record_id": len(self.entries),
+            "op_id": len(self.entries) + 1,
+            "process_group": ["0", "default_pg"],
+            "profiling_name": name,
+            "input_sizes": [[4]],
+            "output_sizes": [[4]],
+            "input_dtypes": ["Float"],
+            "retired": retired,
+            "time_created_ns": 1,
+        }
+        self.entries.append(entry)
+        return entry
+
+    def _dump_fr_trace_json(self, collectives: bool, _only_active: bool) -> str:
+        completed = sum(entry["retired"] for entry in self.entries)
+        given = {"last_enqueued_collective": len(self.entries)}
+        status = {"0": given | {"last_completed_collective": completed}}
+        return json.dumps({"pg_status": status, "entries": self.entries if collectives else []})
+
+    def _dump_fr_trace(self, *_: bool) -> bytes:
+        frames = [{"filename": "cell[1]", "line": 2, "name": "<module>"}]
+        return pickle.dumps({"entries": [entry | {"frames": frames} for entry in self.entries]})
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    fake = Recorder()
+    monkeypatch.setattr(flight, "c10d_native", fake)
+    return fake
+
+
+def read(reader: FlightReader, **options: bool) -> list[tuple[int, bool]]:
+    return [(entry["id"], entry["done"]) for entry in reader.drain(**options)]
+
+
+def test_what_was_pending_is_read_again_when_it_has_completed(recorder: Recorder) -> None:
+    reader = FlightReader()
+    recorder.issue()
+    slow = recorder.issue(retired=False)
+    recorder.issue()
+    assert read(reader) == [(1, True), (2, False), (3, True)]
+    assert read(reader) == []
+    slow["retired"] = True
+    assert read(reader) == [(2, True), (3, True)]
+    assert read(reader) == []
+    assert reader.counts() == {"0": (3, 3)}
+
+
+def test_names_are_those_of_torch_distributed(recorder: Recorder) -> None:
+    recorder.issue("gloo:_all_gather_base")
+    recorder.issue("gloo:alltoall")
+    recorder.issue("gloo:broadcast")
+    entries = FlightReader().drain()
+    assert [e["op"] for e in entries] == ["all_gather", "all_to_all_single", "broadcast"]
+    assert entries[0]["d"] == ["float32"]
+    assert "frames" not in entries[0]
+
+
+def test_stacks_of_the_whole_cell_on_request(recorder: Recorder) -> None:
+    reader = FlightReader()
+    recorder.issue()
+    reader.drain()
+    reader.begin_run()
+    recorder.issue()
+    reader.drain()
+    (entry,) = reader.drain(stacks=True)
+    assert entry["id"] == 2
+    assert entry["frames"] == [["cell[1]", 2, "<module>"]]
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_late_completion_does_not_belong_to_the_next_cell(
+    recorder: Recorder, stacks: bool
+) -> None:
+    reader = FlightReader()
+    late = recorder.issue(retired=False)
+    recorder.issue()
+    reader.drain()
+    reader.begin_run()
+    late["retired"] = True
+    recorder.issue()
+    assert read(reader, stacks=stacks) == [(3, True)]
+
+
+def test_a_dump_that_names_a_class_is_not_read(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder.issue()
+    monkeypatch.setattr(recorder, "_dump_fr_trace", lambda *_: pickle.dumps(Recorder))
+    with pytest.raises(pickle.UnpicklingError, match=r"names .*Recorder"):
+        FlightReader().drain(stacks=True)
+
+
+def test_a_version_of_torch_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flight, "c10d_native", object())
+    reader = FlightReader()
+    assert not reader.available
+    assert reader.counts() == {}
+    assert reader.drain(stacks=True) == []

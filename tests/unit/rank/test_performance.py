@@ -1,0 +1,60 @@
+"""What the counters of the main thread say of a cell."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from ddt_notebook.model import codec
+from ddt_notebook.model.performance import RankPerformance
+from ddt_notebook.rank.probes import performance
+
+
+def spent(seconds: float, *, busy: bool) -> RankPerformance:
+    record = performance.PerformanceRecord()
+    record.begin_run()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not busy:
+            time.sleep(seconds)
+    record.end_run()
+    assert record.ran_s >= seconds
+    return codec.from_plain(RankPerformance, {"rank": 0, **record.plain()})
+
+
+def test_sleep_is_neither_computing_nor_queueing() -> None:
+    told = spent(0.2, busy=False)
+    assert told.cpu_s < 0.1
+    assert (told.queued_s or 0.0) < 0.1
+
+
+def test_work_is_computing_or_queueing() -> None:
+    told = spent(0.2, busy=True)
+    assert told.cpu_s + (told.queued_s or 0.2) > 0.1
+
+
+def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
+    mine, other, fresh = str(os.getpid()), "11", "12"
+
+    def queued(**seconds: float) -> None:
+        for thread, spent_s in seconds.items():
+            (tmp_path / thread[1:]).mkdir(exist_ok=True)
+            (tmp_path / thread[1:] / "schedstat").write_text(f"5 {spent_s * 1e9:.0f} 7\n")
+
+    monkeypatch.setattr(performance, "_THREADS", tmp_path)
+    record = performance.PerformanceRecord()
+    queued(**{f"t{mine}": 1.0, f"t{other}": 2.0})
+    record.begin_run()
+    queued(**{f"t{mine}": 1.25, f"t{other}": 2.5, f"t{fresh}": 3.0})
+    record.end_run()
+    told = record.plain()
+    assert told["queued_s"] == pytest.approx(0.25)
+    assert told["queued_beside_s"] == pytest.approx(3.5)
+
+
+def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(performance, "_THREADS", tmp_path / "task")
+    assert spent(0.01, busy=False).queued_s is None
+    assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}

@@ -1,0 +1,110 @@
+"""What the record of training does at each step, and how little that is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch.distributed.algorithms.join import Join
+
+import ddt_notebook
+from ddt_notebook.rank.probes.training import TrainingRecord
+
+_OURS = str(Path(ddt_notebook.__file__).parent)
+
+
+def _step(record: TrainingRecord, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A step as the hooks tell it."""
+    optimizer.zero_grad()
+    loss = model(torch.ones(3, 4)).sum()
+    record.losses(loss)
+    loss.backward()
+    record.before_step(optimizer)
+    optimizer.step()
+    record.after_step(optimizer)
+
+
+def _trained() -> tuple[TrainingRecord, torch.nn.Module, torch.optim.Optimizer]:
+    model = torch.nn.Linear(4, 2)
+    record = TrainingRecord()
+    record.begin_run()
+    return record, model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_an_ordinary_step_takes_few_functions() -> None:
+    record, model, optimizer = _trained()
+    for _ in range(20):
+        _step(record, model, optimizer)
+    calls: list[str] = []
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(_OURS):
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(count)
+    try:
+        _step(record, model, optimizer)
+    finally:
+        sys.setprofile(None)
+    assert len(calls) <= 8, calls
+
+
+def test_fingerprints_are_taken_at_the_first_steps_and_then_ever_more_rarely() -> None:
+    record, model, optimizer = _trained()
+    for _ in range(20):
+        _step(record, model, optimizer)
+    (told,) = record.plain({"optimizer": optimizer}, None)["optimizers"]
+    assert [state["step"] for state in told["states"]] == [*range(9), 16, 20]
+    assert told["steps"] == 20
+
+
+def test_a_write_between_two_steps_is_noticed() -> None:
+    record, model, optimizer = _trained()
+    for at in range(30):
+        if at == 25:
+            with torch.no_grad():
+                next(model.parameters()).mul_(0.5)
+        _step(record, model, optimizer)
+    (told,) = record.plain({"optimizer": optimizer}, None)["optimizers"]
+    assert told["changed_before"] == [25]
+
+
+def test_the_first_loss_that_is_no_number_is_kept() -> None:
+    record, model, optimizer = _trained()
+    _step(record, model, optimizer)
+    for value in ("nan", "inf", "1"):
+        record.losses(torch.tensor(float(value), requires_grad=True))
+    told = record.plain({}, None)["not_finite"]
+    assert (told["backward"], told["value"], told["lasting"]) == (2, "nan", False)
+
+
+def test_a_mistake_of_the_record_ends_it_for_good() -> None:
+    record, _, optimizer = _trained()
+    optimizer.param_groups[0]["lr"] = "fast"
+    record.before_step(optimizer)
+    assert "ValueError" in record.problem
+    record.begin_run()
+    record.losses(torch.tensor(1.0, requires_grad=True))
+    assert not record.active
+
+
+def test_inside_join_is_known_where_uneven_inputs_are_allowed() -> None:
+    class Allows(Join):
+        def __init__(self, **settings: bool) -> None:
+            self.__dict__.update(settings)
+
+    record, *_ = _trained()
+    for context, allows in (
+        (Allows(_enable=True, _throw_on_early_termination=False), 1),
+        (Allows(_enable=False, _throw_on_early_termination=False), 0),
+        (Allows(_enable=True, _throw_on_early_termination=True), 0),
+    ):
+        record.joins(context, 1)
+        assert record.joining == allows
+        record.joins(context, -1)
+        assert record.joining == 0
+    record.joins(Allows(), 1)
+    record.begin_run()
+    assert record.joining == 0

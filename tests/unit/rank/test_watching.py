@@ -1,0 +1,61 @@
+"""Fingerprints that are taken while a model trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddt_notebook.model.training import NO_GRADIENT
+from ddt_notebook.rank.probes.watching import choose, next_sampled, sketch
+
+
+def test_first_steps_and_then_powers_of_two() -> None:
+    sampled = [0]
+    while sampled[-1] < 128:
+        sampled.append(next_sampled(sampled[-1]))
+    assert sampled == [*range(9), 16, 32, 64, 128]
+
+
+def test_all_of_a_few_tensors_and_some_of_many() -> None:
+    assert choose(5) == [0, 1, 2, 3, 4]
+    many = choose(1000)
+    assert (many[0], many[-1]) == (0, 999)
+    assert len(many) < 50
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.arange(10.0),
+        torch.arange(100_000.0).view(100, 1000),
+        torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last),
+        torch.randn(40, 50).t(),
+        torch.randn(6, dtype=torch.bfloat16),
+        torch.randn(6, dtype=torch.complex64).conj(),
+        torch.ones(3).expand(4, 3),
+        torch.tensor(2.5),
+        torch.arange(12)[2:9],
+    ],
+    ids=[
+        "small",
+        "large",
+        "channels",
+        "transposed",
+        "bf16",
+        "conj",
+        "expanded",
+        "scalar",
+        "offset",
+    ],
+)
+def test_equal_content_and_only_equal_content_agrees(tensor: torch.Tensor) -> None:
+    assert sketch(tensor) == sketch(tensor.clone())
+    assert sketch(tensor) != sketch(tensor + 1)
+
+
+def test_what_cannot_be_read_is_no_error() -> None:
+    assert sketch(None) == NO_GRADIENT
+    assert sketch(torch.empty(0)) == sketch(torch.empty(0))
+    sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=False)
+    assert sketch(sparse) == sketch(sparse * 2)
+    assert sketch(torch.ones(3, device="meta")) == sketch(torch.zeros(3, device="meta"))
