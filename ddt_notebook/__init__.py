@@ -22,21 +22,43 @@ if TYPE_CHECKING:
     from .api import single_rank as single_rank
     from .api import taxonomy as taxonomy
     from .api import timeline as timeline
+    from .classroom.loader import UnknownExercise as UnknownExercise
     from .export import export_report as export_report
+    from .faults import FaultCard as FaultCard
+    from .faults import UnknownCard as UnknownCard
     from .host.errors import SessionError as SessionError
     from .host.result import RunResult as RunResult
     from .host.session import Session as Session
+    from .magics.failure import CellFailed as CellFailed
+    from .model import DdtError as DdtError
+    from .model import Finding as Finding
+    from .model import Fix as Fix
+    from .model import FormatError as FormatError
+    from .model import Report as Report
     from .model import Snapshot as Snapshot
     from .preflight.doctor import doctor as doctor
+    from .symptoms import UnknownSymptom as UnknownSymptom
+    from .wire.objects import CannotTravel as CannotTravel
 
 __version__ = "0.1.0"
 
 #: Loaded on first use, so that ``import ddt_notebook`` stays quick.
 _PUBLIC = {
+    "CannotTravel": ".wire.objects",
+    "CellFailed": ".magics.failure",
+    "DdtError": ".model",
+    "FaultCard": ".faults",
+    "Finding": ".model",
+    "Fix": ".model",
+    "FormatError": ".model",
+    "Report": ".model",
     "Session": ".host.session",
     "SessionError": ".host.errors",
     "RunResult": ".host.result",
     "Snapshot": ".model",
+    "UnknownCard": ".faults",
+    "UnknownExercise": ".classroom.loader",
+    "UnknownSymptom": ".symptoms",
     "collectives": ".api",
     "compare": ".api",
     "diagnose": ".api",

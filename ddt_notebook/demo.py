@@ -11,6 +11,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from ddt_notebook.model.errors import DdtError
+
 from .symptoms.lessons import notebooks_folder
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ CELL_TIMEOUT_S = 120
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class DemoError(Exception):
+class DemoError(DdtError):
     """The demonstration could not be run, or did not go as its text says. One line."""
 
 

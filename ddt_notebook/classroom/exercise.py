@@ -6,6 +6,8 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 
+from ddt_notebook.model.errors import DdtError
+
 from .behaviour import Behaviour
 from .task import Setting
 
@@ -16,7 +18,7 @@ _HINTS = 3
 _LEVELS = {1: "warm-up", 2: "medium", 3: "hard"}
 
 
-class InvalidExercise(ValueError):
+class InvalidExercise(DdtError, ValueError):
     """An exercise that lacks something; the text says what."""
 
 

@@ -7,10 +7,12 @@ import functools
 import importlib
 from pathlib import Path
 
+from ddt_notebook.model.errors import DdtError
+
 from .exercise import Exercise, InvalidExercise
 
 
-class UnknownExercise(LookupError):
+class UnknownExercise(DdtError, LookupError):
     """A name that no exercise has; the text names those that are near."""
 
 

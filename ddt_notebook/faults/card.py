@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddt_notebook.model.errors import DdtError
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.symptoms import loader as taxonomy
 
@@ -18,7 +19,7 @@ _PARAGRAPHS = ("sees", "why", "cluster")
 _CELLS = ("broken", "fixed", "proof", "setup")
 
 
-class InvalidCard(ValueError):
+class InvalidCard(DdtError, ValueError):
     """A card that lacks something; the text says what."""
 
 

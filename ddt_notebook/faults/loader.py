@@ -7,13 +7,15 @@ import functools
 import importlib
 from pathlib import Path
 
+from ddt_notebook.model.errors import DdtError
+
 from .card import FaultCard, InvalidCard
 
 #: Folders of cards, in the order of the study's stages.
 FOLDERS = ("package", "communication", "preparation", "training")
 
 
-class UnknownCard(LookupError):
+class UnknownCard(DdtError, LookupError):
     """An id that no card has; the text names those that are near."""
 
 

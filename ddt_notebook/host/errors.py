@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ddt_notebook.model.errors import DdtError
 
-class SessionError(RuntimeError):
+
+class SessionError(DdtError, RuntimeError):
     """The session cannot do what was asked; its text says why and what to do instead."""

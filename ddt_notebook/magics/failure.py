@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ddt_notebook.model.errors import DdtError
+
 from ..classroom.grade import Grade
 from ..views import failures, text, words
 from ..views.report import DisplayedReport
 
 
-class CellFailed(Exception):
+class CellFailed(DdtError):
     """A cell failed, hung or was interrupted on the ranks.
 
     Shows itself without the frames of the notebook's own machinery: the first finding in one line,
@@ -33,7 +35,7 @@ class CellFailed(Exception):
         return lines + failures.to_text(failures.of_snapshot(snapshot, self.report)).splitlines()
 
 
-class NotPassed(Exception):
+class NotPassed(DdtError):
     """A cell of an exercise does not hold every behaviour; the grade was shown already.
 
     Attributes

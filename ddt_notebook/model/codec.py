@@ -8,10 +8,12 @@ import types
 import typing
 from typing import Any, TypeVar
 
+from .errors import DdtError
+
 T = TypeVar("T")
 
 
-class FormatError(ValueError):
+class FormatError(DdtError, ValueError):
     """The data is not what its format says it is."""
 
 

@@ -8,6 +8,8 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddt_notebook.model.errors import DdtError
+
 _STAGE_TITLES = {
     "A": "package build & import",
     "B": "communication setup",
@@ -16,7 +18,7 @@ _STAGE_TITLES = {
 }
 
 
-class UnknownSymptom(ValueError):
+class UnknownSymptom(DdtError, ValueError):
     """A code that is not in the taxonomy; the text names those that are near."""
 
 

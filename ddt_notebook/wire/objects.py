@@ -19,6 +19,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+from ddt_notebook.model.errors import DdtError
+
 #: The names of so many variables are told.
 _NAMES_TOLD = 12
 _PLAIN: dict[str, frozenset[str]] = {
@@ -46,7 +48,7 @@ _MADE: dict[tuple[str, str], Callable[..., object]] = {
 }
 
 
-class CannotTravel(ValueError):
+class CannotTravel(DdtError, ValueError):
     """The object is of a kind that does not go from a rank to the notebook, or back."""
 
 
