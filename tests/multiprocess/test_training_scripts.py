@@ -13,7 +13,6 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 SCRIPTS = sorted((FIXTURES / "training_scripts").glob("*.py"))
 #: Cells; those that form the process group themselves get none.
 LOOK_ALIKES = sorted((FIXTURES / "look_alikes").glob("*.py"))
-_LONGEST_S = 15
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -32,7 +31,6 @@ def test_there_are_ten() -> None:
 def test_script_is_without_findings(path: Path) -> None:
     done = run(path, 2)
     assert done.ok, done.errors
-    assert done.duration_s < _LONGEST_S
     report = ddt.diagnose(done)
     assert not report.findings, str(report)
 
