@@ -7,13 +7,13 @@ import textwrap
 from dataclasses import dataclass, field
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.program.parse import without_cell_magic
 
 from .behaviour import Behaviour
 from .task import Setting
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _LINE = re.compile(r"#\s*exercise:\s*([\w-]+)")
-_MAGIC = re.compile(r"%%ddt\w*\b[^\n]*\n?")
 _HINTS = 3
 _LEVELS = {1: "warm-up", 2: "medium", 3: "hard"}
 
@@ -123,12 +123,5 @@ class Exercise:
 
 def named_in(source: str) -> str:
     """The exercise that a cell's first line names, below its magic; empty if it names none."""
-    found = _LINE.match(without_magic(source).lstrip())
+    found = _LINE.match(without_cell_magic(source).lstrip())
     return found[1] if found else ""
-
-
-def without_magic(source: str) -> str:
-    """A cell without the line of its magic."""
-    return (
-        _MAGIC.sub("", source.lstrip("\n"), count=1) if source.lstrip().startswith("%%") else source
-    )

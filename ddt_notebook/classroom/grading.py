@@ -19,10 +19,11 @@ from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.result import RunResult
 from ddt_notebook.host.session import Session
 from ddt_notebook.model import Position
+from ddt_notebook.program.parse import without_cell_magic
 from ddt_notebook.symptoms import loader as taxonomy
 
 from .evidence import Evidence, Journal, NotReached
-from .exercise import Exercise, without_magic
+from .exercise import Exercise
 from .grade import Grade, Stop, Verdict
 from .task import TASK, Task, make_task
 
@@ -163,7 +164,7 @@ class Grader:
                 journals[rank] = stack.enter_context(open(path, "rb"))
                 path.unlink()
             _run_own(session, self._enclosing(folder))
-            run = self._run_bounded(session, without_magic(source))
+            run = self._run_bounded(session, without_cell_magic(source))
             variables = _variables(session, exercise.leaves) if run.ok else {}
             noted = {rank: Journal.parse(file.read()) for rank, file in journals.items()}
         loaded = self._load(session, folder / exercise.file) if exercise.file and run.ok else None

@@ -11,7 +11,7 @@ import symtable
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .exercise import without_magic
+from ddt_notebook.program.parse import without_cell_magic
 
 #: Characters of a cell that is looked at: a person wrote it.
 _LONGEST = 50_000
@@ -127,4 +127,4 @@ def _below(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _body(cell: CodeCell) -> str:
-    return without_magic(cell.source).rstrip("\n")
+    return without_cell_magic(cell.source).rstrip("\n")

@@ -8,12 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model.operations import OPERATIONS
 
 #: A tensor of so many elements may well be a loss, a count or a metric.
 _METRIC = 16
-_REDUCES = frozenset({"all_reduce", "reduce", "all_reduce_coalesced", "reduce_scatter"})
-#: Calls that carry objects, or nothing.
-_NO_TENSORS = ("barrier", "object")
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,12 @@ def communication(report: RankReport) -> Communication:
     other = 0
     for call in report.calls:
         shapes = [_text(shape) for shape in call.shapes]
-        if call.kind == "setup" or _is_ddp(call) or any(w in call.op for w in _NO_TENSORS):
-            continue
+        operation = OPERATIONS.get(call.op)
+        if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
+            continue  # objects, or nothing but a signal
         if call.kind == "p2p" or call.source == "flight recorder":
             other += 1
-        elif call.op in _REDUCES:
+        elif operation is not None and operation.reduces:
             reduced.update(shapes)
         elif call.op == "broadcast":
             broadcast.update(shapes)

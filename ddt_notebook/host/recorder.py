@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Call
-from ..model.collective import UNEVEN_OPS
+from ..model.operations import OPERATIONS
 from ..wire import ring
 from ..wire.ring import Record, RingReader
 from .translate import SourceLine, from_flight, from_record
@@ -340,7 +340,8 @@ class RankRecorder:
                 continue
             tensors = (fields.get("s"), fields.get("d"))
             if fields["kind"] == "collective":
-                if fields["op"] in UNEVEN_OPS:
+                operation = OPERATIONS.get(fields["op"])
+                if operation is not None and operation.uneven:
                     tensors = (None, fields.get("d"))
                 key = (fields["g"], tuple(fields["m"]), sequence, None)
                 told = (fields["op"], fields.get("r"), fields.get("root"))

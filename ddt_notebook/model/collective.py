@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .operations import OPERATIONS, as_recorded
 from .position import Position
 from .rendezvous import Rendezvous
 
@@ -14,21 +15,6 @@ CallStatus = Literal["pending", "issued", "done", "failed"]
 
 #: What must agree between the ranks of one collective: (field name, value) pairs.
 Fingerprint = tuple[tuple[str, object], ...]
-
-#: The Flight Recorder's name for what a call of torch.distributed issues on gloo.
-RECORDED_AS = {
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_single": "all_gather",
-    "all_gather_coalesced": "all_gather",
-    "reduce_scatter": "all_reduce",
-    "reduce_scatter_single": "all_reduce",
-    "reduce_scatter_tensor": "all_reduce",
-    "all_to_all": "all_to_all_single",
-}
-#: Operations whose sizes may lawfully differ from rank to rank.
-UNEVEN_OPS = frozenset({"all_to_all", "all_to_all_single"})
-#: Operations of which the Flight Recorder has the root's sizes only.
-ROOT_SIZED_OPS = frozenset({"scatter", "gather"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +122,10 @@ class Call:
             fields.append(("reduce_op", self.reduce_op))
         if self.root is not None:
             fields.append(("root", self.root))
-        told = self.op not in ROOT_SIZED_OPS or self.source == "call log"
-        if self.op not in UNEVEN_OPS and told and self.shapes:
+        operation = OPERATIONS.get(self.op)
+        of_root = operation is not None and operation.root_sized and self.source != "call log"
+        uneven = operation is not None and operation.uneven
+        if self.shapes and not uneven and not of_root:
             fields.append(("shape", self.shapes))
         if self.dtypes:
             fields.append(("dtype", self.dtypes))
@@ -152,7 +140,7 @@ class Call:
         if self.source == other.source:
             same_op = self.op == other.op
         else:
-            same_op = RECORDED_AS.get(self.op, self.op) == RECORDED_AS.get(other.op, other.op)
+            same_op = as_recorded(self.op) == as_recorded(other.op)
         if not same_op:
             return ("op",)
         mine, theirs = dict(self.fingerprint()), dict(other.fingerprint())

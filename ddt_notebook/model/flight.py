@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .collective import Shape
+from .operations import from_recorder
 
 _DTYPES = {
     "Float": "float32",
@@ -24,13 +25,6 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-_OPS = {
-    "alltoall": "all_to_all_single",
-    "alltoall_base": "all_to_all_single",
-    "_all_gather_base": "all_gather",
-    "allgather": "all_gather",
-    "allreduce": "all_reduce",
-}
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/ddt_notebook/", "<")
 #: Innermost first, as the recorder has them: file, line, function.
 Frames = Iterable[tuple[str, int, str]]
@@ -38,8 +32,7 @@ Frames = Iterable[tuple[str, int, str]]
 
 def operation(entry: dict[str, Any]) -> str:
     """``"all_reduce"`` for the recorder's ``"gloo:all_reduce"`` or ``"nccl:allreduce"``."""
-    op = str(entry["profiling_name"]).rsplit(":", 1)[-1]
-    return _OPS.get(op, op)
+    return from_recorder(str(entry["profiling_name"]))
 
 
 def dtypes(names: Iterable[str]) -> tuple[str, ...]:

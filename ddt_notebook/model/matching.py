@@ -12,7 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from .collective import RECORDED_AS, Call
+from .collective import Call
+from .operations import as_recorded, from_recorder
 from .snapshot import Snapshot
 from .timeline import RankTimeline
 
@@ -23,13 +24,6 @@ _TOLERANCE_S = 2e-3
 #: A span that belongs to an asynchronous call begins at most this much after it.
 _LATEST_START_S = 0.1
 _BUCKET = "DDP bucket"
-_AS_RECORDED = {
-    "alltoall": "all_to_all_single",
-    "alltoall_base": "all_to_all_single",
-    "_all_gather_base": "all_gather",
-    "allgather": "all_gather",
-    "allreduce": "all_reduce",
-}
 
 
 @dataclass(frozen=True)
@@ -201,8 +195,7 @@ def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[in
     finishes: dict[str, list[float]] = defaultdict(list)
     for span in timeline.spans():
         if span.kind == "collective":
-            op = span.name.rsplit(":", 1)[-1]
-            op = _AS_RECORDED.get(op, op)
+            op = from_recorder(span.name)
             begins[op].append(span.start_s)
             finishes[op].append(span.end_s)
     inside = [
@@ -212,7 +205,7 @@ def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[in
     for call in calls:
         if call.index in ends or call.entered_s is None:
             continue
-        op = call.op if call.source == "flight recorder" else RECORDED_AS.get(call.op, call.op)
+        op = call.op if call.source == "flight recorder" else as_recorded(call.op)
         at = _next_span(begins.get(op, []), used.get(op, set()), call.entered_s)
         if at is not None:
             used[op].add(at)

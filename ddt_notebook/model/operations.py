@@ -1,72 +1,269 @@
-"""The calls of ``torch.distributed`` that are recorded, and what their arguments mean."""
+"""The operations of ``torch.distributed``: their parameters, and what they do with them.
+
+This is the only table of them. The ranks' call log, the matching of calls across ranks, the reader
+of programs and lint all derive what they know from it: a new collective of PyTorch is entered here,
+and nowhere else.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """Which argument of an operation means what."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One function of ``torch.distributed``.
 
-    names: tuple[str, ...]
+    Attributes
+    ----------
+    parameters
+        The names of its parameters, in order.
+    tensors
+        The parameter with the tensors that this rank passes in.
+    objects
+        The parameter with the Python object that this rank passes in, or with a list of them.
+    outputs
+        The parameter with the tensors that receive the result, if the call log records their
+        shapes beside those of ``tensors``.
+    result
+        The parameter that holds the result afterwards; None if there is none.
+    root
+        The parameter with the global rank of source or destination.
+    peer
+        The same for a message between two ranks.
+    reduces
+        Whether values of several ranks are combined by a reduce-op.
+    agrees
+        Whether ``result`` is the same on every member afterwards.
+    uneven
+        Whether sizes may lawfully differ from rank to rank.
+    root_sized
+        Whether the Flight Recorder knows the root's sizes only.
+    recorded_as
+        The Flight Recorder's name for what the operation issues on gloo; None if it is its own.
+    returns_handle
+        Whether the operation always returns a handle. Others do so with ``async_op=True``.
+    """
+
+    parameters: tuple[str, ...]
     tensors: str | None = None
+    objects: str | None = None
     outputs: str | None = None
+    result: str | None = None
     root: str | None = None
     peer: str | None = None
     reduces: bool = False
+    agrees: bool = False
+    uneven: bool = False
+    root_sized: bool = False
+    recorded_as: str | None = None
+    returns_handle: bool = False
+
+    @property
+    def payload(self) -> str | None:
+        """The parameter with what this rank passes in; None for a barrier."""
+        return self.tensors or self.objects
+
+    @property
+    def may_be_asynchronous(self) -> bool:
+        """Whether a call can return before the operation is done."""
+        return self.returns_handle or "async_op" in self.parameters
+
+    def bind(self, args: Sequence[_T], keywords: Mapping[str, _T]) -> dict[str, _T]:
+        """The arguments of a call by the names of their parameters; surplus ones are dropped."""
+        return {**dict(zip(self.parameters, args, strict=False)), **keywords}
+
+    def position(self, parameter: str | None) -> int | None:
+        """Where a parameter stands in the order, None if the operation does not have it."""
+        return self.parameters.index(parameter) if parameter in self.parameters else None
 
 
-def _op(names: str, tensors: str | None = None, **roles: Any) -> Signature:
-    return Signature(tuple(names.split()), tensors, **roles)
+def _op(parameters: str, **properties: Any) -> Operation:
+    return Operation(parameters=tuple(parameters.split()), **properties)
 
 
-COLLECTIVES = {
-    "all_reduce": _op("tensor op group async_op", "tensor", reduces=True),
-    "all_reduce_coalesced": _op("tensors op group async_op", "tensors", reduces=True),
-    "broadcast": _op("tensor src group async_op group_src", "tensor", root="src"),
-    "reduce": _op("tensor dst op group async_op group_dst", "tensor", root="dst", reduces=True),
-    "all_gather": _op("tensor_list tensor group async_op", "tensor", outputs="tensor_list"),
-    "all_gather_into_tensor": _op(
-        "output_tensor input_tensor group async_op", "input_tensor", outputs="output_tensor"
+_GATHERED = _op(
+    "output_tensor input_tensor group async_op",
+    tensors="input_tensor",
+    outputs="output_tensor",
+    result="output_tensor",
+    agrees=True,
+    recorded_as="all_gather",
+)
+_SCATTERED = _op(
+    "output input op group async_op",
+    tensors="input",
+    outputs="output",
+    result="output",
+    reduces=True,
+    recorded_as="all_reduce",
+)
+#: Every member of the group has to call these.
+COLLECTIVES: dict[str, Operation] = {
+    "all_reduce": _op(
+        "tensor op group async_op", tensors="tensor", result="tensor", reduces=True, agrees=True
     ),
-    "all_gather_single": _op(
-        "output_tensor input_tensor group async_op", "input_tensor", outputs="output_tensor"
+    "all_reduce_coalesced": _op(
+        "tensors op group async_op", tensors="tensors", result="tensors", reduces=True, agrees=True
     ),
+    "broadcast": _op(
+        "tensor src group async_op group_src",
+        tensors="tensor",
+        result="tensor",
+        root="src",
+        agrees=True,
+    ),
+    "reduce": _op(
+        "tensor dst op group async_op group_dst",
+        tensors="tensor",
+        result="tensor",
+        root="dst",
+        reduces=True,
+    ),
+    "all_gather": _op(
+        "tensor_list tensor group async_op",
+        tensors="tensor",
+        outputs="tensor_list",
+        result="tensor_list",
+        agrees=True,
+    ),
+    "all_gather_into_tensor": _GATHERED,
+    "all_gather_single": _GATHERED,
     "all_gather_coalesced": _op(
-        "output_tensor_lists input_tensor_list group async_op", "input_tensor_list"
+        "output_tensor_lists input_tensor_list group async_op",
+        tensors="input_tensor_list",
+        result="output_tensor_lists",
+        agrees=True,
+        recorded_as="all_gather",
     ),
-    "all_gather_object": _op("object_list obj group"),
-    "gather": _op("tensor gather_list dst group async_op group_dst", "tensor", root="dst"),
-    "gather_object": _op("obj object_gather_list dst group group_dst", root="dst"),
-    "scatter": _op("tensor scatter_list src group async_op group_src", "tensor", root="src"),
+    "all_gather_object": _op(
+        "object_list obj group", objects="obj", result="object_list", agrees=True
+    ),
+    "gather": _op(
+        "tensor gather_list dst group async_op group_dst",
+        tensors="tensor",
+        result="gather_list",
+        root="dst",
+        root_sized=True,
+    ),
+    "gather_object": _op(
+        "obj object_gather_list dst group group_dst",
+        objects="obj",
+        result="object_gather_list",
+        root="dst",
+    ),
+    "scatter": _op(
+        "tensor scatter_list src group async_op group_src",
+        tensors="tensor",
+        result="tensor",
+        root="src",
+        root_sized=True,
+    ),
     "scatter_object_list": _op(
-        "scatter_object_output_list scatter_object_input_list src group group_src", root="src"
+        "scatter_object_output_list scatter_object_input_list src group group_src",
+        objects="scatter_object_input_list",
+        result="scatter_object_output_list",
+        root="src",
     ),
-    "broadcast_object_list": _op("object_list src group device group_src", root="src"),
+    "broadcast_object_list": _op(
+        "object_list src group device group_src",
+        objects="object_list",
+        result="object_list",
+        root="src",
+        agrees=True,
+    ),
     "reduce_scatter": _op(
-        "output input_list op group async_op", "input_list", outputs="output", reduces=True
+        "output input_list op group async_op",
+        tensors="input_list",
+        outputs="output",
+        result="output",
+        reduces=True,
+        recorded_as="all_reduce",
     ),
-    "reduce_scatter_tensor": _op(
-        "output input op group async_op", "input", outputs="output", reduces=True
-    ),
-    "reduce_scatter_single": _op(
-        "output input op group async_op", "input", outputs="output", reduces=True
-    ),
+    "reduce_scatter_tensor": _SCATTERED,
+    "reduce_scatter_single": _SCATTERED,
     "all_to_all_single": _op(
-        "output input output_split_sizes input_split_sizes group async_op", "input"
+        "output input output_split_sizes input_split_sizes group async_op",
+        tensors="input",
+        result="output",
+        uneven=True,
     ),
-    "all_to_all": _op("output_tensor_list input_tensor_list group async_op", "input_tensor_list"),
-    "barrier": _op("group async_op device_ids"),
+    "all_to_all": _op(
+        "output_tensor_list input_tensor_list group async_op",
+        tensors="input_tensor_list",
+        result="output_tensor_list",
+        uneven=True,
+        recorded_as="all_to_all_single",
+    ),
+    "barrier": _op("group async_op device_ids timeout"),
     "monitored_barrier": _op("group timeout wait_all_ranks"),
 }
-MESSAGES = {
-    "send": _op("tensor dst group tag group_dst", "tensor", peer="dst"),
-    "isend": _op("tensor dst group tag group_dst", "tensor", peer="dst"),
-    "recv": _op("tensor src group tag group_src", "tensor", peer="src"),
-    "irecv": _op("tensor src group tag group_src", "tensor", peer="src"),
-    "send_object_list": _op("object_list dst group device group_dst", peer="dst"),
-    "recv_object_list": _op("object_list src group device group_src", peer="src"),
+#: A sender and a receiver call these.
+MESSAGES: dict[str, Operation] = {
+    "send": _op("tensor dst group tag group_dst", tensors="tensor", peer="dst"),
+    "isend": _op(
+        "tensor dst group tag group_dst", tensors="tensor", peer="dst", returns_handle=True
+    ),
+    "recv": _op("tensor src group tag group_src", tensors="tensor", result="tensor", peer="src"),
+    "irecv": _op(
+        "tensor src group tag group_src",
+        tensors="tensor",
+        result="tensor",
+        peer="src",
+        returns_handle=True,
+    ),
+    "send_object_list": _op(
+        "object_list dst group device group_dst use_batch", objects="object_list", peer="dst"
+    ),
+    "recv_object_list": _op(
+        "object_list src group device group_src use_batch",
+        objects="object_list",
+        result="object_list",
+        peer="src",
+    ),
 }
-SETUP = ("init_process_group", "new_group", "destroy_process_group")
+#: These form groups and end them; every rank has to call them.
+SETUP: dict[str, Operation] = {
+    "init_process_group": _op(
+        "backend init_method timeout world_size rank store group_name pg_options device_id"
+    ),
+    "new_group": _op(
+        "ranks timeout backend pg_options use_local_synchronization group_desc device_id"
+    ),
+    "destroy_process_group": _op("group"),
+}
+#: These form several groups by calling ``new_group``, and appear in the call log as that.
+SUBGROUPS: dict[str, Operation] = {
+    "new_subgroups": _op("group_size group timeout backend pg_options group_desc"),
+    "new_subgroups_by_enumeration": _op(
+        "ranks_per_subgroup_list timeout backend pg_options group_desc"
+    ),
+    "init_device_mesh": _op("device_type mesh_shape mesh_dim_names backend_override"),
+}
+OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
+
+#: Backends' own names for operations, in the Flight Recorder and the profiler, without their
+#: prefix (``gloo:``, ``nccl:``).
+_BACKENDS_NAMES = {
+    "alltoall": "all_to_all_single",
+    "alltoall_base": "all_to_all_single",
+    "_all_gather_base": "all_gather",
+    "allgather": "all_gather",
+    "allreduce": "all_reduce",
+}
+
+
+def from_recorder(name: str) -> str:
+    """``"all_reduce"`` for the recorder's or the profiler's ``"nccl:allreduce"``."""
+    op = name.rsplit(":", 1)[-1]
+    return _BACKENDS_NAMES.get(op, op)
+
+
+def as_recorded(op: str) -> str:
+    """The Flight Recorder's name for what a call of ``op`` issues on gloo."""
+    operation = OPERATIONS.get(op)
+    return operation.recorded_as or op if operation is not None else op

@@ -14,7 +14,7 @@ import pytest
 from ddt_notebook.classroom import reference_training as replay
 from ddt_notebook.classroom.behaviour import TRAINING
 from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
-from ddt_notebook.classroom.exercise import InvalidExercise, named_in, without_magic
+from ddt_notebook.classroom.exercise import InvalidExercise, named_in
 from ddt_notebook.classroom.grade import Grade, Verdict
 from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
 from ddt_notebook.classroom.notebooks import file_names, sheet, text_of, write
@@ -27,6 +27,7 @@ from ddt_notebook.classroom.task import (
     practice_seed,
 )
 from ddt_notebook.host.errors import SessionError
+from ddt_notebook.program.parse import without_cell_magic
 
 
 def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
@@ -88,8 +89,8 @@ def test_the_first_line_names_the_exercise(source: str, name: str) -> None:
 
 
 def test_the_magic_is_no_part_of_the_cell() -> None:
-    assert without_magic("%%ddt -r 0\nx = 1\n%%time") == "x = 1\n%%time"
-    assert without_magic("x = 1\n%%ddt\n") == "x = 1\n%%ddt\n"
+    assert without_cell_magic("%%ddt -r 0\nx = 1\n%%time") == "x = 1\n%%time"
+    assert without_cell_magic("x = 1\n%%ddt\n") == "x = 1\n%%ddt\n"
 
 
 def test_data_depend_on_the_student_and_are_stable() -> None:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import ast
 
+from ddt_notebook.program.names import CARRYING
+
 from .source import Sources
 from .usage import called_name
-
-#: Calls of ``torch.distributed``, and of libraries that reduce or gather for the user.
-COLLECTIVES = frozenset({
-    "all_reduce", "reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_object",
-    "all_gather_into_tensor", "gather", "gather_object", "scatter", "scatter_object_list",
-    "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv",
-    "isend", "irecv", "all_reduce_coalesced", "gather_for_metrics", "sync", "compute",
-})  # fmt: skip
 
 
 def carriers(sources: Sources) -> frozenset[str]:
     """Names of collectives, and of the functions of all cells in which one is called."""
-    found = set(COLLECTIVES)
+    found = set(CARRYING)
     grown = True
     while grown:
         new = {

@@ -7,15 +7,18 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_RANK_NAMES = frozenset({"rank", "local_rank", "global_rank", "RANK", "LOCAL_RANK"})
-_RANK_CALLS = frozenset({"get_rank", "get_group_rank", "get_node_local_rank"})
-_WORLD_NAMES = frozenset({"world_size", "WORLD_SIZE"})
-_WORLD_CALLS = frozenset({"get_world_size"})
-#: What these return is the same on every rank.
-_AGREED_CALLS = frozenset({"is_initialized", "is_available", "is_torchelastic_launched"})
-#: A tensor that went through one of these holds the same on every rank.
-_AGREEING = frozenset({"all_reduce", "broadcast", "broadcast_object_list", "all_gather_object"})
-_SIMPLE_CALLS = _RANK_CALLS | _WORLD_CALLS | _AGREED_CALLS | {"int", "bool", "min", "max"}
+from ddt_notebook.program.names import (
+    AGREED_CALLS,
+    AGREEING,
+    RANK_CALLS,
+    RANK_NAMES,
+    RANK_VARIABLES,
+    WORLD_CALLS,
+    WORLD_NAMES,
+)
+
+_RANK_CALLS = RANK_CALLS | {"get_group_rank"}
+_SIMPLE_CALLS = _RANK_CALLS | WORLD_CALLS | AGREED_CALLS | {"int", "bool", "min", "max"}
 #: What these return is as long as what they are given.
 _SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
 _RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
@@ -71,7 +74,7 @@ class Names:
                     self._clock_functions.add(node.name)
                 self._read_returned(node)
                 continue
-            if isinstance(node, ast.Call) and _called(node) in _AGREEING:
+            if isinstance(node, ast.Call) and _called(node) in AGREEING:
                 for argument in node.args:
                     if isinstance(argument, ast.Name):
                         first = self._agreed.get(argument.id, node.lineno)
@@ -120,11 +123,11 @@ class Names:
 
     def _is_rank(self, node: ast.AST, depth: int = 0) -> bool:
         if isinstance(node, ast.Constant):
-            return node.value in ("RANK", "LOCAL_RANK")
+            return node.value in RANK_VARIABLES
         key = _key(node)
         if key is None:
             return False
-        if key.strip(".()") in (_RANK_CALLS if isinstance(node, ast.Call) else _RANK_NAMES):
+        if key.strip(".()") in (_RANK_CALLS if isinstance(node, ast.Call) else RANK_NAMES):
             return True
         value = self._values.get(key)
         if value is None or depth > 5 or not _is_simple(value):
@@ -191,17 +194,17 @@ class Names:
         match node:
             case ast.Constant(value=constant):
                 return constant
-            case ast.Name(id=name) if name in _RANK_NAMES:
+            case ast.Name(id=name) if name in RANK_NAMES:
                 return rank
-            case ast.Name(id=name) if name in _WORLD_NAMES:
+            case ast.Name(id=name) if name in WORLD_NAMES:
                 return world_size
-            case ast.Attribute(attr=name) if name in _RANK_NAMES:
+            case ast.Attribute(attr=name) if name in RANK_NAMES:
                 return rank
             case ast.Call(args=[]) if _called(node) in _RANK_CALLS:
                 return rank
-            case ast.Call(args=[]) if _called(node) in _WORLD_CALLS:
+            case ast.Call(args=[]) if _called(node) in WORLD_CALLS:
                 return world_size
-            case ast.Call(args=[]) if _called(node) in _AGREED_CALLS:
+            case ast.Call(args=[]) if _called(node) in AGREED_CALLS:
                 return True
             case ast.Name() | ast.Attribute() | ast.Call(args=[]):
                 assigned = self._values.get(_key(node) or "")

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import ast
-import functools
-import re
 from collections.abc import Iterator
 
 from ddt_notebook.model import Cell
+from ddt_notebook.program.parse import Document
+from ddt_notebook.program.parse import parse as parse_document
 
 Block = tuple[ast.stmt, str]  #: a compound statement and the field in which the line stands
 Loop = ast.For | ast.AsyncFor | ast.While
 
 LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 
 
-@functools.lru_cache(maxsize=256)
 def parse(cell: Cell) -> ast.Module | None:
     """A cell with its own line numbers, None if it is not Python. Not to be changed: it is kept."""
-    source = _MAGIC.sub(r"\1pass", cell.source)
-    try:
-        return ast.increment_lineno(ast.parse(source), cell.first_line - 1)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    return parse_document(Document.of(cell))
 
 
 def enclosing(node: ast.AST, line: int) -> Iterator[Block]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from itertools import pairwise
 
 from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.program.names import COMMUNICATING
 
 from .fault import Correction, Fault
-
-_COLLECTIVES = re.compile(r"(all_|reduce|broadcast|gather|scatter|barrier|send|recv|new_group)")
 
 
 def out_of_condition(fault: Fault) -> Correction | None:
@@ -90,7 +88,7 @@ def _asks_rank(test: ast.expr) -> bool:
 
 def _communicates(statement: ast.stmt) -> bool:
     return any(
-        isinstance(node, ast.Attribute) and _COLLECTIVES.match(node.attr) is not None
+        isinstance(node, ast.Attribute) and node.attr in COMMUNICATING
         for node in ast.walk(statement)
     )
 

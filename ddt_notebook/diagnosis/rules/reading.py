@@ -16,12 +16,8 @@ from ddt_notebook.diagnosis.cells.usage import Trail, Use, argument, call_at, ke
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import agree, ranks_text
 from ddt_notebook.model import Call, Finding, Position
+from ddt_notebook.program.names import DELIVERING_LATE
 
-#: Collectives whose first argument receives the result.
-_INTO_FIRST = frozenset({
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
-    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "irecv",
-})  # fmt: skip
 #: Calls of one line: position -> rank -> calls.
 Sites = dict[Position, dict[int, list[Call]]]
 
@@ -123,7 +119,7 @@ def read_before_wait(context: Context) -> Iterator[Finding]:
     """A result is read between an asynchronous call and ``wait()``."""
     if context.snapshot.outcome != "ok":
         return
-    for place, calls in sites(context, *_INTO_FIRST).items():
+    for place, calls in sites(context, *DELIVERING_LATE).items():
         first = next(iter(calls.values()))[0]
         ranks = [
             rank

@@ -11,11 +11,12 @@ from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.cells.usage import Trail, argument, call_at, called_name, key
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Finding, Position
+from ddt_notebook.program.names import WORLD_CALLS, WORLD_NAMES
 
 from .reading import sites
 
 _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
-_WORLD = frozenset({"world_size", "get_world_size", "WORLD_SIZE"})
+_WORLD = WORLD_NAMES | WORLD_CALLS
 
 
 def sums_shown_as_means(context: Context) -> Iterator[Finding]:

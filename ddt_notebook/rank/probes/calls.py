@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Signature
+from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
 from ...wire import ring
 from . import rendezvous, timer_slack
 from .sockets import GroupSockets
@@ -77,10 +77,10 @@ class CallLog:
 
     def install(self) -> None:
         """Replace the functions of ``torch.distributed`` by recording ones."""
-        for name, signature in COLLECTIVES.items():
-            self._replace(name, functools.partial(self._collective, op=name, signature=signature))
-        for name, signature in MESSAGES.items():
-            self._replace(name, functools.partial(self._message, op=name, signature=signature))
+        for name, known in COLLECTIVES.items():
+            self._replace(name, functools.partial(self._collective, op=name, operation=known))
+        for name, known in MESSAGES.items():
+            self._replace(name, functools.partial(self._message, op=name, operation=known))
         for name in SETUP:
             self._replace(name, functools.partial(self._setup, op=name))
         self._wrap_work()
@@ -96,41 +96,39 @@ class CallLog:
 
     # -- the three kinds of call ---------------------------------------------------------------
 
-    def _collective(self, function: Any, op: str, signature: Signature) -> Any:
+    def _collective(self, function: Any, op: str, operation: Operation) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             if not self._recording():
                 return function(*args, **kwargs)
-            given = dict(zip(signature.names, args, strict=False)) | kwargs
+            given = operation.bind(args, kwargs)
             group = self._group(given.get("group"))
             if group is None:
                 return function(*args, **kwargs)
             fields, members, process_group = group
             fields |= {"op": op, "kind": "collective"}
-            if signature.reduces:
+            if operation.reduces:
                 fields["r"] = _reduce_op_name(given.get("op", dist.ReduceOp.SUM))
-            if signature.root:
-                fields["root"] = _global_rank(given, signature.root, members, 0)
-            _describe(fields, given, signature)
+            if operation.root:
+                fields["root"] = _global_rank(given, operation.root, members, 0)
+            _describe(fields, given, operation)
             asynchronous = bool(given.get("async_op"))
             return self._make(function, args, kwargs, fields, process_group, asynchronous)
 
         return call
 
-    def _message(self, function: Any, op: str, signature: Signature) -> Any:
-        asynchronous = op in ("isend", "irecv")
-
+    def _message(self, function: Any, op: str, operation: Operation) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             if not self._recording():
                 return function(*args, **kwargs)
-            given = dict(zip(signature.names, args, strict=False)) | kwargs
+            given = operation.bind(args, kwargs)
             group = self._group(given.get("group"))
             if group is None:
                 return function(*args, **kwargs)
             fields, members, process_group = group
-            assert signature.peer is not None
-            peer = _global_rank(given, signature.peer, members, None)
+            assert operation.peer is not None
+            peer = _global_rank(given, operation.peer, members, None)
             tag = given.get("tag", 0)
             key = (fields["g"], "send" in op, peer, tag)
             self._message_counts[key] += 1
@@ -141,8 +139,10 @@ class CallLog:
                 "tag": tag,
                 "q": self._message_counts[key],
             }
-            _describe(fields, given, signature)
-            return self._make(function, args, kwargs, fields, process_group, asynchronous)
+            _describe(fields, given, operation)
+            return self._make(
+                function, args, kwargs, fields, process_group, operation.returns_handle
+            )
 
         return call
 
@@ -316,13 +316,13 @@ def _global_rank(
     return default
 
 
-def _describe(fields: dict[str, Any], given: dict[str, Any], signature: Signature) -> None:
+def _describe(fields: dict[str, Any], given: dict[str, Any], operation: Operation) -> None:
     """Add shapes and dtypes; what is no tensor is left for torch to complain about."""
-    tensors = _tensors(given.get(signature.tensors)) if signature.tensors else []
+    tensors = _tensors(given.get(operation.tensors)) if operation.tensors else []
     if tensors:
         fields["s"] = [list(tensor.shape) for tensor in tensors]
         fields["d"] = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
-    outputs = _tensors(given.get(signature.outputs)) if signature.outputs else []
+    outputs = _tensors(given.get(operation.outputs)) if operation.outputs else []
     if outputs:
         fields["o"] = [list(tensor.shape) for tensor in outputs]
 

@@ -1,0 +1,117 @@
+"""Names that mean something in a distributed program: the rank, the world, what every rank calls.
+
+What ``torch.distributed`` offers is derived from `ddt_notebook.model.operations`; what other
+libraries and habits add is listed here, once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ddt_notebook.model.operations import COLLECTIVES, MESSAGES, OPERATIONS, SETUP, SUBGROUPS
+
+# -- the rank and the number of ranks ------------------------------------------------------------
+
+#: Variables and attributes in which programs keep the number of their process.
+RANK_NAMES: Final = frozenset(
+    {"rank", "local_rank", "global_rank", "RANK", "LOCAL_RANK", "ddp_rank", "ddp_local_rank",
+     "world_rank", "dist_rank", "process_index", "local_process_index"}
+)  # fmt: skip
+#: Functions that return it.
+RANK_CALLS: Final = frozenset({"get_rank", "get_node_local_rank", "local_rank", "get_local_rank"})
+#: Environment variables that hold it.
+RANK_VARIABLES: Final = frozenset(
+    {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK"}
+)  # fmt: skip
+#: True on rank 0 alone: attributes and functions of libraries and of programs.
+FIRST_RANK: Final = frozenset(
+    {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero",
+     "is_local_process_zero", "is_master", "is_main", "is_rank_zero", "is_rank_0",
+     "is_master_process", "is_main_rank", "is_chief", "is_master_ordinal", "is_first_rank"}
+)  # fmt: skip
+#: Decorators of functions that run on rank 0 alone.
+FIRST_RANK_DECORATORS: Final = frozenset(
+    {"rank_zero_only", "master_only", "main_process_only", "on_main_process", "rank0_only",
+     "on_local_main_process"}
+)  # fmt: skip
+WORLD_NAMES: Final = frozenset({"world_size", "WORLD_SIZE", "ddp_world_size", "num_processes"})
+WORLD_CALLS: Final = frozenset({"get_world_size"})
+WORLD_VARIABLES: Final = frozenset(
+    {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+)
+#: Functions whose result is the same on every rank.
+AGREED_CALLS: Final = frozenset({"is_initialized", "is_available", "is_torchelastic_launched"})
+
+# -- what every rank has to call -----------------------------------------------------------------
+
+DIST: Final = "torch.distributed."
+DDP: Final = "torch.nn.parallel.DistributedDataParallel"
+#: Modules and classes that a cell of a session finds imported, or that it has most likely imported
+#: before, by the names in use.
+GIVEN: Final = {
+    "torch": "torch",
+    "dist": "torch.distributed",
+    "DDP": DDP,
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "os": "os",
+    "sys": "sys",
+    "time": "time",
+}
+#: Wrappers that average a model's gradients over the ranks.
+WRAPPERS: Final = frozenset({"DistributedDataParallel", "FullyShardedDataParallel"})
+#: Functions of ``torch.distributed`` that every member of a group has to call.
+CALLED_TOGETHER: Final = frozenset(COLLECTIVES) | frozenset(SETUP) | frozenset(SUBGROUPS)
+#: Functions of ``torch.distributed`` in which ranks communicate, and those that form groups.
+COMMUNICATING: Final = frozenset(OPERATIONS) - {"destroy_process_group"}
+#: What every rank has to call in other libraries, by the last two parts of its name.
+OTHER_COLLECTIVES: Final = frozenset(
+    {"hvd.allreduce", "hvd.allgather", "hvd.broadcast", "hvd.alltoall", "hvd.barrier",
+     "hvd.broadcast_parameters", "hvd.broadcast_optimizer_state", "hvd.broadcast_object",
+     "hvd.allgather_object", "checkpoint.save", "checkpoint.load", "checkpoint.async_save",
+     "state_dict.get_model_state_dict", "state_dict.get_optimizer_state_dict",
+     "state_dict.get_state_dict"}
+)  # fmt: skip
+#: Methods with the same duty, whatever object they belong to.
+COLLECTIVE_METHODS: Final = frozenset({"wait_for_everyone", "gather_for_metrics", "full_tensor"})
+#: Methods with the same duty, by the class of their object.
+METHODS_OF: Final[dict[str, frozenset[str]]] = {
+    "DeepSpeedEngine": frozenset(
+        {"save_checkpoint", "load_checkpoint", "save_16bit_model", "backward", "step"}
+    ),
+    "Accelerator": frozenset(
+        {"gather", "reduce", "save_state", "load_state", "pad_across_processes", "backward"}
+    ),
+    "Fabric": frozenset({"barrier", "all_gather", "all_reduce", "broadcast", "backward", "save"}),
+    "FullyShardedDataParallel": frozenset({"state_dict", "clip_grad_norm_"}),
+}
+#: Calls that carry values from rank to rank, also those of torchmetrics (``sync``, ``compute``) and
+#: Accelerate.
+CARRYING: Final = frozenset(
+    {name for name, op in (COLLECTIVES | MESSAGES).items() if op.payload is not None}
+    | {"gather_for_metrics", "sync", "compute"}
+)
+#: Calls after which their result is the same on every rank.
+AGREEING: Final = frozenset(name for name, op in COLLECTIVES.items() if op.agrees)
+#: Calls that may return before their first argument holds the result.
+DELIVERING_LATE: Final = frozenset(
+    name
+    for name, op in (COLLECTIVES | MESSAGES).items()
+    if op.may_be_asynchronous and op.result is not None and op.position(op.result) == 0
+)
+
+# -- what each process finds by itself -----------------------------------------------------------
+
+#: Functions that read a clock.
+CLOCKS: Final = frozenset(
+    {"time.time", "time.monotonic", "time.perf_counter", "time.process_time", "time.time_ns",
+     "time.monotonic_ns", "time.perf_counter_ns", "datetime.datetime.now", "datetime.now",
+     "timeit.default_timer", "datetime.datetime.utcnow"}
+)  # fmt: skip
+#: Functions whose result differs from process to process.
+OWN: Final = frozenset(
+    {"os.getpid", "random.random", "random.randint", "random.choice", "socket.gethostname",
+     "psutil.virtual_memory", "torch.cuda.memory_allocated", "torch.cuda.memory_reserved",
+     "torch.cuda.mem_get_info"}
+)  # fmt: skip
