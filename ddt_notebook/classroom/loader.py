@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 from pathlib import Path
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.spelling import similar_names
 
 from .exercise import Exercise, InvalidExercise
 
@@ -34,7 +34,7 @@ def exercise(name: str) -> Exercise:
     """
     known = exercise_names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        near = similar_names(name, known, most=3)
         there = f"did you mean {', '.join(near)}?" if near else "%ddt_exercise lists them"
         raise UnknownExercise(f"there is no exercise {name!r}: {there}")
     return _load(name)

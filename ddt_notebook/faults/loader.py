@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 from pathlib import Path
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.spelling import similar_names
 
 from .card import FaultCard, InvalidCard
 
@@ -52,7 +52,7 @@ def card(name: str) -> FaultCard:
         If the card is not complete.
     """
     if name not in _modules():
-        near = difflib.get_close_matches(name, _modules(), n=3, cutoff=0.5)
+        near = similar_names(name, _modules(), most=3)
         there = f"did you mean {', '.join(near)}?" if near else "ddt.fault_cards() lists them"
         raise UnknownCard(f"there is no fault card {name!r}: {there}")
     found = getattr(importlib.import_module(_modules()[name]), "CARD", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from .. import api
 from ..host import active
 from ..model import Snapshot
+from ..spelling import similar_names
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page
@@ -178,8 +178,8 @@ class DDTMagics(RunningMagics):
     def _variable(self, name: str) -> object:
         known = self._shell.user_ns
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; a similar one exists: {near[0]}" if near else ""
+            near = similar_names(name, known)
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise UsageError(f"ddt_push: the notebook has no variable {name!r}{hint}")
         return known[name]
 

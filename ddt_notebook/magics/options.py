@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import keyword
 import re
@@ -15,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand, output_can_be_silenced
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from ..spelling import similar_names
 from .config import DDT
 
 Magic = Callable[..., Any]
@@ -287,8 +287,8 @@ class _Parser(MagicArgumentParser):
             return
         if flag in ("-r", "--ranks") and "--world-size" in known:  # there are none to choose from
             self.error(f"there is no option {flag}; -n 4 sets how many ranks there are")
-        near = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
-        hint = f"a similar one exists: {near[0]}" if near else f"%{self.prog} -h lists them"
+        near = similar_names(flag, known)
+        hint = f"did you mean {near[0]}?" if near else f"%{self.prog} -h lists them"
         self.error(f"there is no option {flag}; {hint}")
 
 

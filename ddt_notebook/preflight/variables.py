@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from ..model.preflight import Check
+from ..spelling import similar_names
 from .lines import line
 
 #: Beginnings of names that belong to distributed training.
@@ -18,8 +19,6 @@ _FAMILIES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "GLOO_", "OMP_", "MKL_NUM", "CUDA_", "MASTER_"),
     *("LOCAL_RANK", "LOCAL_WORLD", "WORLD_", "RANK"),
 )
-#: How alike a name must be to a known one to be taken for a misspelling of it.
-_ALIKE = 0.86
 _SHORTEST = 8
 #: Set on so many machines that a line for each would be noise.
 _COMMON = frozenset({"LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION"})
@@ -78,7 +77,22 @@ def _meant(name: str, known: frozenset[str]) -> str:
     """The known name that a misspelt one resembles; empty if there is none."""
     if len(name) < _SHORTEST:
         return ""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
-    if not near or abs(len(near[0]) - len(name)) > 1:  # another name, with something added
+    near = similar_names(name, known)
+    # NCCL_MIN_NCHANNELS is similar to NCCL_MAX_NCHANNELS, and is no misspelling of it
+    if not near or not near[0].startswith(_FAMILIES) or not _one_slip(name, near[0]):
         return ""
-    return near[0] if near[0].startswith(_FAMILIES) else ""
+    return near[0]
+
+
+def _one_slip(written: str, meant: str) -> bool:
+    """Whether one letter is wrong, missing or too many, or two neighbours are swapped."""
+    start = _same_letters(written, meant)
+    end = _same_letters(written[start:][::-1], meant[start:][::-1])
+    wrong, right = written[start : len(written) - end], meant[start : len(meant) - end]
+    return max(len(wrong), len(right)) == 1 or (len(wrong) == 2 and wrong == right[::-1])
+
+
+def _same_letters(one: str, other: str) -> int:
+    """How many letters two texts have in common at their beginning."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.spelling import similar_names
 
 _STAGE_TITLES = {
     "A": "package build & import",
@@ -140,7 +140,7 @@ def symptom(code: str) -> Symptom:
     if wanted in by_code:
         return by_code[wanted]
     near = [known for known in by_code if wanted and known.startswith(f"{wanted}.")]
-    near = near or difflib.get_close_matches(wanted, by_code, n=3, cutoff=0.5)
+    near = near or similar_names(wanted, by_code, most=3)
     known = (
         f"near it: {', '.join(near)}" if near else f"codes run from A.1 to {symptoms()[-1].code}"
     )

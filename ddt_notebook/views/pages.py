@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from .. import faults
 from ..faults.search import search
+from ..spelling import similar_names
 from ..symptoms import loader as study
 from .card import CardView
 from .explanation import ExplanationView
@@ -41,7 +41,7 @@ def page(query: str = "") -> Page:
     if wanted.lower() in faults.card_ids():
         return card_page(wanted.lower())
     hits = search(wanted)
-    near = difflib.get_close_matches(wanted.lower(), faults.card_ids(), n=1, cutoff=0.85)
+    near = similar_names(wanted, faults.card_ids())
     if near and " " not in wanted:  # a card, misspelt
         return card_page(near[0])
     if not hits:

@@ -9,7 +9,6 @@ the notebook run code.
 from __future__ import annotations
 
 import collections
-import difflib
 import fractions
 import io
 import pathlib
@@ -20,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.spelling import similar_names
 
 #: The names of so many variables are told.
 _NAMES_TOLD = 12
@@ -60,7 +60,7 @@ def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
     variables
         Those that it has; classes and functions, which do not travel, are told last.
     """
-    near = difflib.get_close_matches(name, variables, n=1)
+    near = similar_names(name, variables)
     hint = f"did you mean {near[0]}? " if near else ""
     names = sorted(variables, key=lambda known: isinstance(variables[known], (type, FunctionType)))
     more = len(names) - _NAMES_TOLD

@@ -126,7 +126,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
     ("line", "says"),
     [
         ("%ddt_start --nporc 4", "no option --nporc"),
-        ("%ddt_start --world_size 4", "a similar one exists: --world-size"),
+        ("%ddt_start --world_size 4", "did you mean --world-size"),
         ("%ddt_start -n 0", "write 1 or more"),
         ("%ddt_start -n four", "'four' is no number of ranks"),
         ("%ddt_start -n 500", "start at most 8"),
@@ -150,7 +150,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_restart", "%ddt_start -n 4 first"),
         ("%ddt_start --ranks 4", "no option --ranks; -n 4 sets how many ranks there are"),
         ("%ddt_start -r 4", "no option -r; -n 4 sets how many ranks there are"),
-        ("%ddt_pull x --ranks 1", "a similar one exists: --rank"),
+        ("%ddt_pull x --ranks 1", "did you mean --rank"),
         ("%ddt_show", "ddt_show: VIEW is missing: stacks, collectives or timeline"),
         ("%ddt_show --zoom", "VIEW is missing"),
         ("%ddt_push", "ddt_push: NAME is missing: variables of the notebook"),
@@ -325,7 +325,7 @@ def test_push_and_pull(fake: Notebook) -> None:
     )
     assert repr(fake.run("%ddt_pull beta -r 1 --as gamma")) == "gamma = beta of rank 1 (int)"
     assert fake.names["gamma"] == 2
-    with pytest.raises(UsageError, match=r"no variable 'alhpa'; a similar one exists: alpha"):
+    with pytest.raises(UsageError, match=r"no variable 'alhpa'; did you mean alpha"):
         fake.run("%ddt_push alhpa")
     with pytest.raises(UsageError, match=r"ddt_pull: rank 0: no variable 'delta'"):
         fake.run("%ddt_pull delta")

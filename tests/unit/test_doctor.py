@@ -157,6 +157,7 @@ def test_variables(name: str, value: str, verdict: str, told: str) -> None:
     [
         *("PATH", "HOME", "NCCL_MIN_NCHANNELS", "TORCH_CUDA_ARCH_LIST", "MY_NCCL_DEBUG", "RANKS"),
         *("NCCL_SOMETHING_NEW", "OMPI_COMM_WORLD_SIZE", "CUDA_HOME", "WORLD", "TORCHVISION_HOME"),
+        "NCCL_MID_NCHANNELS_X",  # close to NCCL_MIN_NCHANNELS, but more than one slip away
     ],
 )
 def test_variables_that_are_none_of_our_business(name: str) -> None:
