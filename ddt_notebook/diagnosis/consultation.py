@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ddt_notebook import faults
+from ddt_notebook.faults import views as views_of_fault
 from ddt_notebook.model import Finding, Fix, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 
-from . import showing
 from .advice import fixes as fixes_of
 from .corrections import correction
 from .tree import Answer, Interview, Question
@@ -147,8 +147,8 @@ class Consultation:
     def views(self) -> tuple[str, ...]:
         """The views of a run that show what was told, the one that shows most first."""
         if self.cause:
-            return showing.of_cause(self.cause)
-        return showing.of_symptom(self.symptom) if self.symptom is not None else ()
+            return views_of_fault.of_card(self.cause)
+        return views_of_fault.of_symptom(self.symptom) if self.symptom is not None else ()
 
     @property
     def fixes(self) -> tuple[Fix, ...]:

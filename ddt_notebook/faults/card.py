@@ -83,6 +83,9 @@ class FaultCard:
         What is wrong, lower case, no full stop.
     symptoms
         Codes in the taxonomy, the usual one first.
+    views
+        Views of a run that show the fault, by their names in `views.registry`; the one that shows
+        most comes first. Empty if a view would mislead because everything in it looks well.
     sees
         What the user sees.
     why
@@ -123,6 +126,7 @@ class FaultCard:
     fixes: tuple[Advice, ...]
     cluster: str
     references: tuple[Reference, ...]
+    views: tuple[str, ...] = ()
     gloo: tuple[str, ...] = ()
     nccl: tuple[str, ...] = ()
     apart: Mapping[str, str] = field(default_factory=dict)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnosis import showing
-from ddt_notebook.faults import card, card_ids
+from ddt_notebook.faults import card, cards
 from ddt_notebook.widgets.looking import VIEWS
 
 #: Their flags do not depend on how fast this machine is.
 STEADY = {"parity", "placement", "partition", "memory"}
-SHOWN = [name for name in card_ids() if set(showing.of_cause(name)[:1]) & STEADY]
+SHOWN = [fault.id for fault in cards() if set(fault.views[:1]) & STEADY]
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_first_view_points_it_out(name: str) -> None:
     fault = card(name)
-    view_name = showing.of_cause(name)[0]
+    view_name = fault.views[0]
     with ddt.Session(fault.n, **{"hang_after": 0.5, **fault.options}) as session:
         if fault.setup:
             session.run(fault.setup)

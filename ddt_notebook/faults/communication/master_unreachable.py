@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="master-unreachable",
     title="the address of rank 0 does not answer",
     symptoms=("B.2", "B.1"),
+    views=("stacks",),
     options={"group": False, "timeout": 4.0},
     sees="""
         Every rank stands in `init_process_group` and then reports that it could not connect to the

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="new-group-on-some-ranks",
     title="new_group is not called on all ranks",
     symptoms=("B.1", "B.2"),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         A group of some ranks works. Later another `new_group`, which all ranks call, does not

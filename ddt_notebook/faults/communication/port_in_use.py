@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="port-in-use",
     title="the port on which the ranks are to meet is in use",
     symptoms=("B.1",),
+    views=("stacks",),
     options={"group": False},
     setup="""
         import socket

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="rank-missing-at-setup",
     title="a rank that belongs to the group never comes to its set-up",
     symptoms=("B.2",),
+    views=("stacks",),
     n=3,
     options={"group": False, "timeout": 6.0},
     sees="""

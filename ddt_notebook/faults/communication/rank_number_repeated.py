@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="rank-number-repeated",
     title="two processes join the group under the same rank number",
     symptoms=("B.2", "B.1"),
+    views=("stacks",),
     options={"group": False, "timeout": 4.0},
     sees="""
         `init_process_group` does not return on any process, and ends in a time-out minutes later;

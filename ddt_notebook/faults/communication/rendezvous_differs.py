@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="rendezvous-differs",
     title="the ranks meet at different addresses or ports",
     symptoms=("B.2",),
+    views=("stacks",),
     options={"group": False, "timeout": 4.0},
     sees="""
         No rank comes out of `init_process_group`. Rank 0 counts fewer clients than it expects, the

@@ -22,6 +22,7 @@ CARD = FaultCard(
     id="rendezvous-file-left-over",
     title="the rendezvous file of an earlier run is used again",
     symptoms=("B.2",),
+    views=("stacks",),
     options={"group": False, "timeout": 5.0},
     sees="""
         The first start of the script worked. The start after a crash stands in

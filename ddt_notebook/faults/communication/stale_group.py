@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="stale-group",
     title="a group is used that was made before the default group was formed anew",
     symptoms=("B.1",),
+    views=("stacks", "collectives"),
     options={"group": False},
     sees="""
         A collective, or a DDP model, fails because its group is not registered or is gone, although

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="world-size-differs",
     title="the ranks were told different world sizes",
     symptoms=("B.2",),
+    views=("stacks",),
     n=3,
     options={"group": False, "timeout": 4.0},
     sees="""

@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="checkpoint-device",
     title="the checkpoint is loaded onto a device that is not there",
     symptoms=("C.1", "C.5", "D.1.6"),
+    views=("placement",),
     sees="""
         torch.load raises `Attempting to deserialize object on CUDA device 2`, or on a CUDA device
         at all, where there are fewer GPUs than on the machine that wrote the file, or none.

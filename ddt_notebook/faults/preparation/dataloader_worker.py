@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="dataloader-worker",
     title="a worker process of a DataLoader fails",
     symptoms=("C.2",),
+    views=("stacks",),
     sees="""
         One rank raises `DataLoader worker (pid(s) …) exited unexpectedly`, or an exception that
         was caught in worker process 0. The other ranks wait in their next collective and then

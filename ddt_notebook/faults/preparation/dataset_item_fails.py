@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="dataset-item-fails",
     title="an item of the dataset raises on the one rank that it falls to",
     symptoms=("C.2",),
+    views=("stacks",),
     n=3,
     sees="""
         One rank raises in the middle of an epoch, from within the dataset or from joining its

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="device-ids-on-cpu",
     title="DDP is told a GPU for a model that is on the CPU",
     symptoms=("C.5",),
+    views=("stacks",),
     sees="""
         Every rank raises a ValueError when it wraps the model: device_ids and output_device only
         work with modules on a GPU, and it lists the devices on which the parameters are.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="iterable-not-sharded",
     title="an iterable data set that gives every rank the same samples",
     symptoms=("C.6", "D.2.2"),
+    views=("partition",),
     sees="""
         Every rank works through the complete stream. No message appears, the loss falls, and more
         ranks do not make an epoch any shorter.

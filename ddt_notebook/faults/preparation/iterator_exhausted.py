@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="iterator-exhausted",
     title="a rank asks its iterator for more batches than it has",
     symptoms=("C.6", "D.1.11"),
+    views=("stacks",),
     n=3,
     sees="""
         One rank raises StopIteration, with no text at all, in a loop that counts its steps. The

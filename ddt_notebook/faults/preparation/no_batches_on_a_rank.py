@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="no-batches-on-a-rank",
     title="a loader without a single batch",
     symptoms=("C.6", "C.7"),
+    views=("partition",),
     sees="""
         The epochs are over at once. Nothing was trained and nothing is said; a mean over the
         losses fails with a division by zero, or shows the value it began with.

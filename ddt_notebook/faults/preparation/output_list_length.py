@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="output-list-length",
     title="the list of outputs does not have one entry for each rank",
     symptoms=("C.3",),
+    views=("stacks",),
     n=3,
     sees="""
         Before the first step, a gather of sizes or statistics raises a ValueError about an output

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="sampler-for-wrong-rank",
     title="a sampler that divides for other ranks than there are",
     symptoms=("C.7", "D.2.2"),
+    views=("partition",),
     sees="""
         Each rank gets a part of the data, as planned, and the number of batches is right. But the
         ranks see the same samples, a part of the data is never used, and the model is worse than

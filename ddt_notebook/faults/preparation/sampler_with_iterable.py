@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="sampler-with-iterable",
     title="a sampler for a data set that is iterated",
     symptoms=("C.6",),
+    views=("stacks",),
     sees="""
         The loader cannot be made: a ValueError on every rank says that an IterableDataset takes
         no sampler option.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="sampler-with-shuffle",
     title="a loader is told to shuffle beside its sampler",
     symptoms=("C.6",),
+    views=("stacks",),
     sees="""
         The loader cannot be made: on every rank a ValueError says that sampler and shuffle exclude
         each other. The script ran on one process before the DistributedSampler was added.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="shard-gaps",
     title="samples that no rank ever gets",
     symptoms=("C.7",),
+    views=("partition",),
     n=3,
     sees="""
         Nothing fails. A few samples, usually the last of the data set, never take part in the

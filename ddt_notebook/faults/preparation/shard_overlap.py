@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="shard-overlap",
     title="shards that overlap, so that some samples count twice",
     symptoms=("C.7", "D.2.2"),
+    views=("partition",),
     sees="""
         Nothing fails, and each rank has data of its own. Yet the ranks together process more
         samples in an epoch than the data set has: some are seen by two ranks.

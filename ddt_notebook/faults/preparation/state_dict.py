@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="state-dict",
     title="the checkpoint is of a model with other parts or other names",
     symptoms=("C.1",),
+    views=("stacks",),
     sees="""
         load_state_dict raises on every rank and lists keys that the model expects and the file
         does not have, and keys of the file that the model does not know.

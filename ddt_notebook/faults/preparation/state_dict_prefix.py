@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="state-dict-prefix",
     title="the checkpoint has the names of the DDP wrapper, the model has its own",
     symptoms=("C.1", "D.1.6", "C.8"),
+    views=("stacks",),
     sees="""
         Loading fails with a long list: every parameter is missing under its own name, and an
         unexpected one is there under the same name with `module.` before it, or the other way

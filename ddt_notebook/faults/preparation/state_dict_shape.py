@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="state-dict-shape",
     title="the model is built with other sizes than the checkpoint holds",
     symptoms=("C.1", "D.1.5"),
+    views=("stacks",),
     sees="""
         load_state_dict raises `size mismatch` for one or a few parameters, mostly those of the
         last layer or of the embedding; all other names and sizes fit.

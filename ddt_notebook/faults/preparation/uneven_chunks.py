@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="uneven-chunks",
     title="chunks of unequal size are scattered",
     symptoms=("C.7",),
+    views=("stacks",),
     n=2,
     sees="""
         The distribution of the data raises on rank 0: a tensor size is invalid. It depends on the

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="all-ranks-on-one-gpu",
     title="several ranks train on one GPU while others are idle",
     symptoms=("D.2.2", "D.1.3", "D.1.2"),
+    views=("placement", "memory"),
     options={"simulate": "cuda:2"},
     sees="""
         With gloo the job runs, and is no faster than on one GPU: `nvidia-smi` shows all processes

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="attribute-missing",
     title="the installed version of a package has no such name",
     symptoms=("D.1.8",),
+    views=("stacks",),
     sees="""
         `module 'torch.distributed' has no attribute …` on every rank, in code that was copied from
         a page or runs on another machine.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="batch-norm-statistics-apart",
     title="batch-norm statistics are each rank's own",
     symptoms=("D.2.4", "D.2.5"),
+    views=("parity",),
     n=2,
     sees="""
         Weights are equal on all ranks, but the same validation batch gives other predictions on

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="both-sides-wait",
     title="all ranks of an exchange receive before they send",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         A ring or a swap of tensors between neighbours hangs at its first message, on all ranks in

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="caller-not-in-group",
     title="a rank calls a collective on a group it is not in",
     symptoms=("D.2.4", "D.2.1"),
+    views=("stacks",),
     n=4,
     sees="""
         Some ranks keep their local value after an all_reduce, and a warning about the process

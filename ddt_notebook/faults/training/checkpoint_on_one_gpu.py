@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="checkpoint-on-one-gpu",
     title="all ranks load a checkpoint onto the GPU of the rank that saved it",
     symptoms=("D.1.6", "D.1.2", "C.5"),
+    views=("placement",),
     options={"simulate": "cuda:2"},
     setup=SCRATCH,
     sees="""

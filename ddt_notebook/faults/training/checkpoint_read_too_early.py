@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="checkpoint-read-too-early",
     title="ranks load a checkpoint before rank 0 has written it, and get the old one",
     symptoms=("D.1.6", "D.2.4"),
+    views=("stacks",),
     n=3,
     setup=SCRATCH
     + """

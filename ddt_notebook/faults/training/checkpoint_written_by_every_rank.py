@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="checkpoint-written-by-every-rank",
     title="every rank saves to the same path at the same time",
     symptoms=("D.1.6", "C.8"),
+    views=("stacks",),
     setup=SCRATCH,
     sees="""
         Nothing, most of the time. Now and then a checkpoint cannot be read, or it holds the state

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="collective-arguments",
     title="a collective refuses its arguments",
     symptoms=("D.1.1",),
+    views=("stacks",),
     n=2,
     sees="""
         One rank raises in a collective: an argument is missing or invalid. The others do not see

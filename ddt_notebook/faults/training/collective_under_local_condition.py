@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="collective-under-local-condition",
     title="each rank decides by its own data whether it takes part",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         Training runs for hours and then stands still, at another step in every attempt. On one

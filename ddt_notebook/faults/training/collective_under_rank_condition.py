@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="collective-under-rank-condition",
     title="a collective under a condition on the rank",
     symptoms=("D.2.1", "C.4"),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         The cell never ends and prints nothing. After the time-out of the group, thirty minutes by

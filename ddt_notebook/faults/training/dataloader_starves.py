@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="dataloader-starves",
     title="ranks that wait for data most of the time",
     symptoms=("D.2.3",),
+    views=("timeline",),
     sees="""
         Training is slow on every rank alike, and a faster device or more ranks on the same machine
         change little. The devices are busy in short bursts with long pauses in between.

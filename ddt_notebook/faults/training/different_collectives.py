@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="different-collectives",
     title="ranks meet with different collectives",
     symptoms=("D.1.1", "D.2.4"),
+    views=("stacks", "collectives"),
     n=4,
     sees="""
         The cell hangs, or fails with a lost connection, although every rank does call a

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="different-groups",
     title="ranks pass different groups to one collective",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         All ranks stand in the same line, in the same operation with the same tensor, and wait for

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="dtype-not-supported",
     title="a collective gets a data type that the backend does not implement",
     symptoms=("D.1.10",),
+    views=("stacks",),
     sees="""
         `Invalid scalar type` and nothing else, raised inside a collective on all ranks. The same
         tensor can be added, printed and saved.

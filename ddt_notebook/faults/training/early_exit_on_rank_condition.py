@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="early-exit-on-rank-condition",
     title="a rank leaves a function or loop before a collective",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         Training stands still at the end of an epoch. The checkpoint was written, so saving itself

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="exception-swallowed",
     title="an exception is caught and the rank goes on without the collective",
     symptoms=("D.2.1",),
+    views=("stacks",),
     n=2,
     sees="""
         One rank reports a bad record and says that it goes on. Then nothing happens any more. The

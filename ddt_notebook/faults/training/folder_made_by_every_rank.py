@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="folder-made-by-every-rank",
     title="every rank makes the same folder, and only the first succeeds",
     symptoms=("D.1.9",),
+    views=("stacks",),
     setup=SCRATCH,
     sees="""
         FileExistsError on all ranks but one; which one gets through changes from run to run. Alone,

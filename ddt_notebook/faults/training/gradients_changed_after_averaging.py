@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="gradients-changed-after-averaging",
     title="ranks change the averaged gradients differently before the step",
     symptoms=("D.2.4", "D.2.5"),
+    views=("parity",),
     n=3,
     sees="""
         Nothing fails, and the loss goes down on every rank. But the ranks' models are no longer

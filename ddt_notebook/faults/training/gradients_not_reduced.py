@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="gradients-not-reduced",
     title="gradients are averaged by hand, and some of them are not",
     symptoms=("D.2.2", "D.2.5"),
+    views=("parity",),
     n=2,
     sees="""
         A training loop without DDP averages gradients itself. The loss falls, yet the ranks' models

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="graph-changed",
     title="static_graph=True, and later steps use other parameters than the first",
     symptoms=("D.1.4",),
+    views=("stacks",),
     sees="""
         The first steps run. Then the backward pass raises that the training graph has changed in
         this iteration, on all ranks, at the step in which a warm-up ends or a layer is unfrozen.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="graph-freed",
     title="a step goes backward through the graph of the step before",
     symptoms=("D.1.4",),
+    views=("stacks",),
     sees="""
         The first step works; the second raises in backward that it would go through the graph a
         second time, and proposes retain_graph=True, which makes every step slower than the last.

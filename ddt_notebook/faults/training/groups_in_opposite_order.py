@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="groups-in-opposite-order",
     title="two groups are used in opposite order",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=4,
     sees="""
         Two ranks wait for each other, each in a collective of another group, and their

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="inplace-change",
     title="a tensor that backward needs is changed in place before it",
     symptoms=("D.1.4",),
+    views=("stacks",),
     sees="""
         backward raises that a variable needed for gradient computation has been modified by an
         inplace operation, with its shape and two version numbers, but not its name.

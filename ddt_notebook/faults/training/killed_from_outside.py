@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="killed-from-outside",
     title="a rank's process is killed from outside",
     symptoms=("D.1.11", "D.1.2"),
+    views=("stacks",),
     n=3,
     sees="""
         One process is gone, with exit code -9 and without a line in its log. The others fail with

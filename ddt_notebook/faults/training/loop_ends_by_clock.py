@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="loop-ends-by-clock",
     title="a loop with collectives ends by each rank's own clock",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         A run that trains for a fixed time does not come to its end: one process has printed its

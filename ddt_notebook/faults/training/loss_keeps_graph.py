@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="loss-keeps-graph",
     title="losses are collected with their graphs until memory is full",
     symptoms=("D.1.2",),
+    views=("memory",),
     options={"memory": "400M"},
     sees="""
         Memory grows by the same amount in every step. After a while one rank, mostly the one that

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="message-tags-differ",
     title="a message is sent with one tag and received with another",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=2,
     sees="""
         The receiver waits although the sender has sent, to the right rank and with the right

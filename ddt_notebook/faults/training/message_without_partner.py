@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="message-without-partner",
     title="a message has no other side",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         One rank waits in a receive, often in the last round, while the others have ended. Or all

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="model-not-wrapped",
     title="the model is not wrapped in DDP",
     symptoms=("D.2.2", "D.2.5"),
+    views=("placement", "parity"),
     n=2,
     sees="""
         The job runs on all processes and the loss falls, but it ends no better than one process

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="model-reset-on-one-rank",
     title="parameters change on one rank after DDP was built",
     symptoms=("D.2.5", "D.2.4", "D.2.2"),
+    views=("parity",),
     n=2,
     sees="""
         The loss of one rank starts high, or jumps, and never meets that of the others again. No

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="models-differ",
     title="the ranks build models of different sizes",
     symptoms=("D.1.5",),
+    views=("stacks",),
     sees="""
         The constructor of DDP raises on some ranks that a parameter does not match the sizes of
         the same parameter in process 0. Rank 0 itself reports only a lost connection.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="module-called-past-ddp",
     title="the training step calls the model inside DDP instead of DDP",
     symptoms=("D.2.2", "D.2.5"),
+    views=("parity", "placement"),
     n=2,
     sees="""
         The model is wrapped, nothing fails, but training is as good as on one process. Printed

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="native-abort",
     title="a native library aborts the process of a rank",
     symptoms=("D.1.7",),
+    views=("stacks",),
     sees="""
         A rank ends with SIGABRT, exit code -6. On its error output stands one line of a library,
         such as `free(): invalid pointer` or `terminate called after throwing`, and no traceback.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="no-distributed-sampler",
     title="the same data on every rank, because no sampler divides it",
     symptoms=("D.2.2", "C.7"),
+    views=("partition",),
     sees="""
         Training works and the loss falls, but adding ranks makes an epoch no shorter: each rank
         has as many batches as a single process had. Nothing is printed and nothing fails.

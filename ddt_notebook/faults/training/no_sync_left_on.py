@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="no-sync-left-on",
     title="no_sync() covers the last micro-batch before the step too",
     symptoms=("D.2.2", "D.2.5"),
+    views=("parity",),
     n=2,
     sees="""
         Gradient accumulation runs without error and faster than before, but validation gets worse

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="not-implemented",
     title="an operation is not implemented for this kind of tensor or backend",
     symptoms=("D.1.10",),
+    views=("stacks",),
     sees="""
         A NotImplementedError, `Could not run … with arguments from the … backend`, followed by a
         long list of the kinds of tensors for which it could be run.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="optimizer-on-another-copy",
     title="the optimizer holds the parameters of another copy of the model",
     symptoms=("D.2.5",),
+    views=("placement", "parity"),
     n=2,
     sees="""
         The loss does not move at all, whatever the learning rate. Gradients are there and are

@@ -7,6 +7,7 @@ CARD = FaultCard(
     id="optimizer-state",
     title="the saved optimizer has other parameter groups than the one that resumes",
     symptoms=("D.1.6", "C.1"),
+    views=("stacks",),
     sees="""
         The model of a checkpoint loads, its optimizer does not: the loaded state dict has a
         different number of parameter groups, or contains a group that does not match in size.

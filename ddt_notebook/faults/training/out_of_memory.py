@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="out-of-memory",
     title="a step needs more memory than the rank has",
     symptoms=("D.1.2",),
+    views=("memory",),
     options={"memory": "400M"},
     sees="""
         The forward or backward pass raises that no memory can be allocated, and tells how many

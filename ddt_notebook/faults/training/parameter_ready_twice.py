@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="parameter-ready-twice",
     title="DDP sees the gradient of a parameter twice in one backward pass",
     symptoms=("D.1.4",),
+    views=("stacks",),
     sees="""
         `Expected to mark a variable ready only once`, with the index and, with debug level INFO,
         the name of a parameter. It appears with activation checkpointing or with weights that

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="process-exit",
     title="a rank's process ends itself",
     symptoms=("D.1.11",),
+    views=("stacks",),
     n=3,
     sees="""
         One process is gone without a traceback; the others report that a connection was closed.

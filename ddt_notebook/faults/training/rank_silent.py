@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="rank-silent",
     title="a native call holds a rank's interpreter",
     symptoms=("D.2.1",),
+    views=("stacks",),
     n=2,
     options={"timeout": 2.5},
     sees="""

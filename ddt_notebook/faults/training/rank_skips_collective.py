@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="rank-skips-collective",
     title="one rank's code has no such collective",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         Training stands still in the first step that is logged. With logging switched off it runs.

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="rank-suspended",
     title="a rank's process is suspended",
     symptoms=("D.2.1",),
+    views=("stacks",),
     n=3,
     sees="""
         All ranks but one wait in a collective. The last one is alive, uses no processor time and

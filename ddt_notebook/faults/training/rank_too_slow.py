@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="rank-too-slow",
     title="one rank works for longer than the others may wait",
     symptoms=("D.2.1", "C.4"),
+    views=("timeline", "stacks"),
     n=3,
     options={"timeout": 2.0},
     sees="""

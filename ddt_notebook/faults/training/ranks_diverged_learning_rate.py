@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="ranks-diverged-learning-rate",
     title="the optimizers of the ranks have different settings",
     symptoms=("D.2.5", "D.2.4"),
+    views=("parity",),
     n=3,
     sees="""
         Losses of the ranks drift apart from step to step although DDP averages gradients, and the

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="replicas-start-apart",
     title="gradients are averaged by hand, but the models start from other values on each rank",
     symptoms=("D.2.5", "D.2.2"),
+    views=("parity",),
     n=2,
     sees="""
         A training loop without DDP averages all gradients itself, and the averages agree. Still

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="root-differs",
     title="ranks name different roots for one collective",
     symptoms=("D.1.1", "D.2.4"),
+    views=("stacks", "collectives"),
     n=3,
     sees="""
         A broadcast of the first weights does not end, on any rank. With two ranks, or where it

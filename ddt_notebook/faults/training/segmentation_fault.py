@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="segmentation-fault",
     title="native code crashes a rank",
     symptoms=("D.1.7",),
+    views=("stacks",),
     n=3,
     sees="""
         A rank vanishes without a traceback. The launcher reports `exitcode -11` or SIGSEGV, the

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="set-epoch-forgotten",
     title="the same order of samples in every epoch",
     symptoms=("D.2.5", "D.2.2"),
+    views=("partition",),
     sees="""
         Training runs and looks normal, but it converges more slowly or to a worse result than on
         one device. In every epoch the batches are made of the same samples, in the same order.

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="shape-differs",
     title="tensors of different shape in one collective",
     symptoms=("D.1.1", "D.2.4"),
+    views=("stacks", "collectives"),
     n=2,
     sees="""
         One process dies without a Python exception and the others lose the connection, in a line

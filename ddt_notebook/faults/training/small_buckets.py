@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="small-buckets",
     title="gradients sent in many small buckets",
     symptoms=("D.2.3",),
+    views=("collectives",),
     sees="""
         The result is right. A step takes longer than the amount of data explains, most of it at
         the end of the backward pass; the network is far from busy.

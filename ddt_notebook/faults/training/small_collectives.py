@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="small-collectives",
     title="many small collectives in each step",
     symptoms=("D.2.3",),
+    views=("collectives",),
     sees="""
         Training gives the right result, but most of its time passes in all_reduce, although only
         a few kilobytes are exchanged in a step.

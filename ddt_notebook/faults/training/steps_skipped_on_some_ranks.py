@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="steps-skipped-on-some-ranks",
     title="some ranks leave out an optimizer step that the others take",
     symptoms=("D.2.4", "D.2.5"),
+    views=("parity",),
     n=3,
     sees="""
         Nothing fails. From some step on the ranks' losses and parameters differ, evaluation gives

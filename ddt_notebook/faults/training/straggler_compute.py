@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="straggler-compute",
     title="one rank takes longer for each step, and all ranks wait for it",
     symptoms=("D.2.3",),
+    views=("timeline",),
     n=3,
     sees="""
         Training is right but slow. Adding ranks makes it no faster, and taking out one certain

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="straggler-data",
     title="one rank's data comes late, and all ranks wait for it",
     symptoms=("D.2.3",),
+    views=("timeline", "partition"),
     sees="""
         The result is right, but a step takes much longer than on one device. Most ranks spend the
         time inside the gradient exchange; processors or GPUs are hardly used.

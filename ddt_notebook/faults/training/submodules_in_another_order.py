@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="submodules-in-another-order",
     title="submodules are registered in another order on some ranks",
     symptoms=("D.2.4", "D.2.5"),
+    views=("parity",),
     n=3,
     sees="""
         DDP is built without complaint, the loss falls slowly or not at all, and no two ranks agree

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="tensor-attribute-not-registered",
     title="a trained tensor is a plain attribute, not a parameter",
     symptoms=("D.2.2", "D.1.3"),
+    views=("placement",),
     n=2,
     sees="""
         One part of the model never learns, or learns something else on each rank. On GPUs the same

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="tensor-shapes",
     title="an operation gets tensors whose shapes or types do not fit",
     symptoms=("D.1.5",),
+    views=("stacks",),
     sees="""
         An operation of the forward pass or of the loss raises that the sizes of two tensors must
         match, or that matrices cannot be multiplied. It happens at the last batch of an epoch, or

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="tensors-on-two-devices",
     title="two tensors of one operation are on different devices",
     symptoms=("D.1.3",),
+    views=("placement",),
     options={"simulate": "cuda:2"},
     sees="""
         `Expected all tensors to be on the same device, but found at least two devices`, naming

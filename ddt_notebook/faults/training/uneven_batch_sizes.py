@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="uneven-batch-sizes",
     title="larger batches on one rank, for which all ranks wait",
     symptoms=("D.2.3", "D.2.5"),
+    views=("timeline", "partition"),
     sees="""
         A step takes as long as the largest batch needs, on every rank. The ranks with small
         batches spend most of the time waiting in the exchange of gradients.

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="uneven-iterations",
     title="more steps on some ranks than on others",
     symptoms=("D.2.1", "C.7"),
+    views=("partition", "stacks"),
     n=3,
     sees="""
         Training runs well until the end of the first epoch and then hangs. Some ranks have

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="unused-parameter-in-last-step",
     title="a parameter has no part in the loss of the last step",
     symptoms=("D.2.4", "D.2.5"),
+    views=("parity",),
     n=2,
     sees="""
         A single step, or the last one of a loop, passes without any message. The weights of the

@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="unused-parameters",
     title="parameters that take no part in the loss keep DDP waiting",
     symptoms=("D.1.4",),
+    views=("stacks",),
     sees="""
         The first step runs, the forward pass of the second raises that the reduction of the prior
         iteration has not finished. With TORCH_DISTRIBUTED_DEBUG=INFO the message lists the

@@ -8,6 +8,7 @@ CARD = FaultCard(
     id="wait-cycle",
     title="a message and a collective wait for each other",
     symptoms=("D.2.1",),
+    views=("stacks", "collectives"),
     n=2,
     sees="""
         One rank waits for a message, the other for a barrier or an all_reduce. Both calls have

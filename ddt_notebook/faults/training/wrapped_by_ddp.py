@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="wrapped-by-ddp",
     title="an attribute of the model is asked from the DDP wrapper",
     symptoms=("D.1.8",),
+    views=("stacks",),
     sees="""
         `'DistributedDataParallel' object has no attribute 'head'`, on every rank at the same line,
         though the class of the model plainly has it and the code ran before it was wrapped.
