@@ -151,6 +151,7 @@ class RankRecorder:
                 continue
             self._number(record)
         self._next = count
+        self.overflowed |= self._reader.table_full
 
     def add_flight(self, entries: list[dict[str, Any]]) -> None:
         """Take entries of the Flight Recorder; a later version of an entry replaces it."""
@@ -177,8 +178,8 @@ class RankRecorder:
         self._extend_end(record)
 
     def _extend_end(self, record: Record) -> None:
-        group = self._groups.get(record.fields.get("g", ""))
-        before = record.fields.get("a", -1)
+        group = self._groups.get(record.call.group.name)
+        before = record.call.operations_before
         if group is None or record.operations_after < 0 or before < 0:
             return
         at = bisect.bisect_right(group.starts, before) - 1
@@ -187,19 +188,19 @@ class RankRecorder:
             group.operations = max(group.operations, record.operations_after)
 
     def _number(self, record: Record) -> None:
-        fields = record.fields
-        sequence = fields.get("q")
-        self._new_groups += fields.get("op") == "new_group" and "m" in fields
-        if fields.get("op") == "init_process_group":
+        call = record.call
+        sequence = call.number
+        self._new_groups += call.op == "new_group" and bool(call.group.members)
+        if call.op == "init_process_group":
             self._restart_counts()
-        if "none" not in fields and fields.get("kind") in ("collective", "p2p"):
-            group = self._groups.setdefault(fields["g"], _GroupCount())
-            before = fields.get("a", -1)
+        if call.group.name and not call.outside and call.kind in ("collective", "p2p"):
+            group = self._groups.setdefault(call.group.name, _GroupCount())
+            before = call.operations_before
             if before >= 0:
                 # operations in between were issued by a library and count as calls of their own
                 group.sequence += max(0, before - group.operations)
                 group.operations = max(group.operations, before)
-            if fields["kind"] == "collective":
+            if call.kind == "collective":
                 group.sequence += 1
                 sequence = group.sequence
             if before >= 0:
@@ -238,11 +239,8 @@ class RankRecorder:
 
     def groups(self) -> dict[str, tuple[int, ...]]:
         """Members of each group that this run's calls name."""
-        return {
-            noted.record.fields["g"]: tuple(noted.record.fields["m"])
-            for noted in self._noted.values()
-            if noted.record.fields.get("m") and noted.record.fields.get("g")
-        }
+        groups = (noted.record.call.group for noted in self._noted.values())
+        return {group.name: group.members for group in groups if group.name and group.members}
 
     @property
     def new_groups(self) -> int:
@@ -335,21 +333,20 @@ class RankRecorder:
         """
         found: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
         for index, noted in self._noted.items():
-            fields, sequence = noted.record.fields, noted.sequence
-            if noted.record.status != ring.DONE or "m" not in fields or not sequence:
+            call, sequence = noted.record.call, noted.sequence
+            if noted.record.status != ring.DONE or not call.group.members or not sequence:
                 continue
-            tensors = (fields.get("s"), fields.get("d"))
-            if fields["kind"] == "collective":
-                operation = OPERATIONS.get(fields["op"])
+            name, tensors = call.group.name, (call.shapes, call.dtypes)
+            if call.kind == "collective":
+                operation = OPERATIONS.get(call.op)
                 if operation is not None and operation.uneven:
-                    tensors = (None, fields.get("d"))
-                key = (fields["g"], tuple(fields["m"]), sequence, None)
-                told = (fields["op"], fields.get("r"), fields.get("root"))
-                found[key] = (index, (*told, *tensors))
-            elif fields["kind"] == "p2p" and fields.get("peer") is not None:
-                ends = (rank, fields["peer"])
-                ends = ends if "send" in fields["op"] else ends[::-1]
-                found[fields["g"], ends, sequence, fields.get("tag", 0)] = (index, tensors)
+                    tensors = ((), call.dtypes)
+                key: _Key = (name, call.group.members, sequence, None)
+                found[key] = (index, (call.op, call.reduce_op, call.root, *tensors))
+            elif call.kind == "p2p" and call.peer is not None:
+                ends = (rank, call.peer)
+                ends = ends if "send" in call.op else ends[::-1]
+                found[name, ends, sequence, call.tag] = (index, tensors)
         return found
 
     def drop_oldest(self, count: int) -> None:
@@ -370,7 +367,7 @@ class RankRecorder:
 
 def _last_joined(noted: Iterable[_Noted], before: _Noted | None) -> _Noted | None:
     """The last record of an ``init_process_group`` that was well."""
-    joined = (n for n in noted if n.record.fields.get("op") == "init_process_group")
+    joined = (n for n in noted if n.record.call.op == "init_process_group")
     return max(
         (n for n in joined if n.record.status == ring.DONE),
         key=lambda n: n.record.index,

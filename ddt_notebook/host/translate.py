@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..model import Call, Position, Rendezvous, flight
+from ..model import Call, Position, flight
 from ..wire import ring
 from ..wire.ring import Record
 
@@ -17,31 +17,28 @@ SourceLine = Callable[[int, int], str]
 
 def from_record(record: Record, sequence: int | None, source_line: SourceLine) -> Call:
     """A call that our wrapper saw."""
-    fields = record.fields
-    where = None
-    if "f" in fields:
-        where = _position(fields["f"], fields["l"], fields["n"], source_line)
+    call = record.call
     return Call(
         index=record.index,
-        op=fields["op"],
-        kind=fields["kind"],
-        group=fields.get("g", "0"),
-        members=() if "none" in fields else tuple(fields.get("m", ())),
-        sequence=None if "none" in fields else sequence,
-        status=ring.STATUS_NAMES[record.status],  # type: ignore[arg-type]
-        reduce_op=fields.get("r"),
-        root=fields.get("root"),
-        peer=fields.get("peer"),
-        tag=fields.get("tag", 0),
-        shapes=tuple(map(tuple, fields.get("s", ()))),
-        dtypes=tuple(fields.get("d", ())),
-        output_shapes=tuple(map(tuple, fields.get("o", ()))),
-        where=where,
-        caller=flight.library(fields.get("lib")),
-        asynchronous="async" in fields,
+        op=call.op,
+        kind=call.kind,
+        group=call.group.name,
+        members=() if call.outside else call.group.members,
+        sequence=None if call.outside else sequence,
+        status=ring.STATUS_NAMES[record.status],
+        reduce_op=call.reduce_op,
+        root=call.root,
+        peer=call.peer,
+        tag=call.tag,
+        shapes=call.shapes,
+        dtypes=call.dtypes,
+        output_shapes=call.output_shapes,
+        where=_position(call.file, call.line, call.function, source_line) if call.file else None,
+        caller=flight.library(call.library),
+        asynchronous=call.asynchronous,
         entered_s=record.entered_s,
         left_s=record.left_s or None,
-        rendezvous=Rendezvous(**fields["z"]) if "z" in fields else None,
+        rendezvous=call.rendezvous,
     )
 
 

@@ -1,49 +1,78 @@
-"""The write-ahead log of a rank's calls: a ring in a mapped file.
+"""The write-ahead log of a rank's calls: a ring of records in a mapped file.
 
-The rank writes each record *before* it makes the call. The pages belong to the file, not to the
-process, so the notebook reads them whatever happens to the rank: SIGKILL, SIGABRT, a segmentation
-fault, or C code that never gives the interpreter back. One writer, any number of readers, no lock:
-a record's number is written last, and a reader that finds it changed under its hands reads again.
+The rank writes each record *before* it makes the call. The pages belong to the file and not to the
+process, so the notebook can read them whatever happens to the rank: SIGKILL, SIGABRT, a
+segmentation fault, or C code that never releases the interpreter. There is one writer and any
+number of readers, and no lock.
 
-The kernel may stop a rank, or kill it, in the middle of a copy. So whatever belongs together is
-written where nobody looks yet, and a last copy of at most 8 bytes, which cannot be halved, says
-that it is there: a record's number, its status, or which of the two heads holds. Whole bytes are
-copied, since `struct.pack_into` would clear its target first.
+The kernel may stop or kill a rank in the middle of a copy. Therefore data is first written to a
+place that no reader looks at yet. Then a last copy of at most 8 bytes, which cannot be torn, makes
+it visible: the number of a record, its status, or the number that says which of the two heads is
+valid. A reader that finds a record's number changed after it has copied the record reads again.
+Bytes are always copied whole, because `struct.pack_into` clears its target before it writes.
+
+Layout of the file::
+
+    header    valid head (8 bytes), two heads, version
+    slots     SLOTS times SLOT_BYTES: one record each
+    table     what many records share, see `records`; only ever appended to
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from ..model import FormatError
+from ..model.collective import CallStatus
+from .records import (
+    NO_GROUP,
+    VERSION,
+    CallRecord,
+    Group,
+    decode,
+    decode_group,
+    encode,
+    encode_group,
+)
+
+T = TypeVar("T")
 
 SLOTS = 4096
 SLOT_BYTES = 512
+#: Sparse: pages that are never written take no memory. The members of 250 groups of 1000 ranks fit.
+TABLE_BYTES = 1 << 20
 _HEADER_BYTES = 64
 _NUMBER = struct.Struct("<Q")
-# Of the two heads, that holds whose place is the turn's remainder; the turn itself comes before
-# them. Records written so far; number of the record in which the rank is blocked, plus 1 (0: in
-# none); since when.
+# A head: how many records have been written; number of the record in which the rank is blocked,
+# plus 1 (0: in none); since when. The head in use is the one at turn % 2, and the turn stands in
+# front of both.
 _HEAD = struct.Struct("<QQd")
-# record number plus 1; status; length of the JSON; entered, left; operations after the call
+_VERSION_AT = _NUMBER.size + 2 * _HEAD.size
+_VERSION = struct.Struct("<4sI")
+_MAGIC = b"ddt\0"
+# A slot: number of the record plus 1; status; length of the encoded record; entered, left;
+# operations after the call. The encoded record follows.
 _SLOT = struct.Struct("<QBxHxxxxddq")
 _STATUS_AT = 8
 _END = struct.Struct("<dq")
 _END_AT = _SLOT.size - _END.size
-#: Fields that may be long: file, function, shapes, dtypes, shapes of outputs, library, rendezvous.
-_LONG = frozenset({"f", "n", "s", "d", "o", "lib", "z"})
 _ROOM = SLOT_BYTES - _SLOT.size
 
-#: How often a reader looks again at what changes under its hands.
+_TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
+#: The table begins with a number: 1 once something did not fit. Entries follow: length, bytes.
+_LENGTH = struct.Struct("<I")
+
+#: How often a reader reads again what was written to while it was read.
 _ATTEMPTS = 20
 
 PENDING, ISSUED, DONE, FAILED = range(4)
-STATUS_NAMES = ("pending", "issued", "done", "failed")
+STATUS_NAMES: tuple[CallStatus, ...] = ("pending", "issued", "done", "failed")
 
 
 @dataclass(slots=True)
@@ -55,52 +84,66 @@ class Record:
     entered_s: float
     left_s: float
     operations_after: int
-    fields: dict[str, Any]
+    call: CallRecord
 
 
 def _open(path: Path, *, create: bool) -> mmap.mmap:
-    size = _HEADER_BYTES + SLOTS * SLOT_BYTES
+    size = _TABLE_AT + TABLE_BYTES
     descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     try:
         if create:
             os.ftruncate(descriptor, size)
+        else:
+            _check(os.pread(descriptor, _VERSION.size, _VERSION_AT))
         access = mmap.ACCESS_WRITE if create else mmap.ACCESS_READ
         return mmap.mmap(descriptor, size, access=access)
     finally:
         os.close(descriptor)
 
 
-def _shortened(fields: Mapping[str, Any]) -> bytes:
-    """The record without its line and tensors, and without the members if those do not fit."""
-    kept = {name: value for name, value in fields.items() if name not in _LONG}
-    for without in ((), ("m",), ("m", "g")):
-        short = {name: value for name, value in kept.items() if name not in without}
-        text = json.dumps(short, separators=(",", ":")).encode()
-        if len(text) <= _ROOM:
-            break
-    return text[:_ROOM]
+def _check(stamp: bytes) -> None:
+    if len(stamp) < _VERSION.size or not stamp.startswith(_MAGIC):
+        raise FormatError("this file is not the call log of a rank")
+    (_, version) = _VERSION.unpack(stamp)
+    if version != VERSION:
+        raise FormatError(
+            f"this rank's call log has version {version}, and this ddt_notebook reads version "
+            f"{VERSION}: install the same ddt_notebook for the ranks and for the notebook"
+        )
 
 
 def _head_at(turn: int) -> int:
     return _NUMBER.size + turn % 2 * _HEAD.size
 
 
+def _slot_at(index: int) -> int:
+    return _HEADER_BYTES + (index % SLOTS) * SLOT_BYTES
+
+
 class RingWriter:
-    """The rank's side."""
+    """The rank's side.
+
+    Parameters
+    ----------
+    path
+        Of the file, which is made if there is none.
+    """
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path, create=True)
         self._count = self._turn = 0
+        self._texts: dict[str | None, int] = {None: 0, "": 0}
+        self._groups: dict[Group, int] = {NO_GROUP: 0}
+        self._table_end = _TABLE_AT + _NUMBER.size
+        self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
 
-    def begin(self, fields: Mapping[str, Any], now_s: float, *, blocking: bool) -> int:
+    def begin(self, call: CallRecord, now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made; returns its index."""
         index = self._count
-        text = json.dumps(fields, separators=(",", ":")).encode()
-        if len(text) > _ROOM:  # a path or a list of shapes was too long: keep what identifies it
-            text = _shortened(fields)
-        at = self._offset(index)
-        self._put(at, _SLOT.pack(0, PENDING, len(text), now_s, 0.0, -1))
-        self._put(at + _SLOT.size, text)
+        data = encode(call, self._text_at, self._group_at, _ROOM)
+        at = _slot_at(index)
+        self._put(at, _SLOT.pack(0, PENDING, len(data), now_s, 0.0, -1))
+        self._put(at + _SLOT.size, data)
         self._put(at, _NUMBER.pack(index + 1))
         self._count = index + 1
         self.block(index if blocking else None, now_s)
@@ -123,25 +166,59 @@ class RingWriter:
         self._put(0, _NUMBER.pack(self._turn))
 
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
-        at = self._offset(index)
+        at = _slot_at(index)
         number, *_, known = _SLOT.unpack_from(self._map, at)
-        if number == index + 1:  # else the ring has come round: the record is gone
+        if number == index + 1:  # else the slot holds a later record by now
             self._put(at + _END_AT, _END.pack(now_s, known if operations is None else operations))
             self._put(at + _STATUS_AT, bytes((status,)))
 
     def _put(self, at: int, data: bytes) -> None:
         self._map[at : at + len(data)] = data
 
-    @staticmethod
-    def _offset(index: int) -> int:
-        return _HEADER_BYTES + (index % SLOTS) * SLOT_BYTES
+    # -- the table -----------------------------------------------------------------------------
+
+    def _text_at(self, text: str | None) -> int:
+        known = self._texts.get(text)
+        if known is None:
+            assert text is not None
+            known = self._texts[text] = self._append(text.encode(errors="surrogatepass"))
+        return known
+
+    def _group_at(self, group: Group) -> int:
+        known = self._groups.get(group)
+        if known is None:
+            known = self._groups[group] = self._append(encode_group(group))
+        return known
+
+    def _append(self, data: bytes) -> int:
+        """Add an entry; returns its offset, 0 if the table is full."""
+        at = self._table_end
+        if at + _LENGTH.size + len(data) > _TABLE_AT + TABLE_BYTES:
+            self._put(_TABLE_AT, _NUMBER.pack(1))
+            return 0
+        self._put(at, _LENGTH.pack(len(data)) + data)
+        self._table_end = at + _LENGTH.size + len(data)
+        return at - _TABLE_AT
 
 
 class RingReader:
-    """The notebook's side."""
+    """The notebook's side.
+
+    Parameters
+    ----------
+    path
+        Of a file that a `RingWriter` has made.
+
+    Raises
+    ------
+    FormatError
+        If it is no such file, or one of another version.
+    """
 
     def __init__(self, path: Path) -> None:
         self._map = _open(path, create=False)
+        self._texts: dict[int, str] = {0: ""}
+        self._groups: dict[int, Group] = {0: NO_GROUP}
 
     def close(self) -> None:
         """Unmap the file."""
@@ -149,7 +226,7 @@ class RingReader:
 
     @property
     def count(self) -> int:
-        """Records written since the rank started."""
+        """How many records the rank has written since it started."""
         return self._head()[0]
 
     @property
@@ -158,34 +235,56 @@ class RingReader:
         _, number, since_s = self._head()
         return (number - 1, since_s) if number else None
 
+    @property
+    def table_full(self) -> bool:
+        """Whether names or groups are missing from records, because the table was full."""
+        return bool(_NUMBER.unpack_from(self._map, _TABLE_AT)[0])
+
     def _head(self) -> tuple[int, int, float]:
         for _ in range(_ATTEMPTS):
             (turn,) = _NUMBER.unpack(self._map[: _NUMBER.size])
             at = _head_at(turn)
             head = self._map[at : at + _HEAD.size]
             if _NUMBER.unpack(self._map[: _NUMBER.size])[0] == turn:
-                break  # the writer was at the other head, if anywhere
+                break  # meanwhile the writer has written to the other head at most
         count, number, since_s = _HEAD.unpack(head)
         return count, number, since_s
 
     def status(self, index: int) -> int | None:
-        """Status of a record, None if the ring has come round over it."""
-        number, status, *_ = _SLOT.unpack_from(self._map, RingWriter._offset(index))
+        """Status of a record, None if a later record has taken its slot."""
+        number, status, *_ = _SLOT.unpack_from(self._map, _slot_at(index))
         return int(status) if number == index + 1 else None
 
     def read(self, index: int) -> Record | None:
-        """One record, None if the ring has come round over it."""
-        at = RingWriter._offset(index)
+        """One record, None if a later record has taken its slot."""
+        at = _slot_at(index)
         for _ in range(_ATTEMPTS):
             slot = self._map[at : at + SLOT_BYTES]
             number, status, length, entered, left, after = _SLOT.unpack_from(slot)
             if number != index + 1:
                 return None
             if self._map[at : at + _SLOT.size] != slot[: _SLOT.size]:
-                continue  # written to in the meantime
-            text = slot[_SLOT.size : _SLOT.size + length]
+                continue  # it was written to while it was copied
             try:
-                return Record(index, status, entered, left, after, json.loads(text))
-            except ValueError:  # cut short, or half written: read again
+                data = slot[_SLOT.size : _SLOT.size + length]
+                call = decode(data, self._text_of, self._group_of)
+            except (ValueError, struct.error, IndexError):
                 continue
+            return Record(index, status, entered, left, after, call)
         return None
+
+    def _text_of(self, offset: int) -> str:
+        return self._entry(self._texts, offset, lambda data: data.decode(errors="surrogatepass"))
+
+    def _group_of(self, offset: int) -> Group:
+        return self._entry(self._groups, offset, decode_group)
+
+    def _entry(self, known: dict[int, T], offset: int, build: Callable[[bytes], T]) -> T:
+        """An entry of the table; entries never change once a record refers to them."""
+        found = known.get(offset)
+        if found is None:
+            at = _TABLE_AT + offset
+            (length,) = _LENGTH.unpack_from(self._map, at)
+            begin = at + _LENGTH.size
+            found = known[offset] = build(self._map[begin : begin + length])
+        return found

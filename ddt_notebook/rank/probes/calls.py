@@ -1,6 +1,6 @@
 """Write-ahead log of a rank's calls to ``torch.distributed``.
 
-Thin wrappers note operation, group, reduce-op, root or peer, shapes, dtypes and the user's line in
+Thin wrappers write operation, group, reduce-op, root or peer, shapes, dtypes and the user's line to
 a `RingWriter` *before* the call is made. They add what PyTorch's Flight Recorder does not keep on
 gloo (point-to-point calls, reduce-op, root) and what it loses when a process dies.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import sys
 import threading
 import time
@@ -23,8 +24,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from ...model import Rendezvous
+from ...model.collective import Shape
 from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
 from ...wire import ring
+from ...wire.records import NO_GROUP, CallRecord, Group
 from . import rendezvous, timer_slack
 from .sockets import GroupSockets
 
@@ -33,6 +37,10 @@ _OURS = str(Path(__file__).parent.parent)
 _LIBRARIES = (_TORCH, _OURS, "<frozen", contextlib.__file__, functools.__file__)
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
+#: A rank beyond this, which only a mistake can name, is not recorded.
+_MOST_RANKS = 1 << 31
+#: A tag beyond this, which torch refuses, is not recorded.
+_LARGEST_TAG = 1 << 63
 #: Before a group is destroyed: torch 2.13 joins gloo's threads while it holds Python's lock, and
 #: waits for ever if one of them has just finished an operation and needs that lock.
 SETTLE_S = 0.01
@@ -56,7 +64,7 @@ class CallLog:
         self._depth = 0
         self._setup_counts: Counter[str] = Counter()
         self._message_counts: Counter[tuple[object, ...]] = Counter()
-        self._members: dict[str, tuple[int, ...]] = {}
+        self._groups: dict[str, Group] = {}
         self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def attach(self, writer: ring.RingWriter) -> None:
@@ -70,7 +78,7 @@ class CallLog:
 
     def new_generation(self) -> None:
         """Forget groups and counts: the process groups have been formed anew."""
-        self._members.clear()
+        self._groups.clear()
         self._message_counts.clear()
         self._setup_counts.clear()
         self._works.clear()
@@ -102,18 +110,18 @@ class CallLog:
             if not self._recording():
                 return function(*args, **kwargs)
             given = operation.bind(args, kwargs)
-            group = self._group(given.get("group"))
-            if group is None:
+            found = self._group(given.get("group"))
+            if found is None:
                 return function(*args, **kwargs)
-            fields, members, process_group = group
-            fields |= {"op": op, "kind": "collective"}
+            group, outside, process_group = found
+            record = CallRecord(op=op, group=group, outside=outside)
             if operation.reduces:
-                fields["r"] = _reduce_op_name(given.get("op", dist.ReduceOp.SUM))
+                record.reduce_op = _reduce_op_name(given.get("op", dist.ReduceOp.SUM))
             if operation.root:
-                fields["root"] = _global_rank(given, operation.root, members, 0)
-            _describe(fields, given, operation)
-            asynchronous = bool(given.get("async_op"))
-            return self._make(function, args, kwargs, fields, process_group, asynchronous)
+                record.root = _global_rank(given, operation.root, group.members, 0)
+            _describe(record, given, operation)
+            record.asynchronous = bool(given.get("async_op"))
+            return self._make(function, args, kwargs, record, process_group)
 
         return call
 
@@ -123,26 +131,27 @@ class CallLog:
             if not self._recording():
                 return function(*args, **kwargs)
             given = operation.bind(args, kwargs)
-            group = self._group(given.get("group"))
-            if group is None:
+            found = self._group(given.get("group"))
+            if found is None:
                 return function(*args, **kwargs)
-            fields, members, process_group = group
+            group, outside, process_group = found
             assert operation.peer is not None
-            peer = _global_rank(given, operation.peer, members, None)
-            tag = given.get("tag", 0)
-            key = (fields["g"], "send" in op, peer, tag)
+            peer = _global_rank(given, operation.peer, group.members, None)
+            tag = _integer(given.get("tag", 0), _LARGEST_TAG) or 0
+            key = (group.name, "send" in op, peer, tag)
             self._message_counts[key] += 1
-            fields |= {
-                "op": op,
-                "kind": "p2p",
-                "peer": peer,
-                "tag": tag,
-                "q": self._message_counts[key],
-            }
-            _describe(fields, given, operation)
-            return self._make(
-                function, args, kwargs, fields, process_group, operation.returns_handle
+            record = CallRecord(
+                op=op,
+                kind="p2p",
+                group=group,
+                outside=outside,
+                number=self._message_counts[key],
+                peer=peer,
+                tag=tag,
+                asynchronous=operation.returns_handle,
             )
+            _describe(record, given, operation)
+            return self._make(function, args, kwargs, record, process_group)
 
         return call
 
@@ -169,22 +178,22 @@ class CallLog:
             if not self._recording():
                 return function(*args, **kwargs)
             self._setup_counts[op] += 1
-            fields: dict[str, Any] = {"op": op, "kind": "setup", "q": self._setup_counts[op]}
-            fields["g"] = "0"
+            record = CallRecord(op=op, kind="setup", number=self._setup_counts[op])
+            record.group = Group("0")
             if op == "new_group":
                 ranks = args[0] if args else kwargs.get("ranks")
-                fields["s"] = [[len(ranks)]] if ranks is not None else []
+                record.shapes = ((len(ranks),),) if ranks is not None else ()
             process_group = None
             if meeting:
-                fields["z"] = meeting
-                fields["m"] = list(range(meeting.get("world_size", 0)))
+                record.rendezvous = Rendezvous(**meeting)
+                record.group = Group("0", tuple(range(meeting.get("world_size", 0))))
             if dist.is_initialized():
                 process_group = c10d._get_default_group()
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
-                    fields["m"] = list(self._ranks_of(process_group))
-            result = self._make(function, args, kwargs, fields, process_group, False)
+                    record.group = Group("0", self._recorded(process_group).members)
+            result = self._make(function, args, kwargs, record, process_group)
             if op == "destroy_process_group" and not dist.is_initialized():
-                self._members.clear()
+                self._groups.clear()
                 self._message_counts.clear()
             return result
 
@@ -195,19 +204,17 @@ class CallLog:
         function: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        fields: dict[str, Any],
+        record: CallRecord,
         process_group: Any,
-        asynchronous: bool,
     ) -> Any:
         __tracebackhide__ = True
         writer = self._ring
         assert writer is not None
-        fields["a"] = _operations(process_group)
-        _locate(fields, sys._getframe(2))
-        if asynchronous:
-            fields["async"] = 1
-        blocking = not asynchronous and "none" not in fields
-        index = writer.begin(fields, time.monotonic(), blocking=blocking)
+        record.operations_before = _operations(process_group)
+        _locate(record, sys._getframe(2))
+        asynchronous = record.asynchronous
+        blocking = not asynchronous and not record.outside
+        index = writer.begin(record, time.monotonic(), blocking=blocking)
         self._depth += 1
         try:
             result = function(*args, **kwargs)
@@ -262,30 +269,30 @@ class CallLog:
         """Whether this call is the user's (or a library's) own, on the thread that runs cells."""
         return self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
 
-    def _group(self, group: Any) -> tuple[dict[str, Any], tuple[int, ...], Any] | None:
-        """Fields that name the group, its members and the group; None without any group."""
+    def _group(self, group: Any) -> tuple[Group, bool, Any] | None:
+        """The group as it is recorded, whether this rank is outside of it, and the group itself.
+
+        None if there is no group at all.
+        """
         if not dist.is_initialized():
             return None
         if group is None:
             group = c10d._get_default_group()
         if group is dist.GroupMember.NON_GROUP_MEMBER or not isinstance(group, dist.ProcessGroup):
-            return {"g": "", "m": [], "none": 1}, (), None
+            return NO_GROUP, True, None
         if group not in c10d._world.pg_map:
             raise RuntimeError(
                 "this process group is gone: it was destroyed, or formed anew after a failure. "
                 "Run the cell again that made it with new_group() or init_device_mesh()"
             )
-        members = self._ranks_of(group)
-        fields = {"g": group.group_name, "m": list(members)}
-        if dist.get_rank() not in members:
-            fields["none"] = 1
-        return fields, members, group
+        recorded = self._recorded(group)
+        return recorded, dist.get_rank() not in recorded.members, group
 
-    def _ranks_of(self, group: Any) -> tuple[int, ...]:
+    def _recorded(self, group: Any) -> Group:
         name = group.group_name
-        if name not in self._members:
-            self._members[name] = tuple(dist.get_process_group_ranks(group))
-        return self._members[name]
+        if name not in self._groups:
+            self._groups[name] = Group(name, tuple(dist.get_process_group_ranks(group)))
+        return self._groups[name]
 
 
 def _operations(process_group: Any) -> int:
@@ -304,47 +311,71 @@ def _reduce_op_name(op: Any) -> str:
     return str(name).rsplit(".", 1)[-1]
 
 
+def _integer(value: object, limit: int) -> int | None:
+    """A whole number below ``limit``; None for anything else, which torch will refuse."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    return number if -limit < number < limit else None
+
+
 def _global_rank(
     given: dict[str, Any], name: str, members: Sequence[int], default: int | None
 ) -> int | None:
     """The global rank in argument ``src``/``dst``, or in its ``group_`` twin."""
     if given.get(name) is not None:
-        return int(given[name])
-    local = given.get(f"group_{name}")
-    if local is not None and 0 <= int(local) < len(members):
-        return int(members[int(local)])
+        return _integer(given[name], _MOST_RANKS)
+    local = _integer(given.get(f"group_{name}"), _MOST_RANKS)
+    if local is not None and 0 <= local < len(members):
+        return members[local]
     return default
 
 
-def _describe(fields: dict[str, Any], given: dict[str, Any], operation: Operation) -> None:
-    """Add shapes and dtypes; what is no tensor is left for torch to complain about."""
+def _describe(record: CallRecord, given: dict[str, Any], operation: Operation) -> None:
+    """Add shapes and dtypes; anything that is not a tensor is left for torch to refuse."""
     tensors = _tensors(given.get(operation.tensors)) if operation.tensors else []
-    if tensors:
-        fields["s"] = [list(tensor.shape) for tensor in tensors]
-        fields["d"] = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
-    outputs = _tensors(given.get(operation.outputs)) if operation.outputs else []
-    if outputs:
-        fields["o"] = [list(tensor.shape) for tensor in outputs]
+    record.shapes = _shapes(tensors)
+    record.dtypes = tuple(_dtype_name(tensor.dtype) for tensor in tensors)
+    if operation.outputs:
+        record.output_shapes = _shapes(_tensors(given.get(operation.outputs)))
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def _shapes(tensors: Sequence[torch.Tensor]) -> tuple[Shape, ...]:
+    return tuple(tuple(tensor.shape) for tensor in tensors)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _tensors(value: Any) -> Sequence[torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        return [value]
+        return (value,)
     if isinstance(value, (list, tuple)):
         return [item for item in value[:_MAX_TENSORS] if isinstance(item, torch.Tensor)]
-    return []
+    return ()
 
 
-def _locate(fields: dict[str, Any], frame: FrameType | None) -> None:
+def _locate(record: CallRecord, frame: FrameType | None) -> None:
     """Add the user's line, and the library's file if a library made the call."""
-    library = None
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_LIBRARIES):
-            fields |= {"f": code.co_filename, "l": frame.f_lineno, "n": code.co_name}
-            break
-        if library is None and code.co_filename.startswith(_TORCH):
-            library = code.co_filename.removeprefix(_TORCH).lstrip("/")
+        if not _is_library(code.co_filename):
+            record.file, record.line = code.co_filename, frame.f_lineno
+            record.function = code.co_name
+            return
+        if record.library is None:
+            record.library = _path_in_torch(code.co_filename)
         frame = frame.f_back
-    if library is not None:
-        fields["lib"] = library
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _path_in_torch(file: str) -> str | None:
+    return file.removeprefix(_TORCH).lstrip("/") if file.startswith(_TORCH) else None

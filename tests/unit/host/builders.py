@@ -10,6 +10,7 @@ from typing import Any
 from ddt_notebook.host.recorder import RankRecorder
 from ddt_notebook.model import Call
 from ddt_notebook.wire import ring
+from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import RingReader, RingWriter
 
 
@@ -18,16 +19,17 @@ class RankLog:
 
     def __init__(self, folder: Path, rank: int = 0, members: Sequence[int] = (0, 1)) -> None:
         path = folder / f"rank{rank}.calls"
-        self.members = list(members)
+        self.members = tuple(members)
         self.operations = 0
         self.writer = RingWriter(path)
         self.recorder = RankRecorder(RingReader(path), lambda cell, line: f"  {cell}:{line}")
 
     def begin(self, op: str = "all_reduce", **fields: Any) -> int:
         """The rank enters a call."""
-        known = {"op": op, "kind": "collective", "g": "0", "m": self.members, "a": self.operations}
-        blocking = "async" not in fields
-        return self.writer.begin(known | fields, time.monotonic(), blocking=blocking)
+        known = {"group": Group("0", self.members), "operations_before": self.operations}
+        record = CallRecord(op=op, **(known | fields))
+        blocking = not record.asynchronous
+        return self.writer.begin(record, time.monotonic(), blocking=blocking)
 
     def end(self, index: int, status: int = ring.DONE, operations: int = 1) -> None:
         """It leaves the call, which has given the backend so many operations."""
@@ -54,7 +56,7 @@ class RankLog:
     def calls(self) -> tuple[Call, ...]:
         """What the notebook tells of this rank now."""
         self.recorder.drain()
-        return self.recorder.calls({"0": tuple(self.members)}).calls
+        return self.recorder.calls({"0": self.members}).calls
 
     def numbered(self) -> list[tuple[str, int | None, str]]:
         """Operation, sequence number and source of each call, by number."""

@@ -10,10 +10,12 @@ from ddt_notebook.host import recorder
 from ddt_notebook.host import truncation as thinning
 from ddt_notebook.host.truncation import thin
 from ddt_notebook.wire import ring
+from ddt_notebook.wire.records import Group
 
 from .builders import RankLog
 
 LOG, FLIGHT = "call log", "flight recorder"
+FOUR, FLOAT = ((4,),), ("float32",)
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def test_messages_do_not_move_the_numbers_of_collectives(tmp_path: Path) -> None
     logs = [RankLog(tmp_path, rank) for rank in (0, 1)]
     for log, messages in zip(logs, (1, 3), strict=True):
         for number in range(messages):
-            log.call("send", kind="p2p", q=number + 1, peer=2, tag=0)
+            log.call("send", kind="p2p", number=number + 1, peer=2, tag=0)
             log.fly(log.operations, op="send")
         log.call("barrier")
         log.library()
@@ -92,8 +94,8 @@ def test_messages_do_not_move_the_numbers_of_collectives(tmp_path: Path) -> None
 
 def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> None:
     log.call("all_reduce")
-    log.call("all_reduce", g="3", m=[0, 1], a=0)
-    log.call("all_reduce", g="4", m=[1, 2], none=1)
+    log.call("all_reduce", group=Group("3", (0, 1)), operations_before=0)
+    log.call("all_reduce", group=Group("4", (1, 2)), outside=True)
     told = [(call.group, call.members, call.sequence) for call in log.calls()]
     assert told == [("0", (0, 1), 1), ("3", (0, 1), 1), ("4", (), None)]
     assert log.recorder.reached() == {"0": 1, "3": 1}
@@ -139,7 +141,7 @@ def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
     log.call("all_reduce")
     log.call("all_reduce")
     log.operations = -1  # there is no group whose operations could be counted
-    log.call("init_process_group", kind="setup", q=1, operations=0)
+    log.call("init_process_group", kind="setup", number=1, operations=0)
     log.operations = 0
     log.call("barrier")
     log.recorder.drain()
@@ -156,7 +158,7 @@ def test_a_library_is_first_on_the_group_that_the_cell_forms_anew(log: RankLog) 
         log.call("all_reduce")
     log.recorder.begin_run()
     log.operations = -1
-    log.call("init_process_group", kind="setup", q=1, operations=0)
+    log.call("init_process_group", kind="setup", number=1, operations=0)
     log.recorder.drain()
     log.operations = 0
     log.library(op="broadcast", done=False)
@@ -169,7 +171,7 @@ def test_a_library_is_first_on_the_group_that_the_cell_forms_anew(log: RankLog) 
 
 def test_a_pending_call_is_the_one_in_which_the_rank_is_blocked(log: RankLog) -> None:
     log.call("barrier")
-    index = log.begin("all_reduce", f="cell[3]", l=6, n="<module>")
+    index = log.begin("all_reduce", file="cell[3]", line=6)
     log.fly(2, done=False)
     log.recorder.drain()
     told = log.recorder.calls({})
@@ -186,7 +188,7 @@ def test_a_pending_call_is_the_one_in_which_the_rank_is_blocked(log: RankLog) ->
 
 
 def test_a_handle_that_was_not_waited_for_stays_in_sight(log: RankLog) -> None:
-    index = log.begin("all_reduce", **{"async": 1})
+    index = log.begin("all_reduce", asynchronous=True)
     log.end(index, ring.ISSUED)
     log.recorder.begin_run()
     assert [call.op for call in log.calls()] == [], "it belongs to the earlier cell"
@@ -262,12 +264,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_agrees_on_all_members_is_dropped(tmp_path: Path) -> None:
     logs = {rank: RankLog(tmp_path, rank, members=(0, 1, 2)) for rank in range(3)}
     for rank, log in logs.items():
-        log.call("all_reduce", r="SUM", s=[[4]], d=["float32"])
-        log.call("all_reduce", r="MAX" if rank == 2 else "SUM", s=[[4]], d=["float32"])
-        log.call("all_reduce", r="SUM", s=[[4 if rank else 5]], d=["float32"])
-        log.call("broadcast", root=0, s=[[4]], d=["int32"])
+        log.call("all_reduce", reduce_op="SUM", shapes=FOUR, dtypes=FLOAT)
+        log.call("all_reduce", reduce_op="MAX" if rank == 2 else "SUM", shapes=FOUR, dtypes=FLOAT)
+        log.call("all_reduce", reduce_op="SUM", shapes=((4 if rank else 5,),), dtypes=FLOAT)
+        log.call("broadcast", root=0, shapes=FOUR, dtypes=("int32",))
         if rank != 1:
-            index = log.begin("all_reduce", g="1", m=[0, 2], a=0)
+            index = log.begin("all_reduce", group=Group("1", (0, 2)), operations_before=0)
             log.writer.end(index, ring.FAILED if rank else ring.DONE, 1.0, 1)
         for _ in range(4):
             log.call("barrier")
@@ -300,7 +302,7 @@ def test_a_rank_that_runs_ahead_keeps_what_the_others_have_not_reached(tmp_path:
 def test_records_that_were_cut_do_no_harm(tmp_path: Path) -> None:
     logs = {rank: RankLog(tmp_path, rank) for rank in (0, 1)}
     for log in logs.values():
-        log.call("all_reduce", f="/project/" + "x" * 600, l=1, n="step")
+        log.call("all_reduce", shapes=((1,) * 60,), dtypes=FLOAT)
         for _ in range(8):
             log.call("barrier")
         log.recorder.drain()
@@ -316,9 +318,9 @@ def test_a_long_loop_of_other_calls_stays_bounded(op: str, tmp_path: Path) -> No
         for number in range(30):
             if op == "send":
                 name = "recv" if rank else "send"
-                log.call(name, kind="p2p", q=number + 1, peer=1 - rank, tag=0, s=[[4]])
+                log.call(name, kind="p2p", number=number + 1, peer=1 - rank, tag=0, shapes=FOUR)
             else:
-                log.call(op, s=[[rank + 1]], d=["float32"])
+                log.call(op, shapes=((rank + 1,),), dtypes=FLOAT)
         log.recorder.drain()
     thin({rank: log.recorder for rank, log in logs.items()})
     assert max(len(log.recorder) for log in logs.values()) < 30
@@ -327,7 +329,7 @@ def test_a_long_loop_of_other_calls_stays_bounded(op: str, tmp_path: Path) -> No
 @pytest.mark.usefixtures("small")
 def test_calls_that_can_never_be_matched_are_bounded_and_said_to_be_missing(log: RankLog) -> None:
     for number in range(30):
-        log.call("recv", kind="p2p", q=number + 1, peer=None, tag=0)
+        log.call("recv", kind="p2p", number=number + 1, peer=None, tag=0)
     failed = log.begin("barrier")
     log.end(failed, ring.FAILED)
     log.recorder.drain()

@@ -15,6 +15,7 @@ from ddt_notebook.host.watch import RankRun, look
 from ddt_notebook.model import Position, RankError, RankReport
 from ddt_notebook.model.codec import to_plain
 from ddt_notebook.wire import ring
+from ddt_notebook.wire.records import Group
 
 from .builders import RankLog
 
@@ -162,7 +163,7 @@ def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
 
 
 def test_blocked_in_a_call_of_the_cell(run: RankRun, log: RankLog) -> None:
-    log.begin("barrier", f="cell[1]", l=2, n="<module>")
+    log.begin("barrier", file="cell[1]", line=2)
     report = now(run)
     assert report.state == "blocked"
     assert report.blocked_call is not None
@@ -181,7 +182,7 @@ def test_a_monitor_that_does_not_answer(run: RankRun) -> None:
 
 
 def test_death_within_a_call(run: RankRun, log: RankLog) -> None:
-    log.begin("all_reduce", f="cell[1]", l=3, n="<module>")
+    log.begin("all_reduce", file="cell[1]", line=3)
     run.exit_status = -11
     report = now(run)
     assert (report.state, report.exit_signal, report.exit_code) == ("died", 11, None)
@@ -193,8 +194,8 @@ def test_death_within_a_call(run: RankRun, log: RankLog) -> None:
 
 
 def test_an_exception_is_tied_to_the_call_that_raised_it(run: RankRun, log: RankLog) -> None:
-    log.call("barrier", f="cell[1]", l=2, n="<module>")
-    log.end(log.begin("all_reduce", f="cell[1]", l=3, n="<module>"), ring.FAILED)
+    log.call("barrier", file="cell[1]", line=2)
+    log.end(log.begin("all_reduce", file="cell[1]", line=3), ring.FAILED)
     run.answer = {}
     for line, call in ((3, 1), (4, None)):
         where = Position(file="cell[1]", line=line)
@@ -216,7 +217,7 @@ def test_asked_or_not_finished_or_not(run: RankRun, log: RankLog) -> None:
 
 def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
     logs = [RankLog(tmp_path, rank) for rank in (0, 1)]
-    logs[1].call("barrier", g="2", m=[1])
+    logs[1].call("barrier", group=Group("2", (1,)))
     runs = [RankRun(Handle(log.recorder), asked=True) for log in logs]
     for one in logs:
         one.recorder.drain()

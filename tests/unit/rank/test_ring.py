@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ddt_notebook.model import FormatError, Rendezvous
 from ddt_notebook.wire import ring
+from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import RingReader, RingWriter
 
 RECORDS = 60_000
@@ -19,15 +22,18 @@ RECORDS = 60_000
 WRITE_MANY = f"""
 import sys
 from pathlib import Path
+from ddt_notebook.wire.records import CallRecord
 from ddt_notebook.wire.ring import DONE, RingWriter
 writer = RingWriter(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range({RECORDS}):
-    writer.begin({{"op": "barrier", "n": number}}, float(number), blocking=True)
+    writer.begin(CallRecord(op="barrier", number=number), float(number), blocking=True)
     writer.end(number, DONE, number + 0.5, number)
 """
-CALL = {"op": "all_reduce", "kind": "collective", "g": "0", "m": [0, 1], "a": 7}
+GROUP = Group("0", (0, 1))
+CALL = CallRecord(op="all_reduce", group=GROUP, operations_before=7)
+BARRIER = replace(CALL, op="barrier")
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def test_a_record_is_there_before_its_call_is_made(path: Path) -> None:
     reader = RingReader(path)
     record = reader.read(index)
     assert record is not None
-    assert (record.fields, record.entered_s) == (CALL, 10.0)
+    assert (record.call, record.entered_s) == (CALL, 10.0)
     assert (record.status, record.left_s, record.operations_after) == (ring.PENDING, 0.0, -1)
     assert reader.count == 1
     assert reader.blocked_in == (index, 10.0)
@@ -73,14 +79,14 @@ def test_records_of_a_rank_that_was_killed(path: Path) -> None:
     if child == 0:
         writer = RingWriter(path)
         writer.end(writer.begin(CALL, 1.0, blocking=True), ring.DONE, 2.0, 8)
-        writer.begin(CALL | {"op": "barrier"}, 3.0, blocking=True)
+        writer.begin(BARRIER, 3.0, blocking=True)
         os.kill(os.getpid(), signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
 
     reader = RingReader(path)
     records = [reader.read(index) for index in range(reader.count)]
-    assert [(r.fields["op"], r.status) for r in records if r] == [
+    assert [(r.call.op, r.status) for r in records if r] == [
         ("all_reduce", ring.DONE),
         ("barrier", ring.PENDING),
     ]
@@ -90,7 +96,7 @@ def test_records_of_a_rank_that_was_killed(path: Path) -> None:
 def test_the_ring_comes_round(path: Path) -> None:
     writer = RingWriter(path)
     for number in range(ring.SLOTS + 2):
-        writer.begin({"op": "barrier", "n": number}, 1.0, blocking=True)
+        writer.begin(replace(BARRIER, number=number), 1.0, blocking=True)
     writer.end(0, ring.FAILED, 9.0, 9)  # its slot belongs to another record by now
     reader = RingReader(path)
     assert reader.count == ring.SLOTS + 2
@@ -99,7 +105,7 @@ def test_the_ring_comes_round(path: Path) -> None:
     for index in (2, ring.SLOTS, ring.SLOTS + 1):
         record = reader.read(index)
         assert record is not None
-        assert (record.fields["n"], record.status) == (index, ring.PENDING)
+        assert (record.call.number, record.status) == (index, ring.PENDING)
     assert reader.read(ring.SLOTS + 2) is None
 
 
@@ -111,25 +117,91 @@ def test_a_record_being_written_is_not_read(path: Path) -> None:
     assert RingReader(path).read(index) is None
 
 
-def test_a_record_that_is_too_long_keeps_what_identifies_the_call(path: Path) -> None:
-    writer = RingWriter(path)
-    long = CALL | {"f": "/project/" + "x" * 600, "l": 3, "n": "step"}
-    index = writer.begin(long, 1.0, blocking=True)
-    following = writer.begin(CALL, 2.0, blocking=True)
-    reader = RingReader(path)
-    record, after = reader.read(index), reader.read(following)
-    assert record is not None
-    assert after is not None
-    assert record.fields == CALL | {"l": 3}
-    assert after.fields == CALL
+EVERYTHING = CallRecord(
+    op="reduce",
+    kind="p2p",
+    group=Group("7", (1, 3)),
+    outside=True,
+    number=12,
+    operations_before=9,
+    reduce_op="MAX",
+    root=3,
+    peer=-1,
+    tag=-5,
+    shapes=((), (2, 3)),
+    dtypes=("float32", "int64"),
+    output_shapes=((1 << 40,),),
+    file="/project/größe/\udcff.py",
+    line=70_000,
+    function="step",
+    library="nn/parallel/distributed.py",
+    asynchronous=True,
+    rendezvous=Rendezvous(address="127.0.0.1:29500", rank=1, left_over=True),
+)
 
 
-def test_a_record_of_a_very_large_group_loses_its_members_first(path: Path) -> None:
+@pytest.mark.parametrize("call", [CallRecord(op="barrier"), CALL, EVERYTHING])
+def test_every_field_of_a_record_is_read_as_it_was_written(path: Path, call: CallRecord) -> None:
     writer = RingWriter(path)
-    index = writer.begin(CALL | {"m": list(range(512)), "none": 1}, 1.0, blocking=True)
+    writer.begin(CALL, 1.0, blocking=True)
+    index = writer.begin(call, 2.0, blocking=True)
     record = RingReader(path).read(index)
     assert record is not None
-    assert record.fields == {key: CALL[key] for key in ("op", "kind", "g", "a")} | {"none": 1}
+    assert record.call == call
+
+
+def test_shapes_that_do_not_fit_are_left_out(path: Path) -> None:
+    writer = RingWriter(path)
+    few, many = ((4, 4),), ((1,) * 60,)
+    shapes = [(few, few), (few, many), (many, few)]
+    for inputs, outputs in shapes:
+        call = replace(CALL, shapes=inputs, dtypes=("int8",), output_shapes=outputs, line=3)
+        writer.begin(call, 1.0, blocking=True)
+    reader = RingReader(path)
+    records = [reader.read(index) for index in range(3)]
+    read = [(r.call.shapes, r.call.output_shapes, r.call.dtypes, r.call.line) for r in records if r]
+    rest = (("int8",), 3)
+    assert read == [(few, few, *rest), (few, (), *rest), ((), (), *rest)]
+
+
+def test_neither_large_groups_nor_long_paths_shorten_a_record(path: Path) -> None:
+    writer = RingWriter(path)
+    everybody = Group("0", tuple(range(2000)))
+    call = replace(CALL, group=everybody, shapes=((3,),), file="/project/" + "x" * 600, line=3)
+    for _ in range(2):
+        writer.begin(call, 1.0, blocking=True)
+    reader = RingReader(path)
+    records = [reader.read(index) for index in range(2)]
+    assert [record.call for record in records if record] == [call, call]
+    assert not reader.table_full
+
+
+def test_a_full_table_costs_names_and_is_noted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "TABLE_BYTES", 100)
+    writer = RingWriter(path)
+    reader = RingReader(path)
+    writer.begin(CALL, 1.0, blocking=True)
+    assert not reader.table_full
+    writer.begin(replace(CALL, file="x" * 100, line=2), 2.0, blocking=True)
+    record = reader.read(1)
+    assert record is not None
+    assert (record.call.op, record.call.group, record.call.file) == ("all_reduce", GROUP, "")
+    assert reader.table_full
+
+
+def test_a_log_of_another_version_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(ring, "VERSION", ring.VERSION + 1)
+        RingWriter(path)
+    with pytest.raises(FormatError, match=f"version {ring.VERSION + 1}.*version {ring.VERSION}"):
+        RingReader(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, bytes(1 << 16)])
+def test_another_file_is_refused(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="not the call log"):
+        RingReader(path)
 
 
 def test_the_reader_cannot_write(path: Path) -> None:
@@ -165,7 +237,7 @@ def test_nothing_vanishes_while_it_is_written_to(path: Path) -> None:
                 assert reader.count >= count - 1 + ring.SLOTS
                 continue
             reads += 1
-            assert (record.fields["n"], record.entered_s) == (count - 1, count - 1.0)
+            assert (record.call.number, record.entered_s) == (count - 1, count - 1.0)
             if record.status == ring.DONE:
                 assert (record.left_s, record.operations_after) == (count - 0.5, count - 1)
             if blocked is not None:

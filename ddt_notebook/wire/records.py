@@ -1,0 +1,224 @@
+"""The record of one call of ``torch.distributed``, and its encoding in the ring.
+
+A record is written before every call, so it has to be cheap and small. Its encoding is positional
+and binary. Whatever repeats from call to call (names of operations, files, functions, dtypes, and
+the members of a process group, which may be hundreds of ranks) is written once to a table behind
+the ring's slots, and the record holds its offset there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from json import dumps, loads
+
+from ..model import Rendezvous
+from ..model.collective import CallKind, Shape
+
+#: Version of the layout of the ring and of its records. Change it with either of them: a reader
+#: refuses a ring that has another version.
+VERSION = 1
+
+_KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
+_OUTSIDE, _ASYNCHRONOUS = 1, 2
+#: Kind, flags, and how many shapes, dtypes and output shapes follow.
+#: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous.
+#: Line, root, peer; then number, operations before the call, tag.
+_FIXED = struct.Struct("<5B7IIii3q")
+#: Stands for "none" where a number may be missing.
+_NO_RANK = -(1 << 31)
+_NO_NUMBER = -(1 << 63)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group.
+
+    Attributes
+    ----------
+    name
+        Name of the group in torch; the default group is ``"0"``. Empty if there is none.
+    members
+        Global ranks, ascending. Empty if they are not known.
+    """
+
+    name: str
+    members: tuple[int, ...] = ()
+
+    def __hash__(self) -> int:
+        # of every recorded call: hashing hundreds of members each time would be slow
+        return hash(self.name)
+
+
+NO_GROUP = Group("")
+
+
+@dataclass(slots=True, kw_only=True)
+class CallRecord:
+    """What is known about a call before it is made.
+
+    Attributes
+    ----------
+    op, kind
+        As in `Call`.
+    group
+        The group on which the call is made.
+    outside
+        True if the caller is not a member of the group: torch then does nothing.
+    number
+        Of a point-to-point call: the n-th with this group, direction, peer and tag. Of a set-up
+        call: the n-th of its name. None for collectives, which the reader numbers.
+    operations_before
+        How many operations the group's backend had been given before the call; -1 if unknown.
+    reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous
+        As in `Call`.
+    file, line, function
+        The user's line that makes the call; ``file`` is empty if there is none.
+    library
+        Path within torch of the library that makes the call, None if the user's line does.
+    """
+
+    op: str
+    kind: CallKind = "collective"
+    group: Group = NO_GROUP
+    outside: bool = False
+    number: int | None = None
+    operations_before: int = -1
+    reduce_op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int = 0
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    file: str = ""
+    line: int = 0
+    function: str = "<module>"
+    library: str | None = None
+    asynchronous: bool = False
+    rendezvous: Rendezvous | None = None
+
+
+def encode(
+    call: CallRecord,
+    text_at: Callable[[str | None], int],
+    group_at: Callable[[Group], int],
+    room: int,
+) -> bytes:
+    """Encode a record.
+
+    Parameters
+    ----------
+    call
+        What to encode.
+    text_at, group_at
+        Give the offset at which a text or a group is in the table; 0 stands for none.
+    room
+        How many bytes there are. Shapes that do not fit are left out, those of the outputs first.
+    """
+    meeting = call.rendezvous
+    shapes, dtypes, outputs = call.shapes, call.dtypes, call.output_shapes
+    tensors = _encode_tensors(shapes, dtypes, outputs, text_at)
+    while len(tensors) > room - _FIXED.size:
+        shapes, outputs = (shapes, ()) if outputs else ((), ())
+        tensors = _encode_tensors(shapes, dtypes, outputs, text_at)
+    return (
+        _FIXED.pack(
+            _KINDS.index(call.kind),
+            call.outside * _OUTSIDE | call.asynchronous * _ASYNCHRONOUS,
+            len(shapes),
+            len(dtypes),
+            len(outputs),
+            text_at(call.op),
+            group_at(call.group),
+            text_at(call.reduce_op),
+            text_at(call.file),
+            text_at(call.function),
+            text_at(call.library),
+            text_at(dumps(asdict(meeting))) if meeting is not None else 0,
+            call.line,
+            _NO_RANK if call.root is None else call.root,
+            _NO_RANK if call.peer is None else call.peer,
+            _NO_NUMBER if call.number is None else call.number,
+            call.operations_before,
+            call.tag,
+        )
+        + tensors
+    )
+
+
+def _encode_tensors(
+    shapes: Sequence[Shape],
+    dtypes: Sequence[str],
+    outputs: Sequence[Shape],
+    text_at: Callable[[str | None], int],
+) -> bytes:
+    if not shapes and not dtypes and not outputs:
+        return b""
+    dims = [len(shape) for shape in shapes] + [len(shape) for shape in outputs]
+    sizes = [size for shape in shapes for size in shape]
+    sizes += [size for shape in outputs for size in shape]
+    names = [text_at(dtype) for dtype in dtypes]
+    return struct.pack(f"<{len(dims)}B{len(sizes)}q{len(names)}I", *dims, *sizes, *names)
+
+
+def decode(
+    data: bytes, text_of: Callable[[int], str], group_of: Callable[[int], Group]
+) -> CallRecord:
+    """Build the record that `encode` wrote.
+
+    Raises
+    ------
+    ValueError, struct.error
+        If the bytes are no record, for instance since they were overwritten while being read.
+    """
+    kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data)
+    op, group, reduce_op, file, function, library, meeting, line, root, peer, *rest = rest
+    number, operations_before, tag = rest
+    count = shapes + outputs
+    dims = data[_FIXED.size : _FIXED.size + count]
+    numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _FIXED.size + count)
+    sizes = []
+    at = 0
+    for length in dims:
+        sizes.append(numbers[at : at + length])
+        at += length
+    return CallRecord(
+        op=text_of(op),
+        kind=_KINDS[kind],
+        group=group_of(group) if group else NO_GROUP,
+        outside=bool(flags & _OUTSIDE),
+        number=None if number == _NO_NUMBER else number,
+        operations_before=operations_before,
+        reduce_op=text_of(reduce_op) if reduce_op else None,
+        root=None if root == _NO_RANK else root,
+        peer=None if peer == _NO_RANK else peer,
+        tag=tag,
+        shapes=tuple(sizes[:shapes]),
+        dtypes=tuple(text_of(at) for at in numbers[at:]),
+        output_shapes=tuple(sizes[shapes:]),
+        file=text_of(file),
+        line=line,
+        function=text_of(function),
+        library=text_of(library) if library else None,
+        asynchronous=bool(flags & _ASYNCHRONOUS),
+        rendezvous=Rendezvous(**loads(text_of(meeting))) if meeting else None,
+    )
+
+
+_GROUP_SIZES = struct.Struct("<II")
+
+
+def encode_group(group: Group) -> bytes:
+    """A group as the table holds it."""
+    name = group.name.encode()
+    sizes = _GROUP_SIZES.pack(len(name), len(group.members))
+    return sizes + name + struct.pack(f"<{len(group.members)}I", *group.members)
+
+
+def decode_group(data: bytes) -> Group:
+    """The inverse of `encode_group`."""
+    length, count = _GROUP_SIZES.unpack_from(data)
+    name = data[_GROUP_SIZES.size : _GROUP_SIZES.size + length].decode()
+    return Group(name, struct.unpack_from(f"<{count}I", data, _GROUP_SIZES.size + length))
