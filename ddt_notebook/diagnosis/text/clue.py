@@ -1,4 +1,14 @@
-"""A clue: words of a text, and what they speak for."""
+"""Clues: patterns that are searched for in a text, and what each of them speaks for.
+
+A pattern may contain abbreviations, which `expand` replaces:
+
+``<hang>``
+    One of the groups of words in `_GROUPS`, which reports use with the same meaning.
+``<40>``
+    At most 40 characters of the same line.
+``<40.>``
+    At most 40 characters of the same sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .vocabulary import expand
-
-#: ``error``: says what is wrong; ``effect``: what other ranks print when one has failed;
-#: ``context``: what was being done; ``complaint``: what somebody reports in their own words.
+#: ``error``: the text says what is wrong; ``effect``: a rank says that another one failed or did
+#: not come; ``context``: what was being done; ``complaint``: a person describes the problem.
 Kind = Literal["error", "effect", "context", "complaint"]
 
 
@@ -22,18 +30,18 @@ class Clue:
     Attributes
     ----------
     says
-        What the text tells, as the title of a finding; empty if that is no title.
+        What the text says, as the title of a finding; empty where the words make no title.
     pattern
         Regular expression over the text in lower case. Alternatives of the whole pattern are
-        separated by line breaks; `vocabulary` explains what stands in ``<>``.
+        separated by line breaks; `expand` replaces what stands in ``<>``.
     votes
-        Code of a symptom to the logarithm of the odds for it.
+        Maps the code of a symptom to the logarithm of the odds that the words give it.
     cause
-        Id of a cause that the words tell, if they tell one.
+        Id of the cause that the words name, None if they name none.
     kind
         See `Kind`.
     apart
-        The pattern counts only where this one is not on the same line.
+        A match does not count if this pattern matches the same line.
     """
 
     says: str
@@ -44,7 +52,7 @@ class Clue:
     apart: str = ""
 
     def find(self, text: str) -> re.Match[str] | None:
-        """The first place in a text in lower case."""
+        """The first match in a text, which must be in lower case."""
         found = [match for branch in _branches(self.pattern) if (match := branch.search(text))]
         for match in sorted(found, key=lambda m: m.start()):
             if not self.apart or not _branches(self.apart)[0].search(line_of(text, match)):
@@ -54,7 +62,7 @@ class Clue:
 
 @functools.cache
 def _branches(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """Each alternative for itself: one that begins with plain letters is found much faster."""
+    """The alternatives one by one: the search is much faster for plain letters."""
     return tuple(re.compile(expand(line)) for line in pattern.split("\n") if line)
 
 
@@ -63,3 +71,81 @@ def line_of(text: str, match: re.Match[str]) -> str:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.start())
     return text[start:] if end < 0 else text[start:end]
+
+
+_TIMEOUT = r"(?<![-_])time ?d? ?out"
+_GROUPS = {
+    "timeout": _TIMEOUT,
+    "hang": (
+        rf"(\bhang|\bhung|\bstuck|freez|froze|\bblock|dead ?-?lock|\bstall"
+        rf"|stops? (at|in|on|respond)|\bhalt|not proceed|{_TIMEOUT})"
+    ),
+    "when": r"\b(after|during|in|at|while|when|every|on|halfway|around)\b",
+    "training": (
+        r"(epoch|iteration|\bstep|batch|hours?\b|minutes\b|days\b|a while|training|evaluat"
+        r"|validat|middle|random|sometimes|backward|\bfit\b)"
+    ),
+    "setup": (
+        r"(hvd\.init|init_process_group|initiali[sz]|start ?up|starting|at (the )?start|launch"
+        r"|rendezvous|spawn|mpirun|mpiexec|horovodrun|mpi_init|communicator|new_group)"
+    ),
+    "preparation": (
+        r"(distributeddataparallel|\bddp\b|load\w* (the )?(data|model|checkpoint|weights)"
+        r"|download|data ?load|dataset|preprocess|tokeniz|compil|broadcast_param|wrap)"
+    ),
+    "broadcast": (
+        r"(broadcast_(parameters|optimizer_state|coalesced|variables|global)|sync_params"
+        r"|sync_module)"
+    ),
+    "collective": (
+        r"(all_?reduce|all_?gather|broadcast|all_?to_?all|reduce_?scatter|process_?group)"
+    ),
+    "fails": (
+        r"(fail|error|exception|crash|abort|wrong|not work|cannot|can't|unable|problem|issue"
+        r"|raise|corrupt|stops)"
+    ),
+    "cannot": (
+        r"(can't|cannot|unable to|fail\w* to|could not|couldn't|will not|won't|not able to"
+        r"|how (do i|to|can i))"
+    ),
+    "not using": (
+        r"(instead of|rather than|not us(e|ing)|doesn't use|does not use|isn't using"
+        r"|without using)"
+    ),
+    "protocol": (
+        r"(rdma|infiniband|\bib\b|gdr|gpudirect|nvlink|\bnccl\b|\bgloo\b|\bmpi\b|\broce\b|\btcp\b"
+        r"|ethernet|socket)"
+    ),
+    "package": r"(horovod|torch|tensorflow|deepspeed|colossalai|megatron|keras|mxnet|apex)",
+    "saved": (r"(\bsav|\bload|(?<!gradient )(?<!activation )checkpoint|weight file|\.h5|hdf5)"),
+    "device": r"(gpu|device|card)",
+    "value": (
+        r"\b(loss|accurac\w*|metric|result|output|value|prediction|mean|score|learning rate|lr|log"
+        r"|epoch|step|seed|trace|timeline)"
+    ),
+    "wrong": (
+        r"(differ|wrong|incorrect|unexpected|inconsisten|not (the )?same|mismatch|zero|duplicat"
+        r"|not (equal|average|scaled|correct|right|generat|writ|found|match))"
+    ),
+    "differ": (
+        r"(differ|not (the )?same|not (equal|identical|averag|updat|synchron)|inconsisten"
+        r"|diverge)"
+    ),
+    "worse": (
+        r"\b(drop|worse|lower|decreas|degrad|explod|bad|poor|stays|stagnat|increas"
+        r"|not (improv|decreas|as good|same good|good|learn|going down))"
+    ),
+}
+_NAME = re.compile(r"<([a-z ]+)>")
+_GAP = re.compile(r"<(\d+)(\.?)>")
+#: An unlimited repetition before a gap takes quadratic time on a long word. It can be left out: the
+#: gap matches the rest of the word.
+_WORD_BEFORE_GAP = re.compile(r"\\w\*(?=[^()|]?<\d)")
+_REST_OF_WORD = re.compile(r"\\w\*")
+
+
+def expand(pattern: str) -> str:
+    """The regular expression for a pattern; unknown names in ``<>`` are kept as they are."""
+    named = _NAME.sub(lambda match: _GROUPS.get(match[1], match[0]), pattern)
+    plain = _REST_OF_WORD.sub(r"\\w{0,20}", _WORD_BEFORE_GAP.sub("", named))
+    return _GAP.sub(lambda match: rf"[^\n{match[2]}]{{0,{match[1]}}}", plain)

@@ -19,19 +19,25 @@ _TRIGGERS = tuple(
     )
 )  # fmt: skip
 _TRACEBACK = b"Traceback (most recent call last)"
+#: The limits below bound memory and time. With them, a log of 200 MB takes 4 s and 32 MB
+#: (``python -m benchmarks.text_diagnosis``); each value alone is chosen, without a measurement.
+#: Bytes that are read at once.
 _BLOCK = 1 << 21
-#: A line is kept so often with other numbers in it, and so many lines in all.
+#: How often a line is kept that differs from others in its numbers only, the characters that are
+#: compared for this, and the number of such templates.
 _PER_TEMPLATE = 3
 _TEMPLATE = 200
-#: With so many lines to look at in a block, all are looked at one by one.
-_DENSE = 2_000
 _KEPT = 1500
+#: From so many lines with triggers in a block on, the block is searched line by line.
+_DENSE = 2_000
+#: Lines at the beginning and at the end that are kept in any case.
 _HEAD = 40
 _TAIL = 80
-#: After the head of a traceback so much is kept, for the first so many and the last so many.
+#: Lines that are kept after the head of a traceback, for the first and the last of a log.
 _WINDOW = 60
 _FIRST_TRACEBACKS = 24
 _LAST_TRACEBACKS = 6
+#: Characters of a line.
 _LINE = 1200
 _DIGITS = b"0123456789"
 

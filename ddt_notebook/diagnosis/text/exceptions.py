@@ -17,7 +17,8 @@ _QUOTED = re.compile(
     r"\b([A-Z]\w{0,60}?(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
 )
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|<frozen|importlib")
-#: Lines after the last one of a traceback that may belong to its message.
+#: chosen: lines of a message after that with its type, and characters of a line that are read, no
+#: measurement. They bound the time that a text without line breaks takes.
 _MESSAGE = 12
 _LINE = 2000
 

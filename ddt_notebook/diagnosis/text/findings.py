@@ -13,12 +13,13 @@ from ddt_notebook.symptoms import loader as taxonomy
 
 from . import advising
 from .lines import Line
-from .matches import Sight
+from .matches import Match
 from .ranking import Ranked
 
-_CERTAIN, _LIKELY = 0.75, 0.15
-#: A probability that no single message carries is no certainty, however high.
-_PLAIN = 3.0
+#: Of 120 labelled reports, 29 have a certain finding, of which 26 are right. Of the alternatives to
+#: a first finding, 10 of 36 are right at or above the limit for likely, and 10 of 184 below.
+_CERTAIN, _LIKELY = 0.8, 0.12
+#: chosen: lines of the text, cards and characters that are shown, no measurement.
 _EVIDENCE = 4
 _HANGS = ("B.2", "C.4", "D.2.1")
 _CARDS = 6
@@ -46,60 +47,56 @@ def finding(
 
 
 def _confidence(ranked: Ranked) -> Confidence:
-    plain = any(
-        sight.kind == "error" and sight.weight * sight.votes[ranked.symptom] >= _PLAIN
-        for sight in ranked.sights
-    )
-    if ranked.probability >= _CERTAIN and plain:
+    if ranked.probability >= _CERTAIN and any(m.kind == "error" for m in ranked.matches):
         return "certain"
     return "likely" if ranked.probability >= _LIKELY else "possible"
 
 
 def _title(ranked: Ranked) -> str:
-    for sight in ranked.sights:
-        if sight.says and _mostly(sight, ranked.symptom):
-            named = sight.rank is not None and sight.kind == "error"
+    for match in ranked.matches:
+        if match.says and _mostly(match, ranked.symptom):
+            named = match.rank is not None and match.kind == "error"
             return (
-                f"{_one_line(sight.says)} (rank {sight.rank})" if named else _one_line(sight.says)
+                f"{_one_line(match.says)} (rank {match.rank})" if named else _one_line(match.says)
             )
     symptom = taxonomy.symptom(ranked.symptom)
     return f"the words fit {symptom.title} in {symptom.stage_title}"
 
 
-def _mostly(sight: Sight, symptom: str) -> bool:
-    return sight.votes[symptom] >= max(sight.votes.values())
+def _mostly(match: Match, symptom: str) -> bool:
+    return match.votes[symptom] >= max(match.votes.values())
 
 
 def _cause(ranked: Ranked) -> str | None:
     """A cause that some message tells, if this is the symptom that the message speaks for most."""
     known = advice.causes()
     # A card's own message is more precise than an exception, and that more than a clue.
-    exact = sorted(ranked.sights, key=lambda s: (not s.cards, s.raised is None))
-    for sight in exact:
+    exact = sorted(ranked.matches, key=lambda s: (not s.cards, s.raised is None))
+    for match in exact:
         others = {
-            name for other in ranked.sights if other.line == sight.line for name in other.cards
+            name for other in ranked.matches if other.line == match.line for name in other.cards
         }
-        if others and sight.cause not in others:
+        if others and match.cause not in others:
             continue
-        if sight.cause in known and _mostly(sight, ranked.symptom) and _has(sight, ranked.symptom):
-            return sight.cause
+        if match.cause in known and _mostly(match, ranked.symptom) and _has(match, ranked.symptom):
+            return match.cause
     return None
 
 
-def _has(sight: Sight, symptom: str) -> bool:
+def _has(match: Match, symptom: str) -> bool:
     """Whether a card of that cause shows the symptom; a cause without card is not asked."""
-    cause = sight.cause or ""
+    cause = match.cause or ""
     return cause not in faults.card_ids() or symptom in faults.card(cause).symptoms
 
 
 def _ranks(ranked: Ranked) -> list[int]:
     found = {
-        sight.rank
-        for sight in ranked.sights
-        if sight.kind == "error"
-        and sight.weight == 1.0
-        and sight.rank is not None
-        and _mostly(sight, ranked.symptom)
+        match.rank
+        for match in ranked.matches
+        if match.kind == "error"
+        and match.weight == 1.0
+        and match.rank is not None
+        and _mostly(match, ranked.symptom)
     }
     return sorted(found)
 
@@ -108,36 +105,36 @@ def _waiting(ranked: Ranked) -> list[int]:
     """Ranks that print that they waited for others in vain."""
     if ranked.symptom not in _HANGS:
         return []
-    effects = (sight.rank for sight in ranked.sights if sight.kind == "effect")
+    effects = (match.rank for match in ranked.matches if match.kind == "effect")
     return sorted({rank for rank in effects if rank is not None})
 
 
 def _where(ranked: Ranked) -> dict[int, str]:
     """The user's line, where a traceback and the rank that printed it are known."""
     found: dict[int, str] = {}
-    for sight in ranked.sights:
-        raised = sight.raised
-        if raised is None or sight.rank is None or sight.weight < 1.0 or sight.kind != "error":
+    for match in ranked.matches:
+        raised = match.raised
+        if raised is None or match.rank is None or match.weight < 1.0 or match.kind != "error":
             continue
         if raised.error.where is not None:
-            found.setdefault(sight.rank, raised.error.where.label)
+            found.setdefault(match.rank, raised.error.where.label)
     return found
 
 
 def _evidence(ranked: Ranked, lines: Sequence[Line]) -> list[str]:
     texts = {line.number: line.text for line in lines}
     found: dict[int, str] = {}
-    for sight in ranked.sights:
-        if sight.line in found or len(found) >= _EVIDENCE:
+    for match in ranked.matches:
+        if match.line in found or len(found) >= _EVIDENCE:
             continue
-        who = f", rank {sight.rank}" if sight.rank is not None else ""
-        shown = _marked(texts[sight.line], sight.words)
-        found[sight.line] = f"line {sight.line}{who}: {shown}"
-    for sight in ranked.sights:
-        if sight.raised is not None and sight.rank is None and sight.raised.error.where is not None:
-            found[0] = f"raised at {sight.raised.error.where.label}"
+        who = f", rank {match.rank}" if match.rank is not None else ""
+        shown = _marked(texts[match.line], match.words)
+        found[match.line] = f"line {match.line}{who}: {shown}"
+    for match in ranked.matches:
+        if match.raised is not None and match.rank is None and match.raised.error.where is not None:
+            found[0] = f"raised at {match.raised.error.where.label}"
     share = f"{round(100 * ranked.probability)} %"
-    cards = [name for sight in ranked.sights for name in sight.cards]
+    cards = [name for match in ranked.matches for name in match.cards]
     cards = [name for name in cards if ranked.symptom in faults.card(name).symptoms]
     if cards:
         found[-1] = (

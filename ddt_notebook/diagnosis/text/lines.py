@@ -18,6 +18,7 @@ _TAGS = (
 )  # fmt: skip
 #: ``srun --label``; a line of plain text may begin like that, so most lines have to.
 _SLURM = re.compile(r" *(\d{1,5}): ")
+#: Most of the lines: more than this part.
 _MOST = 0.5
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 
-from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest, wording
+from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest
 from ddt_notebook.diagnosis.text.lines import separate
 
 TRACEBACK = [
@@ -137,11 +136,24 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert diagnose_log(io.BytesIO(bytes(range(256)) * 100)).ok is False
 
 
-def test_the_weights_are_small_and_hold_plain_words_only() -> None:
-    weights = wording.parameters()
-    assert len(json.dumps(weights)) < 300_000
-    assert all(word.replace(" ", "").replace("_", "").isalpha() for word in weights["words"])
-    assert weights["temperature"] > 0
+@pytest.mark.parametrize("tag", ["[rank0]: ", "12:00:31 "])
+def test_the_first_error_of_a_log_is_the_cause(tag: str) -> None:
+    first, later = "RuntimeError: CUDA out of memory", "Segmentation fault (core dumped)"
+    steps = [f"step {number} loss 0.3" for number in range(10)]
+    for lines, symptom in (([first, later], "D.1.2"), ([later, first], "D.1.7")):
+        text = "\n".join(f"{tag}{line}" for line in (*steps, lines[0], *steps, lines[1]))
+        assert diagnose_text(text).findings[0].symptom == symptom
+
+
+def test_the_questions_of_a_form_for_bug_reports_are_not_the_problem() -> None:
+    form = (
+        "1. Framework: (TensorFlow, Keras, PyTorch, MXNet)\n"
+        "If your question is about hang, did you read this doc?\n"
+        "If your question is about docker, did you read this doc?\n"
+        "- [x] I have searched for jobs that hang during training\n"
+    )
+    said = "the loss of our two GPUs is not the same"
+    assert diagnose_text(form + said).findings == diagnose_text("\n" * 4 + said).findings
 
 
 HEALTHY = [
