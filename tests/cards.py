@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 
@@ -14,7 +13,6 @@ from ddt_notebook.model import Finding, Report
 
 #: Numbers of the cells: what is set up, the fault, the repair, its proof.
 SETUP, CELL, PROOF = 1, 2, 3
-_LINE = re.compile(rf"cell\[{CELL}\] line (\d+)")
 
 
 def run_broken(card: FaultCard) -> RunResult:
@@ -64,8 +62,8 @@ def _about(card: FaultCard, finding: Finding) -> Iterator[str]:
         if seen != wanted:
             yield f"{name} is {seen!r}, not {wanted!r}"
     for rank, line in expected.lines.items():
-        place = _LINE.match(finding.where.get(rank, ""))
-        if place is None or int(place[1]) != line:
+        place = finding.places.get(rank)
+        if place is None or (place.cell, place.line) != (CELL, line):
             yield f"rank {rank} is at {finding.where.get(rank)!r}, not in line {line}"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from ddt_notebook import faults
-from ddt_notebook.model import Finding, Fix
-from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model import Fact, Finding, Fix, Place
+from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.symptoms import loader as taxonomy
 
 #: Causes of exceptions that the study has no class for: what is wrong, they say themselves.
@@ -49,27 +50,62 @@ def causes() -> frozenset[str]:
 
 def conclude(
     symptom: str,
-    title: str,
+    kind: str,
     *,
     cause: str | None = None,
     ranks: Iterable[int] = (),
     waiting: Iterable[int] = (),
-    where: dict[int, str] | None = None,
-    evidence: Iterable[str] = (),
+    values: Values | None = None,
+    places: Mapping[int, Place | None] | None = None,
+    facts: Iterable[Fact] = (),
     confidence: Confidence = "certain",
     op: str = "the collective",
 ) -> Finding:
-    """A finding, with the name of its stage and what to change filled in."""
+    """A finding, with the name of its stage and what to change filled in.
+
+    Parameters
+    ----------
+    kind
+        What happened: an entry of `wording.TITLES`, which renders it from the other arguments.
+    places
+        Ranks whose line is not known are left out.
+    facts
+        Each an entry of `wording.FACTS`; what stands twice is left out.
+    op
+        What the user has to change, in the advice of the card.
+    """
     culprits = sorted(ranks)
+    told: list[Fact] = []
+    for fact in facts:
+        if fact not in told:
+            told.append(fact)
     return Finding(
         symptom=symptom,
         stage=taxonomy.symptom(symptom).stage_title,
-        title=title,
+        kind=kind,
         cause=cause,
         ranks=culprits,
         waiting=sorted(waiting),
-        where=where or {},
-        evidence=list(dict.fromkeys(evidence)),
+        values=values or {},
+        places={rank: place for rank, place in (places or {}).items() if place is not None},
+        facts=told,
         confidence=confidence,
         fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0),
     )
+
+
+def conclude_text(
+    symptom: str,
+    title: str,
+    *,
+    evidence: Iterable[str | Fact] = (),
+    values: Values | None = None,
+    places: Mapping[int, Place | None] | None = None,
+    **given: Any,
+) -> Finding:
+    """For rules that still write English: like `conclude`, with the title and the facts as text."""
+    facts = [
+        Fact(kind="text", values={"text": one}) if isinstance(one, str) else one for one in evidence
+    ]
+    said = {"text": title, **(values or {})}
+    return conclude(symptom, "text", values=said, places=places, facts=facts, **given)

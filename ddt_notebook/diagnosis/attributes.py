@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ddt_notebook.model import Position, RankError
+from ddt_notebook.model import Place, Position, RankError
 
 from .cells import syntax
 from .context import Context
@@ -15,7 +15,7 @@ _MAKES = frozenset(
 )
 
 
-def plain_tensor(context: Context, error: RankError) -> tuple[str, str] | None:
+def plain_tensor(context: Context, error: RankError) -> tuple[Place, str] | None:
     """The line that keeps a tensor which the failing line uses: its label, and the attribute.
 
     None if that line reads no attribute that a method assigned a new tensor without a device.
@@ -32,8 +32,8 @@ def plain_tensor(context: Context, error: RankError) -> tuple[str, str] | None:
         for node in assigned:
             names = {name for target in node.targets if (name := _own(target))} & read
             if _is_new(node.value) and names and not any(_moves(o, names) for o in assigned):
-                at = Position(file=frame.file, line=node.lineno)
-                return context.label(at), f"self.{min(names)}"
+                place = context.sources.place(frame.cell, node.lineno)
+                return place, f"self.{min(names)}"
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ddt_notebook.model import Call, Position, RankError, RankReport, Snapshot
+from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
 
 from .cells.source import Sources
@@ -211,21 +211,33 @@ class Context:
 
     # -- places ----------------------------------------------------------------------------------
 
-    def label(self, position: Position | None) -> str:
-        """``cell[3] line 6: dist.all_reduce(loss)``, with the source line looked up if need be."""
+    def place(self, position: Position | None, role: Role = "stood") -> Place | None:
+        """A line with what a rank did there; its source is looked up if it is not known."""
         if position is None:
-            return "an unknown line"
-        if position not in self._labels:
-            shown = position
-            if not position.code and position.cell is not None:
+            return None
+        known = self._places.get((position, role))
+        if known is None:
+            code = position.code
+            if not code and position.cell is not None:
                 code = self.snapshot.source_line(position.cell, position.line).strip()
-                shown = replace(position, code=code)
-            self._labels[position] = shown.label
-        return self._labels[position]
+            known = Place(
+                file=position.file,
+                line=position.line,
+                function=position.function,
+                code=code,
+                role=role,
+            )
+            self._places[position, role] = known
+        return known
 
     @cached_property
-    def _labels(self) -> dict[Position, str]:
+    def _places(self) -> dict[tuple[Position, Role], Place]:
         return {}
+
+    def label(self, position: Position | None) -> str:
+        """``cell[3] line 6: dist.all_reduce(loss)``, to tell lines apart."""
+        place = self.place(position)
+        return place.label if place is not None else "an unknown line"
 
     def where(self, rank: int) -> Position | None:
         """The line at which a rank stood: its blocked call, its error, else its last line."""
@@ -242,10 +254,20 @@ class Context:
             return next((frame for frame in frames if frame.cell is not None), report.position)
         return report.position
 
-    def places(self, ranks: Iterable[int]) -> dict[int, str]:
-        """The labels of where ranks stood, for those where it is known."""
+    def places(self, ranks: Iterable[int]) -> dict[int, Place]:
+        """Where ranks stood, for those of which it is known."""
         known = {rank: self.where(rank) for rank in sorted(set(ranks)) if rank in self.reports}
-        return {rank: self.label(place) for rank, place in known.items() if place is not None}
+        found = {rank: self.place(where, self._role(rank)) for rank, where in known.items()}
+        return {rank: place for rank, place in found.items() if place is not None}
+
+    def _role(self, rank: int) -> Role:
+        """What a rank did where it stood."""
+        if rank in self.halted:
+            return "waits"
+        state = self.reports[rank].state
+        if state in MOVING:
+            return "runs"
+        return state if state in ("raised", "died") else "stood"
 
     def counterpart(self, call: Call, rank: int) -> Call | None:
         """The call with which ``rank`` met a collective, None if it never did."""

@@ -7,14 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddt_notebook.model import Position, RankError
+from ddt_notebook.model import Fact, Place, Position, RankError
 from ddt_notebook.model.checkpoints import CheckpointUse
 
 from .advice import NAME_NOT_DEFINED, SYNTAX
 from .attributes import plain_tensor
 from .context import Context
 from .errors import Meaning
-from .words import seconds
 
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
@@ -29,29 +28,31 @@ _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_
 _MODEL = re.compile(r"model|net|module|ddp|loss|criterion", re.IGNORECASE)
 
 
-def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:
-    """A nearer cause, where the source shows one, and facts for the evidence."""
+def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
+    """A nearer cause, where the source shows one, and the facts that show it."""
     if meaning.symptom == "D.1.11" and meaning.cause is None:
         return replace(meaning, cause=_of_the_cell(error)), []
     if meaning.cause == "out-of-memory":
-        for place, code in _kept_graphs(context, error):
+        for place in _kept_graphs(context, error):
             likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
-            return likely, [f"likely why: {place}: `{code}` keeps the graph of every round"]
+            return likely, [Fact(kind="keeps-graph", place=place)]
     if meaning.cause in ("path-missing", "checkpoint-unreadable"):
         return _too_early(context, error, meaning)
     if meaning.cause == "folder-made-by-every-rank" and _on_all_ranks(context, error):
-        return replace(meaning, cause=None), ["no rank made it: it was there before"]
+        return replace(meaning, cause=None), [Fact(kind="existed-before")]
     if meaning.cause == "tensors-on-two-devices" and (kept := plain_tensor(context, error)):
         likely = replace(meaning, cause="tensor-attribute-not-registered", confidence="likely")
-        return likely, [f"likely why: {kept[0]}: {kept[1]} is a plain attribute, which to() leaves"]
+        place, attribute = kept
+        return likely, [Fact(kind="plain-attribute", place=place, values={"name": attribute})]
     if meaning.cause == "dataloader-worker":
         return meaning, _in_worker(context, error)
     if meaning.cause == "models-differ":
         return meaning, _odd_first_rank(context)
     if meaning.cause == "unused-parameters" and (found := _UNUSED.search(error.message)):
-        return meaning, [f"without gradient: {found[1].strip(' .')}"]
+        names = tuple(name.strip(" .") for name in found[1].split(","))
+        return meaning, [Fact(kind="without-gradient", values={"parameters": names})]
     if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
-        return meaning, [f"ready twice: {found[1].strip('.')}"]
+        return meaning, [Fact(kind="ready-twice", values={"parameter": found[1].strip(".")})]
     return meaning, []
 
 
@@ -66,18 +67,22 @@ def _of_the_cell(error: RankError) -> str | None:
     return SYNTAX if syntax and _IN_CELL.search(error.message) else None
 
 
-def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[str]]:
+def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
     """Whether another rank wrote the checkpoint that could not be loaded, but later."""
     for report in context.snapshot.checkpoints:
         for use in report.uses:
             failed = _failed_load(context, error, use.path)
             if use.action != "save" or failed is None or use.ended_s <= failed.began_s:
                 continue
-            later = seconds(use.ended_s - failed.began_s)
-            fact = f"rank {report.rank} finished writing it {later} later"
+            fact = Fact(
+                kind="written-later",
+                place=context.place(use.where, "saves"),
+                ranks=(report.rank,),
+                values={"later_s": use.ended_s - failed.began_s},
+            )
             if meaning.cause == "path-missing":
                 meaning = Meaning("D.1.6", "checkpoint-read-too-early")
-            return meaning, [f"{fact}, at {context.label(use.where)}"]
+            return meaning, [fact]
     return meaning, []
 
 
@@ -92,17 +97,18 @@ def _failed_load(context: Context, error: RankError, path: str) -> CheckpointUse
     return None
 
 
-def _in_worker(context: Context, error: RankError) -> list[str]:
+def _in_worker(context: Context, error: RankError) -> list[Fact]:
     """What was raised in a worker of a DataLoader, and at which line of a cell."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if "Original Traceback" not in error.message or len(lines) < 2:
         return []
     places = _CELL_LINE.findall(error.message)
     at = Position(file=places[-1][0], line=int(places[-1][1])) if places else None
-    return [f"in the worker: {lines[-1]}" + (f", at {context.label(at)}" if at else "")]
+    raised = context.place(at, "raised")
+    return [Fact(kind="raised-in-worker", place=raised, values={"error": lines[-1]})]
 
 
-def _odd_first_rank(context: Context) -> list[str]:
+def _odd_first_rank(context: Context) -> list[Fact]:
     """DDP compares with rank 0: if all others raise, and alike, it is rank 0 that differs."""
     told = set()
     for rank, report in context.reports.items():
@@ -112,7 +118,7 @@ def _odd_first_rank(context: Context) -> list[str]:
         elif rank:
             return []
     if len(told) == 1 and len(context.reports) > 2:
-        return ["all ranks but 0 have the same sizes: the model of rank 0 is the odd one"]
+        return [Fact(kind="rank-0-is-odd", ranks=(0,))]
     return []
 
 
@@ -121,7 +127,7 @@ def _on_all_ranks(context: Context, error: RankError) -> bool:
     return all(other is not None and other.type == error.type for other in errors)
 
 
-def _kept_graphs(context: Context, error: RankError) -> Iterator[tuple[str, str]]:
+def _kept_graphs(context: Context, error: RankError) -> Iterator[Place]:
     """Lines of the loops around the exception that collect tensors with their graph."""
     for frame in error.frames:
         if frame.cell is None:
@@ -133,8 +139,7 @@ def _kept_graphs(context: Context, error: RankError) -> Iterator[tuple[str, str]
         for loop in reversed(loops):
             for node in ast.walk(loop):
                 if isinstance(node, ast.stmt) and _collects(node, loop):
-                    place = replace(frame, line=node.lineno, code="").place
-                    yield place, ast.unparse(node)
+                    yield Place(file=frame.file, line=node.lineno, code=ast.unparse(node))
 
 
 def _cuts(block: ast.With) -> bool:

@@ -35,6 +35,7 @@ from .rules import (
     unwrapped,
     values,
 )
+from .wording import worded
 from .words import count, ranks_text
 
 Rule = Callable[[Context], Iterable[Finding]]
@@ -119,7 +120,12 @@ def diagnose(snapshot: Snapshot) -> Report:
     hints = [finding for finding in told if finding.confidence == "possible"]
     hints += [hint for rule in HINTS for hint in rule(context)]
     ok = snapshot.outcome == "ok" and not findings
-    return Report(ok=ok, findings=findings, hints=hints, checked=_checked(context, ok))
+    return Report(
+        ok=ok,
+        findings=[worded(finding) for finding in findings],
+        hints=[worded(hint) for hint in hints],
+        checked=_checked(context, ok),
+    )
 
 
 def _checked(context: Context, ok: bool) -> str:
@@ -147,5 +153,5 @@ def _checked(context: Context, ok: bool) -> str:
         text += "; collectives that DDP issues itself were not visible (no Flight Recorder)"
     if snapshot.outcome == "interrupted":
         stood = context.places(context.reports)
-        text += "; interrupted: " + "; ".join(f"rank {r} at {p}" for r, p in stood.items())
+        text += "; interrupted: " + "; ".join(f"rank {r} at {p.label}" for r, p in stood.items())
     return text

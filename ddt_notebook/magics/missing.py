@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
@@ -15,7 +14,6 @@ from ..views.report import DisplayedReport
 
 #: In it an exercise's ranks have their data; fresh ranks have it not.
 _DATA = "exercise"
-_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
 
 
 def with_variables(report: DisplayedReport, variables: Mapping[str, object]) -> DisplayedReport:
@@ -37,10 +35,10 @@ def with_variables(report: DisplayedReport, variables: Mapping[str, object]) -> 
 def _with_variables(
     finding: Finding, variables: Mapping[str, object], ran: set[int], begun: str
 ) -> Finding:
-    found = _NAME.search(finding.title)
-    if finding.cause != NAME_NOT_DEFINED or found is None or found[1] not in variables:
+    name = finding.values.get("name")
+    if finding.cause != NAME_NOT_DEFINED or name is None or name not in variables:
         return finding
-    name, everywhere = found[1], ran <= set(finding.ranks)
+    everywhere = ran <= set(finding.ranks)
     theirs = "the ranks" if everywhere else words.ranks(finding.ranks)
     if name == _DATA and begun:
         says = (

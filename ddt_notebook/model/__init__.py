@@ -3,7 +3,8 @@
 from .codec import FormatError
 from .collective import Call, Fingerprint
 from .errors import DdtError
-from .finding import Finding, Fix, Report
+from .finding import Fact, Finding, Fix, Report
+from .position import Place, Role
 from .rank import Position, RankError, RankReport
 from .rendezvous import Rendezvous
 from .snapshot import Cell, Snapshot
@@ -12,14 +13,17 @@ __all__ = [
     "Call",
     "Cell",
     "DdtError",
+    "Fact",
     "Finding",
     "Fingerprint",
     "Fix",
     "FormatError",
+    "Place",
     "Position",
     "RankError",
     "RankReport",
     "Rendezvous",
     "Report",
+    "Role",
     "Snapshot",
 ]

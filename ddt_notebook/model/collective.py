@@ -17,6 +17,27 @@ CallStatus = Literal["pending", "issued", "done", "failed"]
 Fingerprint = tuple[tuple[str, object], ...]
 
 
+def call_label(
+    op: str,
+    sequence: int | None = None,
+    shapes: tuple[Shape, ...] = (),
+    dtypes: tuple[str, ...] = (),
+) -> str:
+    """``all_reduce #17 (10 × float32)``."""
+    number = f" #{sequence}" if sequence is not None else ""
+    what = tensor_label(shapes, dtypes)
+    return f"{op}{number} ({what})" if what else f"{op}{number}"
+
+
+def tensor_label(shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> str:
+    """``10 × float32`` or ``2×3 × float32``; empty for calls without tensors."""
+    if not shapes or not dtypes:
+        return ""
+    shape = "×".join(map(str, shapes[0])) or "scalar"
+    first = f"{shape} × {dtypes[0]}" if shapes[0] else f"{shape} {dtypes[0]}"
+    return first if len(shapes) == 1 else f"{first} and {len(shapes) - 1} more"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """A collective, a point-to-point call or a set-up call.
@@ -98,18 +119,12 @@ class Call:
     @property
     def label(self) -> str:
         """``all_reduce #17 (10 × float32)``, as findings print it."""
-        number = f" #{self.sequence}" if self.sequence is not None else ""
-        what = self.tensor_label
-        return f"{self.op}{number} ({what})" if what else f"{self.op}{number}"
+        return call_label(self.op, self.sequence, self.shapes, self.dtypes)
 
     @property
     def tensor_label(self) -> str:
         """``10 × float32`` or ``2×3 × float32``; empty for calls without tensors."""
-        if not self.shapes or not self.dtypes:
-            return ""
-        shape = "×".join(map(str, self.shapes[0])) or "scalar"
-        first = f"{shape} × {self.dtypes[0]}" if self.shapes[0] else f"{shape} {self.dtypes[0]}"
-        return first if len(self.shapes) == 1 else f"{first} and {len(self.shapes) - 1} more"
+        return tensor_label(self.shapes, self.dtypes)
 
     def fingerprint(self) -> Fingerprint:
         """What must be equal on every member for the collective to be right.

@@ -1,4 +1,4 @@
-"""What was concluded: findings with their evidence, and the report that holds them."""
+"""What was concluded: findings as data, their rendering as text, and the report of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,45 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import codec
+from .position import Place
 
 Confidence = Literal["certain", "likely", "possible"]
+#: What a finding or a fact says beside its ranks and its line: names with their unit
+#: (``waited_s``, ``size_bytes``) and plain JSON values, lists as tuples.
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One thing that was observed, or read from the source.
+
+    Attributes
+    ----------
+    kind
+        What it is, a word of the closed list `ddt_notebook.diagnosis.wording.FACTS`, such as
+        ``"blocked-in"``.
+    place
+        The line that shows it, None where there is none.
+    ranks
+        The ranks of which it is true, ascending; empty where it concerns no rank or all of them.
+    values
+        Its numbers and names, such as ``{"op": "all_reduce", "sequence": 17}``.
+    """
+
+    kind: str
+    place: Place | None = None
+    ranks: tuple[int, ...] = ()
+    values: Values = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _with_tuples(self.values))
+
+
+def _with_tuples(value: Any) -> Any:
+    """Lists, as JSON has them, become tuples, so that a fact that was loaded equals its origin."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +77,11 @@ class Finding:
         Code in the taxonomy, such as ``"D.2.1"``.
     stage
         Name of its stage, such as ``"training & evaluation"``.
-    title
-        One line, lower case, no full stop: what happened.
+    kind
+        What happened, a word of the closed list `ddt_notebook.diagnosis.wording.TITLES`, such as
+        ``"never-entered"``. Empty in a report of an older form, which has text only.
+    values
+        The numbers and names of what happened, such as ``{"op": "all_reduce", "waited_s": 2.1}``.
     cause
         Id of a fault card, None if the cause could not be told.
     ranks
@@ -50,10 +90,16 @@ class Finding:
         raised or died.
     waiting
         Their victims.
+    places
+        For each rank the line that shows what it did.
+    facts
+        What was observed.
+    title
+        ``kind`` and ``values`` in words: one line, lower case, no full stop.
     where
-        For each rank the line at which it stood, ``"cell[3] line 6: dist.all_reduce(loss)"``.
+        ``places`` in words: ``{1: "cell[3] line 6: dist.all_reduce(loss)"}``.
     evidence
-        Observed facts, each one line.
+        ``facts`` in words: one line for each, in the same order.
     confidence
         ``"certain"``, ``"likely"`` or ``"possible"`` (hints only).
     fixes
@@ -62,14 +108,21 @@ class Finding:
 
     symptom: str
     stage: str
-    title: str
+    kind: str = ""
     cause: str | None = None
     ranks: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
+    values: Values = field(default_factory=dict)
+    places: dict[int, Place] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+    title: str = ""
     where: dict[int, str] = field(default_factory=dict)
     evidence: list[str] = field(default_factory=list)
     confidence: Confidence = "certain"
     fixes: list[Fix] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", _with_tuples(self.values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +165,37 @@ def _finding_to_json(finding: Finding) -> dict[str, Any]:
     return {
         "symptom": finding.symptom,
         "stage": finding.stage,
+        "kind": finding.kind,
         "title": finding.title,
         "cause": finding.cause,
         "ranks": list(finding.ranks),
         "waiting": list(finding.waiting),
+        "values": codec.to_plain(finding.values),
+        "places": {str(rank): _place_to_json(place) for rank, place in finding.places.items()},
         "where": {str(rank): place for rank, place in finding.where.items()},
+        "facts": [
+            {
+                "kind": fact.kind,
+                "place": _place_to_json(fact.place) if fact.place is not None else None,
+                "ranks": list(fact.ranks),
+                "values": codec.to_plain(fact.values),
+            }
+            for fact in finding.facts
+        ],
         "evidence": list(finding.evidence),
         "confidence": finding.confidence,
         "fixes": [
             {"pattern": fix.pattern, "advice": fix.advice, "share": fix.share}
             for fix in finding.fixes
         ],
+    }
+
+
+def _place_to_json(place: Place) -> dict[str, Any]:
+    return {
+        "file": place.file,
+        "line": place.line,
+        "function": place.function,
+        "code": place.code,
+        "role": place.role,
     }

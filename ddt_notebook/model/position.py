@@ -1,11 +1,18 @@
-"""A line of source at which a rank stood."""
+"""Lines of source: a frame of a stack, and what a rank did at a line."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 _CELL = re.compile(r"cell\[(\d+)\]$")
+
+#: What a rank did at a line; see `Place`.
+Role = Literal[
+    "stood", "waits", "passed", "raised", "died", "runs", "called", "created", "loops", "steps",
+    "reads", "changes", "saves", "loads", "source",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +52,21 @@ class Position:
     def label(self) -> str:
         """``cell[14] line 6: dist.all_reduce(loss)``."""
         return f"{self.place}: {self.code}" if self.code else self.place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Position):
+    """A line, and what a rank did there.
+
+    Attributes
+    ----------
+    role
+        ``"waits"``: the rank is blocked in a call here. ``"passed"``: it went past a call here.
+        ``"raised"``, ``"died"``: here. ``"runs"``: it was still running code here. ``"called"``: it
+        made a call here and came back. ``"created"``: it made a model, an optimizer or a loader.
+        ``"loops"``: it read batches. ``"steps"``: it took optimizer steps. ``"reads"``,
+        ``"changes"``: it used or changed a tensor. ``"saves"``, ``"loads"``: a checkpoint.
+        ``"stood"``: it was last seen here. ``"source"``: read from the source, nothing ran.
+    """
+
+    role: Role = "stood"

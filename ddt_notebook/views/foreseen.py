@@ -88,5 +88,6 @@ class ForeseenView(Displayable, Sequence[Finding]):
 
     @staticmethod
     def _hint(hint: Finding) -> str:
-        where = hint.evidence[0].partition(": ")[0] if hint.evidence else ""
-        return words.one_line(f"{where}: {hint.title} ({hint.cause})" if where else hint.title, 600)
+        place = hint.facts[0].place if hint.facts else None
+        text = f"{place.place}: {hint.title} ({hint.cause})" if place is not None else hint.title
+        return words.one_line(text, 600)

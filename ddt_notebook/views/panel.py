@@ -140,14 +140,13 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _place(place: places.Place) -> dict[str, Any]:
-    cell, line = _cell_and_line(place.place)
+def _place(place: places.ShownPlace) -> dict[str, Any]:
     return {
         "place": place.place,
         "code": words.one_line(place.code, 200),
         "who": place.who,
-        "cell": cell,
-        "line": line,
+        "cell": place.cell,
+        "line": place.line,
     }
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..model import Finding, RankReport, Snapshot
+from ..model import Finding, Position, RankReport, Snapshot
 from . import words
 
-_LABEL = re.compile(r"(?P<place>.{1,300}? line (?P<line>\d+))(?:: (?P<code>.*))?$", re.DOTALL)
-_CELL = re.compile(r"cell\[(\d+)\]")
 _PLURALS = {"waits": "wait", "is": "are", "was": "were", "does": "do"}
 
 #: Different places listed; the rest is counted.
@@ -24,19 +21,21 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShownPlace:
     """A line, and who stood there.
 
     Attributes
     ----------
     place
-        ``cell[14] line 6``, or whatever else the finding said.
+        ``cell[14] line 6``.
     code
         The source line, empty if it is not known.
     who
         ``ranks 0, 2, 3 wait in all_reduce``.
     cell, line
-        The line in a cell whose source is known, else None.
+        The number of the cell and of the line in it; None for a line of a file.
+    in_source
+        Whether the cell's source is known, so that the lines around it can be shown.
     """
 
     place: str
@@ -44,6 +43,7 @@ class Place:
     who: str
     cell: int | None = None
     line: int | None = None
+    in_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +55,59 @@ class SourceLine:
     who: str = ""
 
 
-def of_finding(finding: Finding, snapshot: Snapshot | None = None) -> list[Place]:
+def of_finding(finding: Finding, snapshot: Snapshot | None = None) -> list[ShownPlace]:
     """The places of a finding: where the victims wait first, then where the culprits stood."""
-    return _grouped(finding.where, snapshot, first=finding.waiting)
+    if finding.where and not finding.places:  # loaded from a report that has text only
+        groups = group(sorted(finding.where), lambda rank: finding.where[rank])
+        return [ShownPlace(words.one_line(text), "", words.ranks(ranks)) for text, ranks in groups]
+    return _grouped(finding.places, snapshot, first=finding.waiting)
 
 
-def of_snapshot(snapshot: Snapshot) -> list[Place]:
+def of_snapshot(snapshot: Snapshot) -> list[ShownPlace]:
     """Where every rank stood when the run ended."""
-    where = {
-        report.rank: report.position.label if report.position else ""
-        for report in snapshot.ranks
-        if report.state != "idle"
-    }
-    return _grouped(where, snapshot)
+    stood = {report.rank: report.position for report in snapshot.ranks if report.state != "idle"}
+    return _grouped(stood, snapshot)
 
 
 def _grouped(
-    where: dict[int, str], snapshot: Snapshot | None, first: Iterable[int] = ()
-) -> list[Place]:
+    places: Mapping[int, Position | None], snapshot: Snapshot | None, first: Iterable[int] = ()
+) -> list[ShownPlace]:
     waiting = set(first)
     # when all went well, what a rank did in the end says nothing about the place
-    told = snapshot.ranks if snapshot is not None and snapshot.outcome != "ok" else ()
-    reports = {report.rank: report for report in told}
-    groups = group(sorted(where), lambda rank: where[rank])
+    observed = snapshot.ranks if snapshot is not None and snapshot.outcome != "ok" else ()
+    reports = {report.rank: report for report in observed}
+    groups = group(sorted(places), lambda rank: _line(places[rank]))
     groups.sort(key=lambda item: waiting.isdisjoint(item[1]))
     found = [
-        _place(label, members, [reports[r] for r in members if r in reports], snapshot)
-        for label, members in groups[:SHOWN]
+        _shown(places[members[0]], members, [reports[r] for r in members if r in reports], snapshot)
+        for _, members in groups[:SHOWN]
     ]
     if rest := groups[SHOWN:]:
         others = [rank for _, members in rest for rank in members]
-        found.append(Place(words.count(len(rest), "more place"), "", words.ranks(others)))
+        found.append(ShownPlace(words.count(len(rest), "more place"), "", words.ranks(others)))
     return found
 
 
-def _place(
-    label: str, members: list[int], reports: list[RankReport], snapshot: Snapshot | None
-) -> Place:
-    match = _LABEL.match(label)
-    if match is None:
-        return Place(words.one_line(label), "", _who(members, reports))
-    place, number = match["place"], int(match["line"])
-    who = _who(members, reports, place)
-    code = words.one_line(match["code"] or "")
-    cell = _CELL.fullmatch(place.removesuffix(f" line {number}"))
-    if cell and snapshot and snapshot.source_line(int(cell[1]), number).strip():
-        return Place(place, code, who, int(cell[1]), number)
-    return Place(words.one_line(place), code, who)
+def _line(place: Position | None) -> tuple[str, int, str] | None:
+    return (place.file, place.line, place.code) if place is not None else None
+
+
+def _shown(
+    place: Position | None, members: list[int], reports: list[RankReport], snapshot: Snapshot | None
+) -> ShownPlace:
+    if place is None:
+        return ShownPlace("", "", _who(members, reports))
+    cell = place.cell
+    return ShownPlace(
+        words.one_line(place.place),
+        words.one_line(place.code),
+        _who(members, reports, place.place),
+        cell,
+        place.line if cell is not None else None,
+        cell is not None
+        and snapshot is not None
+        and bool(snapshot.source_line(cell, place.line).strip()),
+    )
 
 
 def _who(members: list[int], reports: list[RankReport], place: str = "") -> str:
@@ -135,11 +141,11 @@ def _plural(phrase: str, number: int) -> str:
     return phrase if number == 1 else f"{_PLURALS.get(first, first)}{blank}{rest}"
 
 
-def excerpt(found: Iterable[Place], cell: int, snapshot: Snapshot) -> list[SourceLine]:
+def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[SourceLine]:
     """The lines of one cell at which ranks stood, with the lines around them."""
     who: dict[int, str] = {}
     for place in found:
-        if place.cell == cell and place.line is not None:
+        if place.cell == cell and place.in_source and place.line is not None:
             who[place.line] = "; ".join(filter(None, [who.get(place.line), place.who]))
     source = next(c for c in (snapshot.cell, *snapshot.earlier_cells) if c.number == cell)
     last = source.first_line + len(source.source.splitlines()) - 1

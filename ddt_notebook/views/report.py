@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from ..diagnosis.corrections import Correction, correction
+from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
 from . import diffs, failures, html, places, text, words
 from .bundle import Displayable
@@ -136,12 +137,13 @@ def concluded(finding: Finding, snapshot: Snapshot | None) -> list[Markup]:
         html.line(html.tag("b", words.one_line(finding.title, 1000))),
     ]
     parts += _places(places.of_finding(finding, snapshot), snapshot)
-    return parts + [html.line(html.prose(words.one_line(r, 1000))) for r in _reasons(finding)]
+    reasons = (text for fact, text in words.facts(finding) if fact and is_reason(fact))
+    return parts + [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
 
 
 def seen(finding: Finding) -> list[Markup]:
     """The observed facts, folded."""
-    facts = [fact for fact in finding.evidence if fact not in _reasons(finding)]
+    facts = [text for fact, text in words.facts(finding) if not fact or not is_reason(fact)]
     if not facts:
         return []
     items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
@@ -153,15 +155,11 @@ def seen(finding: Finding) -> list[Markup]:
     ]
 
 
-def _reasons(finding: Finding) -> list[str]:
-    return [fact for fact in finding.evidence if fact.startswith("likely why")]
-
-
-def _places(found: list[places.Place], snapshot: Snapshot | None) -> list[Markup]:
+def _places(found: list[places.ShownPlace], snapshot: Snapshot | None) -> list[Markup]:
     """One excerpt for each cell whose source is known; the other places as lines."""
     parts, shown = [], set()
     for place in found:
-        if place.cell is None or snapshot is None:
+        if place.cell is None or not place.in_source or snapshot is None:
             code = [Markup("&ensp;"), html.code(place.code)] if place.code else []
             parts.append(html.line(f"→ {place.place}", *code, Markup("&ensp;◀ "), place.who))
         elif place.cell not in shown:

@@ -112,11 +112,15 @@ def labelled(label: str, items: list[str], limit: int, style: Style | None = Non
 
 def _news(item: Finding) -> list[str]:
     """The evidence, less what the places say already."""
-    places_shown = [place for place in item.where.values() if place]
-    return [fact for fact in item.evidence if not any(place in fact for place in places_shown)]
+    shown = {(place.file, place.line) for place in item.places.values()}
+    return [
+        text
+        for fact, text in words.facts(item)
+        if fact is None or fact.place is None or (fact.place.file, fact.place.line) not in shown
+    ]
 
 
-def _place_lines(found: list[places.Place], style: Style) -> list[str]:
+def _place_lines(found: list[places.ShownPlace], style: Style) -> list[str]:
     place_width = min(28, max((len(p.place) for p in found), default=0))
     code_width = min(36, max((len(p.code) for p in found), default=0))
     lines = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import unicodedata
+from collections.abc import Iterator
 
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
 from ..diagnosis.words import count, rank_list
 from ..diagnosis.words import ranks_text as ranks
 from ..faults import card_ids
-from ..model import Finding, Fix, RankReport
+from ..model import Fact, Finding, Fix, RankReport
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson_in_folder
 
@@ -21,6 +22,7 @@ __all__ = [
     "count",
     "duration",
     "ending",
+    "facts",
     "fix_pattern",
     "fix_source",
     "heading",
@@ -124,8 +126,8 @@ def symbol(finding: Finding) -> str:
 def heading(finding: Finding) -> tuple[str, str, str]:
     """``("hang D.2.1", "training & evaluation", "certain")``."""
     if is_unclassified(finding):
-        place = one_line(finding.where[finding.ranks[0]]).partition(": ")[0]
-        return f"exception at {place}", "no symptom of the study", finding.confidence
+        place = finding.places[finding.ranks[0]].place
+        return f"exception at {one_line(place)}", "no symptom of the study", finding.confidence
     title = symptom(finding.symptom).title
     word = "fault" if title == "others" else title
     return f"{word} {finding.symptom}", finding.stage, finding.confidence
@@ -135,7 +137,13 @@ def is_unclassified(finding: Finding) -> bool:
     """Whether it is an exception that the study has no class for, such as the user's own."""
     plain = finding.cause in (None, NAME_NOT_DEFINED, SYNTAX)
     others = plain and symptom(finding.symptom).title == "others"
-    return others and any(rank in finding.where for rank in finding.ranks[:1])
+    return others and any(rank in finding.places for rank in finding.ranks[:1])
+
+
+def facts(finding: Finding) -> Iterator[tuple[Fact | None, str]]:
+    """Each fact with its sentence; None for the facts of a report that has text only."""
+    known = [*finding.facts, *[None] * (len(finding.evidence) - len(finding.facts))]
+    return zip(known, finding.evidence, strict=True)
 
 
 def more(finding: Finding) -> list[str]:

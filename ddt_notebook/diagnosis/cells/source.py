@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from ddt_notebook.model import Call, Position, RankReport, Snapshot
+from ddt_notebook.model import Call, Place, Position, RankReport, Role, Snapshot
 
 from . import syntax
 from .expressions import Names
@@ -189,8 +189,8 @@ class Sources:
         """Whether a condition holds on a rank, None if the source does not tell."""
         return self._names.truth(test, rank, self._world_size)
 
-    def label(self, cell: int | None, line: int) -> str:
-        """``cell[3] line 4: if rank == 0:``."""
+    def place(self, cell: int | None, line: int, role: Role = "stood") -> Place:
+        """A line of a cell, and what a rank did there."""
         known = self._cells.get(cell) if cell is not None else None
         code = known.line(line).strip() if known else ""
-        return f"cell[{cell}] line {line}: {code}"
+        return Place(file=f"cell[{cell}]", line=line, code=code, role=role)

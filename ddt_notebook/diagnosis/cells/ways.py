@@ -7,12 +7,13 @@ the call, the call log says that it took one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import field as attribute
+from typing import TYPE_CHECKING, Any
 
-from ddt_notebook.diagnosis.words import count, ranks_text
-from ddt_notebook.model import Call, Position, RankReport
+from ddt_notebook.model import Call, Place, Position, RankReport
+from ddt_notebook.model.finding import Values
 
 from . import syntax
 from .rounds import issued, rounds
@@ -30,13 +31,14 @@ class Reason:
     ----------
     cause
         Id of a fault card.
+    kind
+        What that line does, an entry of `wording.REASONS`.
     place
         The line of source that shows it, ``cell[3] line 2: if rank != 1:``.
-    says
-        What that line does; ``{who}`` stands for the rank that never came, ``{each}`` for the word
-        before a number that holds for each of several.
     rank
-        That rank.
+        The rank that never came.
+    values
+        Those of the fact.
     priority
         The lowest is the best of several.
     other_branch
@@ -44,32 +46,12 @@ class Reason:
     """
 
     cause: str
-    place: str
-    says: str
+    kind: str
+    place: Place
     rank: int
+    values: Values = attribute(default_factory=dict)
     priority: int = 0
     other_branch: bool = False
-
-    @property
-    def evidence(self) -> str:
-        """The line and what it does, marked as read from the source."""
-        return self.told_of([self.rank])
-
-    def told_of(self, ranks: Iterable[int]) -> str:
-        """The same for several ranks that went past the call there."""
-        place, _, code = self.place.partition(": ")
-        numbers = set(ranks)
-        each = "each " if len(numbers) > 1 else ""
-        says = self.says.format(who=ranks_text(numbers), each=each)
-        return f"likely why: {place}: `{code}` {says}"
-
-
-def told(reasons: Iterable[Reason]) -> list[str]:
-    """One line for all ranks that the same line of the source took past the call."""
-    together: dict[tuple[str, str], list[Reason]] = {}
-    for reason in reasons:
-        together.setdefault((reason.place, reason.says), []).append(reason)
-    return [same[0].told_of(one.rank for one in same) for same in together.values()]
 
 
 class Walk:
@@ -103,8 +85,10 @@ class Walk:
             if isinstance(node, ast.If) and field != "test":
                 yield from self._condition(node, field, counters)
             elif isinstance(node, ast.Match) and self.sources.names.reads_rank(node.subject):
-                says = f"keeps {{who}} from line {self.place.line}"
-                yield self._say(0, "collective-under-rank-condition", node.lineno, says)
+                cause = "collective-under-rank-condition"
+                yield self._reason(
+                    0, cause, node.lineno, "keeps-from-line", call_line=self.place.line
+                )
             elif isinstance(node, ast.Try) and field in ("body", "orelse"):
                 yield from self._handlers(node)
             elif isinstance(node, Loop) and field == "body":
@@ -123,22 +107,29 @@ class Walk:
         elif isinstance(value, ast.BoolOp):
             test = value.values[0]
         if test is not None and self.sources.names.reads_rank(test):
-            says = "keeps {who} from the call"
-            yield self._say(0, "collective-under-rank-condition", test.lineno, says)
+            cause = "collective-under-rank-condition"
+            yield self._reason(0, cause, test.lineno, "keeps-from-call")
         elif test is not None and self._is_local(test, counters):
-            says = "is decided on each rank by itself"
-            yield self._say(3, "collective-under-local-condition", test.lineno, says)
+            cause = "collective-under-local-condition"
+            yield self._reason(3, cause, test.lineno, "decided-by-each-rank")
         for node in ast.walk(value) if isinstance(value, ast.expr) else ():
             if isinstance(node, ast.comprehension) and not (
                 self.sources.names.is_fixed_range(node.iter)
             ):
                 yield from self._uneven(node.iter.lineno)
 
-    def _say(
-        self, priority: int, cause: str, line: int, says: str, other_branch: bool = False
+    def _reason(
+        self,
+        priority: int,
+        cause: str,
+        line: int,
+        kind: str,
+        *,
+        other_branch: bool = False,
+        **values: Any,
     ) -> Reason:
-        place = self.sources.label(self.place.cell, line)
-        return Reason(cause, place, says, self.absent.rank, priority, other_branch)
+        place = self.sources.place(self.place.cell, line, "passed")
+        return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
 
     def _condition(self, node: ast.If, field: str, counters: set[str]) -> Iterator[Reason]:
         test, names = node.test, self.sources.names
@@ -146,17 +137,23 @@ class Walk:
         if names.reads_rank(test):
             here = self.sources.truth(test, self.absent.rank)
             if here is not wanted:
-                skips = f"keeps {{who}} from line {self.place.line}"
                 branch = node.orelse if wanted else node.body
                 other = self._stands_in(branch)
                 cause = "collective-under-rank-condition"
-                yield self._say(0, cause, node.lineno, skips, other)
+                yield self._reason(
+                    0,
+                    cause,
+                    node.lineno,
+                    "keeps-from-line",
+                    other_branch=other,
+                    call_line=self.place.line,
+                )
         elif names.reads_clock(test):
-            says = "depends on each rank's own clock"
-            yield self._say(2, "collective-under-local-condition", node.lineno, says)
+            cause = "collective-under-local-condition"
+            yield self._reason(2, cause, node.lineno, "depends-on-clock")
         elif self._is_local(test, counters):
-            says = "is decided on each rank by itself"
-            yield self._say(3, "collective-under-local-condition", node.lineno, says)
+            cause = "collective-under-local-condition"
+            yield self._reason(3, cause, node.lineno, "decided-by-each-rank")
 
     def _is_local(self, test: ast.expr, counters: set[str]) -> bool:
         """Whether a condition without rank or clock may come out differently on each rank."""
@@ -182,18 +179,17 @@ class Walk:
             return
         names = self.sources.names
         if isinstance(node, ast.While) and names.reads_clock(node.test):
-            yield self._say(2, "loop-ends-by-clock", node.lineno, "ends by each rank's own clock")
+            yield self._reason(2, "loop-ends-by-clock", node.lineno, "ends-by-clock")
         for test in syntax.break_conditions(node):
             if names.reads_clock(test):
-                says = "leaves the loop by each rank's own clock"
-                yield self._say(2, "loop-ends-by-clock", test.lineno, says)
+                yield self._reason(2, "loop-ends-by-clock", test.lineno, "leaves-loop-by-clock")
             elif names.reads_rank(test):
                 if self.sources.truth(test, self.absent.rank) is not False:
-                    says = "lets {who} leave the loop"
-                    yield self._say(1, "early-exit-on-rank-condition", test.lineno, says)
+                    cause = "early-exit-on-rank-condition"
+                    yield self._reason(1, cause, test.lineno, "lets-leave-loop")
             elif self._is_local(test, counters):
-                says = "leaves the loop by what each rank finds by itself"
-                yield self._say(4, "collective-under-local-condition", test.lineno, says)
+                cause = "collective-under-local-condition"
+                yield self._reason(4, cause, test.lineno, "leaves-loop-by-own-finding")
         if isinstance(node, ast.While) or not names.is_fixed_range(node.iter):
             ranks = (self.caller.rank, self.absent.rank)
             if not self.sources.gives_as_many(self.place.cell, node.lineno, ranks):
@@ -201,20 +197,16 @@ class Walk:
 
     def _uneven(self, line: int) -> Iterator[Reason]:
         mine, theirs = (rounds(self.call, report) for report in (self.caller, self.absent))
-        one, other = ranks_text([self.caller.rank]), "{who}"
-        says = f"brought {one} to {self.call.op} "
+        values: Values = {"caller": self.caller.rank, "op": self.call.op}
         dropped = self.caller.calls_dropped or self.absent.calls_dropped
         if mine is None or theirs is None:
             mine, theirs = (issued(self.call, report) for report in (self.caller, self.absent))
-            says += f"more often than {other}"
-        elif dropped:
-            says += f"more often than {other}"
-        else:
-            came = "{each}" + count(theirs, "time") if theirs else "never"
-            says += f"{count(mine, 'time')}, {other} {came}"
+        elif not dropped:
+            values |= {"caller_times": mine, "times": theirs}
         if mine > theirs:
             # A rank that never came to the line may also have missed it for another reason.
-            yield self._say(3 if theirs else 6, "uneven-iterations", line, says)
+            priority = 3 if theirs else 6
+            yield self._reason(priority, "uneven-iterations", line, "uneven-rounds", **values)
 
     def _early_exit(
         self, block: list[ast.stmt], counters: set[str], handler: ast.ExceptHandler | None
@@ -231,22 +223,25 @@ class Walk:
             if not isinstance(statement, ast.If) or not leaving:
                 continue
             if handler is not None and isinstance(leaving[0], ast.Raise):
-                says = f"swallows what is raised in line {leaving[0].lineno}"
-                yield self._say(1, "exception-swallowed", handler.lineno, says)
+                cause, raised = "exception-swallowed", leaving[0].lineno
+                yield self._reason(1, cause, handler.lineno, "swallows-raise", raised_line=raised)
                 continue
-            test, before = statement.test, f"before line {self.place.line}"
+            test, call_line = statement.test, self.place.line
             if self.sources.names.reads_rank(test):
                 if self.sources.truth(test, self.absent.rank) is not False:
-                    says = f"lets {{who}} leave {before}"
-                    yield self._say(1, "early-exit-on-rank-condition", statement.lineno, says)
+                    cause = "early-exit-on-rank-condition"
+                    yield self._reason(
+                        1, cause, statement.lineno, "lets-leave", call_line=call_line
+                    )
             elif self._is_local(test, counters):
-                says = f"leaves {before} by what each rank finds by itself"
-                yield self._say(4, "collective-under-local-condition", statement.lineno, says)
+                cause = "collective-under-local-condition"
+                yield self._reason(
+                    4, cause, statement.lineno, "leaves-by-own-finding", call_line=call_line
+                )
 
     def _handlers(self, node: ast.Try) -> Iterator[Reason]:
         for handler in filter(_swallows, node.handlers):
-            says = "swallows what is raised before the call"
-            yield self._say(5, "exception-swallowed", handler.lineno, says)
+            yield self._reason(5, "exception-swallowed", handler.lineno, "swallows-before-call")
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Container
 
 from ddt_notebook.diagnosis.cells import syntax
@@ -18,7 +17,7 @@ def divide_data(fault: Fault) -> Correction | None:
         for scope in scopes(fault.tree)
         for name, call in assigned_calls(scope)
         if syntax.calls(call, "DataLoader")
-        and re.search(rf"\b{re.escape(name)}\b", fault.finding.title)
+        and name == fault.finding.values.get("loader")
         and not {"sampler", "batch_sampler"} & {keyword.arg for keyword in call.keywords}
     ]
     if len(plain) != 1:
@@ -54,7 +53,7 @@ def ask_the_group(fault: Fault) -> Correction | None:
 
 def leave_shuffling(fault: Fault) -> Correction | None:
     """A loader that leaves the order to its sampler."""
-    lines = fault.lines_of(list(fault.finding.where))
+    lines = fault.lines_of(list(fault.finding.places))
     calls = [
         node
         for node in ast.walk(fault.tree)
@@ -70,7 +69,7 @@ def leave_shuffling(fault: Fault) -> Correction | None:
 
 def reduce_for_all(fault: Fault) -> Correction | None:
     """``all_reduce`` in place of ``reduce``."""
-    lines = _lines(fault, r"reduced to rank \d+ at")
+    lines = fault.lines_of_facts("reduced-to")
     calls = [
         node
         for node in ast.walk(fault.tree)
@@ -91,7 +90,7 @@ def reduce_for_all(fault: Fault) -> Correction | None:
 
 def form_group_once(fault: Fault) -> Correction | None:
     """``init_process_group`` only where there is no group yet."""
-    lines = fault.lines_of(list(fault.finding.where))
+    lines = fault.lines_of(list(fault.finding.places))
     for node in ast.walk(fault.tree):
         call = node.value if isinstance(node, ast.Expr) else None
         if (
@@ -113,7 +112,7 @@ def form_group_once(fault: Fault) -> Correction | None:
 
 def keep_no_graph(fault: Fault) -> Correction | None:
     """``loss.detach()`` where a loss is added up or kept."""
-    lines = _lines(fault, "likely why:")
+    lines = fault.lines_of_facts("keeps-graph")
     kept: list[ast.expr] = []
     for node in ast.walk(fault.tree):
         if isinstance(node, ast.AugAssign) and node.lineno in lines:
@@ -139,13 +138,6 @@ def _backward_of_sum(fault: Fault, lines: Container[int]) -> bool:
         and ast.unparse(node.value) in sums
         for node in ast.walk(fault.tree)
     )
-
-
-def _lines(fault: Fault, before: str) -> set[int]:
-    """Lines of the cell that the evidence names behind certain words."""
-    place = re.compile(rf"{before} cell\[{fault.cell.number}\] line (\d+)")
-    found = (place.search(fact) for fact in fault.finding.evidence)
-    return {int(match[1]) for match in found if match}
 
 
 def _without(call: ast.Call, names: Container[str | None]) -> str:

@@ -23,7 +23,7 @@ def new_group_for_all(fault: Fault) -> Correction | None:
 
 def _moved(fault: Fault, *, alone: bool) -> Correction | None:
     """``alone``: only if no other collective stands under the condition."""
-    lines = fault.lines_of(fault.finding.waiting or list(fault.finding.where))
+    lines = fault.lines_of(fault.finding.waiting or list(fault.finding.places))
     if len(lines) != 1:
         return None
     (line,) = lines

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ddt_notebook.model import Cell, Finding, Snapshot
+from ddt_notebook.model import Cell, Finding, Place, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,17 @@ class Fault:
         return self.cell.source.split("\n")
 
     def lines_of(self, ranks: list[int]) -> set[int]:
-        """Lines of this cell at which ranks stood."""
-        place = re.compile(rf"cell\[{self.cell.number}\] line (\d+)")
-        found = (place.match(self.finding.where.get(rank, "")) for rank in ranks)
-        return {int(match[1]) for match in found if match}
+        """The lines of this cell among the places of ranks."""
+        places = (self.finding.places.get(rank) for rank in ranks)
+        return self._in_cell(places)
+
+    def lines_of_facts(self, *kinds: str) -> set[int]:
+        """The lines of this cell that facts of some kinds name."""
+        return self._in_cell(fact.place for fact in self.finding.facts if fact.kind in kinds)
+
+    def _in_cell(self, places: Iterable[Place | None]) -> set[int]:
+        number = self.cell.number
+        return {place.line for place in places if place is not None and place.cell == number}
 
     def slice(self, first: int, last: int) -> list[str]:
         """The text from one line to another, both included."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.cells import syntax
 
 from .fault import Correction, Fault, assigned_calls, own, scopes
 
-_NO_ATTRIBUTE = re.compile(r"'DistributedDataParallel' object has no attribute '(\w+)'")
 _WRAPPER = "DistributedDataParallel"
 #: What a wrapped model answers like the bare one.
 _SHARED = frozenset(
@@ -80,7 +78,7 @@ def through_wrapper(fault: Fault) -> Correction | None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "module"
     ]
-    lines = fault.lines_of(list(fault.finding.where))
+    lines = fault.lines_of(list(fault.finding.places))
     chosen = [function for function in past if function.lineno in lines]
     if not chosen and len(past) == 1:
         chosen = past
@@ -93,14 +91,11 @@ def through_wrapper(fault: Fault) -> Correction | None:
 
 def below_wrapper(fault: Fault) -> Correction | None:
     """``model.module.head`` instead of ``model.head``."""
-    said = next(
-        filter(None, map(_NO_ATTRIBUTE.search, (fault.finding.title, *fault.finding.evidence))),
-        None,
-    )
-    lines = fault.lines_of(list(fault.finding.where))
-    if said is None or not lines:
+    name = fault.finding.values.get("name")
+    lines = fault.lines_of(list(fault.finding.places))
+    if name is None or not lines:
         return None
-    own = {said[1]} | next((n for n in _classes(fault.tree) if said[1] in n), frozenset())
+    own = {name} | next((names for names in _classes(fault.tree) if name in names), frozenset())
     accesses = [
         node
         for node in ast.walk(fault.tree)
@@ -108,7 +103,7 @@ def below_wrapper(fault: Fault) -> Correction | None:
         and node.attr in own - _SHARED
         and isinstance(node.value, ast.Name)
     ]
-    owners = {ast.unparse(n.value) for n in accesses if n.lineno in lines and n.attr == said[1]}
+    owners = {ast.unparse(n.value) for n in accesses if n.lineno in lines and n.attr == name}
     if len(owners) != 1:
         return None
     (owner,) = owners
@@ -117,7 +112,7 @@ def below_wrapper(fault: Fault) -> Correction | None:
         for node in accesses
         if ast.unparse(node.value) == owner and node.lineno >= min(lines)
     ]
-    says = f"`{owner}.module.{said[1]}` instead of `{owner}.{said[1]}`"
+    says = f"`{owner}.module.{name}` instead of `{owner}.{name}`"
     return fault.replaced(chosen, says)
 
 
@@ -140,7 +135,7 @@ def _classes(tree: ast.Module) -> Iterator[frozenset[str]]:
 
 def without_device_ids(fault: Fault) -> Correction | None:
     """``DDP(model)`` where the model is on the CPU."""
-    lines = fault.lines_of(list(fault.finding.where))
+    lines = fault.lines_of(list(fault.finding.places))
     calls = [
         node
         for node in ast.walk(fault.tree)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
 
-from ..advice import conclude
+from ..advice import conclude_text
+from ..wording import worded
 from . import data, files, habits, messages, models, ranks, setup, tensors
 from .note import Place
 from .program import Program, parsed
@@ -89,19 +90,19 @@ def lint(
     first: dict[tuple[int, str], Finding] = {}
     for note in sorted(noted, key=lambda note: note.line):
         first.setdefault((note.line, note.cause), note.finding(program, place))
-    return list(first.values())
+    return [worded(finding) for finding in first.values()]
 
 
 def _unreadable(error: SyntaxError, source: str, place: Place) -> Finding:
     line = error.lineno or 1
-    where, lines = place.of(line), source.split("\n")
+    lines = source.split("\n")
     shown = lines[line - 1].strip() if line <= len(lines) else ""
-    found = conclude(
+    found = conclude_text(
         "D.1.11",
         f"the source is not Python: {error.msg}",
-        evidence=[f"{where}: `{shown}`"],
+        evidence=[Fact(kind="shows", place=place.of(line, shown), values={"says": ""})],
     )
     mended = [
         replace(fix, advice="mend the line shown, or the one before it") for fix in found.fixes
     ]
-    return replace(found, fixes=mended[:1])
+    return worded(replace(found, fixes=mended[:1]))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddt_notebook.model import Finding
+from ddt_notebook import model
+from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.finding import Confidence
 
-from ..advice import conclude
+from ..advice import conclude_text
 from .program import Program
 
 
@@ -19,10 +20,10 @@ class Place:
     number: int | None
     first_line: int
 
-    def of(self, line: int) -> str:
+    def of(self, line: int, code: str = "") -> model.Place:
         """``cell[3] line 6``."""
-        called = self.name if self.number is None else f"{self.name}[{self.number}]"
-        return f"{called} line {line + self.first_line - 1}"
+        file = self.name if self.number is None else f"{self.name}[{self.number}]"
+        return model.Place(file=file, line=line + self.first_line - 1, code=code, role="source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +50,11 @@ class Note:
 
     def finding(self, program: Program, place: Place) -> Finding:
         """As everybody else reports it."""
-        evidence = [f"{place.of(self.line)}: `{program.line(self.line)}`"]
-        for line, says in self.also:
-            evidence.append(f"{place.of(line)}: `{program.line(line)}` {says}".rstrip())
-        return conclude(
+        evidence = [
+            Fact(kind="shows", place=place.of(line, program.line(line)), values={"says": says})
+            for line, says in ((self.line, ""), *self.also)
+        ]
+        return conclude_text(
             self.symptom,
             self.title,
             cause=self.cause,

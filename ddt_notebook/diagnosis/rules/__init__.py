@@ -1,1 +1,32 @@
-"""The rules: each turns a prepared snapshot into findings, and knows one kind of fault."""
+"""The rules: each looks for one kind of fault in a prepared snapshot and yields findings as data.
+
+A rule is a function ``(context: Context) -> Iterator[Finding]``, listed in `report.RULES`. It holds
+no English::
+
+    yield conclude(
+        "D.2.4",                                  # the symptom of the study
+        "changed-before-wait",                    # kind: what happened
+        cause="buffer-changed-before-wait",       # id of the fault card: adds what to change
+        ranks=calls,
+        values=of_call(context, call) | {"line": 7},
+        places={rank: context.place(position, "changes") for rank in calls},
+        facts=[
+            Fact(kind="sent-at", place=context.place(where, "called")),
+            Fact(kind="no-wait-between"),
+        ],
+        confidence="likely",
+    )
+
+The kind of the finding has a title in `wording.TITLES`, and the kind of each fact a sentence in
+`wording.FACTS`, or in `wording.REASONS` if it is a likely reason that was read from the source.
+These entries are templates with the names of the values::
+
+    TITLES["changed-before-wait"] = "{ranks} {changes|change} in line {line} the tensor that …"
+    FACTS["sent-at"] = "sent at {place}"
+
+So a rule touches two places: its own file and `wording`. Names of values have their unit
+(``waited_s``, ``size_bytes``) and hold plain data: numbers, names, tuples. What a title needs and
+the facts hold already is taken from the facts. A place is made by `Context.place` or
+`Sources.place`, with what the rank did there (`model.Place`). `facts` has what several rules
+report: the call in which ranks are blocked, what the others did instead.
+"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.happens_before import Order
 from ddt_notebook.diagnosis.words import count, ranks_text, seconds
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.checkpoints import CheckpointUse, StateLoad
 
 _Uses = dict[int, list[CheckpointUse]]
@@ -61,13 +61,13 @@ def _written(context: Context, path: str, uses: dict[int, CheckpointUse]) -> Fin
         for a in uses.values()
         for b in uses.values()
     )
-    return conclude(
+    return conclude_text(
         "D.1.6",
         f"{ranks_text(uses)} write the same file, {first.name}, "
         + ("at the same time" if met else "with no collective in between"),
         cause="checkpoint-written-by-every-rank",
         ranks=uses,
-        where={rank: context.label(use.where) for rank, use in uses.items()},
+        places={rank: context.place(use.where) for rank, use in uses.items()},
         evidence=[f"the file is {path}", "no collective lies between the writes"],
     )
 
@@ -105,14 +105,14 @@ def _read(
 ) -> Finding:
     first, *_ = early.values()
     by = save.ended_s - first.began_s
-    return conclude(
+    return conclude_text(
         "D.1.6",
         f"{ranks_text(early)} read {save.name} before rank {writer} had written it, "
         f"{seconds(by)} too early: what they have is older",
         cause="checkpoint-read-too-early",
         ranks=early,
-        where={rank: context.label(use.where) for rank, use in early.items()}
-        | {writer: context.label(save.where)},
+        places={rank: context.place(use.where) for rank, use in early.items()}
+        | {writer: context.place(save.where, "saves")},
         evidence=[
             f"the file is {path}",
             f"rank {writer} writes it at {context.label(save.where)}",
@@ -124,20 +124,20 @@ def _read(
 
 def nothing_loaded(context: Context) -> Iterator[Finding]:
     """A state dict of which no key fits was loaded with ``strict=False``: nothing happened."""
-    where: dict[str, dict[int, StateLoad]] = defaultdict(dict)
+    where: dict[Place | None, dict[int, StateLoad]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
         for load in report.states:
-            where[context.label(load.where)].setdefault(report.rank, load)
+            where[context.place(load.where, "loads")].setdefault(report.rank, load)
     for place, loads in where.items():
         first, *_ = loads.values()
         instead = f" where the model has `{first.missing}`" if first.missing else ""
-        yield conclude(
+        yield conclude_text(
             "D.1.6",
             f"{ranks_text(loads)} loaded nothing into {first.model}: none of the "
             f"{count(first.keys, 'key')} fits, and strict=False lets that pass",
             cause="nothing-loaded",
             ranks=loads,
-            where=dict.fromkeys(loads, place),
+            places=dict.fromkeys(loads, place),
             evidence=[f"the first key is `{first.unexpected}`{instead}"],
             confidence="likely",
         )
@@ -150,13 +150,13 @@ def wrapped_states(context: Context) -> Iterator[Finding]:
         for use in report.uses:
             if use.wrapped and use.done and use.path not in told:
                 told.add(use.path)
-                yield conclude(
+                yield conclude_text(
                     "D.1.6",
                     f"{use.name} holds the names of the wrapper (`{use.wrapped}`): "
                     "a model without DDP does not load it",
                     cause="checkpoint-of-wrapper",
                     ranks=[report.rank],
-                    where={report.rank: context.label(use.where)},
+                    places={report.rank: context.place(use.where)},
                     evidence=[f"saved at {context.label(use.where)}"],
                     confidence="possible",
                 )

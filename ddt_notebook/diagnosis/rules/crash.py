@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context, crash_frames
-from ddt_notebook.diagnosis.words import ranks_text
-from ddt_notebook.model import Finding, RankReport
-from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model import Fact, Finding, RankReport
+from ddt_notebook.model.finding import Confidence, Values
 
-from .wording import victims_evidence, wait_clause
+from .facts import blocked_in, of_call, of_wait
 
 _MEMORY = re.compile(
     r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
@@ -38,26 +37,41 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     first = reports[0]
     waiting = context.victims(ranks)
     symptom, cause, confidence = _meaning(context, first)
-    evidence = [f"the process of rank {r.rank} ended with {how(r)}" for r in reports]
-    frame = crash_frames(first.crash_text)[:1]
-    evidence += [f"faulthandler: {at.file} line {at.line} in {at.function}" for at in frame]
+    facts = [
+        Fact(kind="process-ended", ranks=(report.rank,), values=ending(report))
+        for report in reports
+    ]
+    facts += [
+        Fact(kind="crash-frame", place=context.place(frame, "died"), ranks=(first.rank,))
+        for frame in crash_frames(first.crash_text)[:1]
+    ]
     if first.memory_bytes and first.exit_signal == signal.SIGKILL:
-        evidence.append(f"it held {first.memory_bytes / 2**20:,.0f} MB when last seen")
+        held = {"memory_bytes": first.memory_bytes}
+        facts.append(Fact(kind="memory-held", ranks=(first.rank,), values=held))
     call = context.last_call(first.rank)
     if call is not None and call.where is not None:  # else it was seen some time before the end
-        evidence.append(f"it ended inside {call.label} at {context.label(call.where)}")
-    evidence += [note for note in context.snapshot.notes if _MEMORY.search(note)]
-    evidence += victims_evidence(context, waiting)
-    at = context.where(first.rank)
-    place = f" at {context.label(at)}" if at else ""
+        facts.append(
+            Fact(
+                kind="ended-inside",
+                place=context.place(call.where, "died"),
+                ranks=(first.rank,),
+                values=of_call(context, call, issuer=False),
+            )
+        )
+    facts += [
+        Fact(kind="note", values={"note": note})
+        for note in context.snapshot.notes
+        if _MEMORY.search(note)
+    ]
     return conclude(
         symptom,
-        f"{ranks_text(ranks)} died ({how(first)}){place}{wait_clause(context, waiting)}",
+        "died",
         cause=cause,
         ranks=ranks,
         waiting=waiting,
-        where=context.places([*ranks, *waiting]),
-        evidence=evidence,
+        values=ending(first) | of_wait(context, waiting),
+        places=context.places([*ranks, *waiting]),
+        facts=[*facts, *blocked_in(context, waiting)],
         confidence=confidence,
         op=call.op if call else "the collective",
     )
@@ -93,18 +107,16 @@ def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:
     )
 
 
-def how(report: RankReport) -> str:
-    """``signal 9, SIGKILL`` or ``exit code 3``."""
-    if report.exit_signal is None:
-        return f"exit code {report.exit_code}"
-    try:
-        name = f", {signal.Signals(report.exit_signal).name}"
-    except ValueError:  # a real-time signal has no name
-        name = ""
-    return f"signal {report.exit_signal}{name}"
+def ending(report: RankReport) -> Values:
+    """``signal`` and ``exit_code`` of a process that ended; None for the one that is not known."""
+    return {"signal": report.exit_signal, "exit_code": report.exit_code}
 
 
-def deaths(context: Context, ranks: list[int]) -> list[str]:
-    """One line for each of ``ranks`` that died."""
+def deaths(context: Context, ranks: list[int]) -> list[Fact]:
+    """One fact for each of ``ranks`` that died."""
     reports = [context.reports[rank] for rank in ranks]
-    return [f"rank {r.rank} died of it ({how(r)})" for r in reports if r.state == "died"]
+    return [
+        Fact(kind="died-of-it", ranks=(report.rank,), values=ending(report))
+        for report in reports
+        if report.state == "died"
+    ]

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
-from ddt_notebook.diagnosis.words import agree, ranks_text, seconds
-from ddt_notebook.model import Call, Finding
+from ddt_notebook.model import Call, Fact, Finding
 
+from .facts import blocked_in, by_call, of_call
 from .groups import hung_by_skip
-from .wording import by_call, message, name, victims_evidence
 
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
@@ -61,28 +60,26 @@ def _finding(
     context: Context, members: frozenset[int], edges: dict[int, frozenset[int]]
 ) -> Finding:
     waiting = context.victims(members)
-    sides = []
-    for ranks, call in by_call(context, sorted(members)):
-        awaited = frozenset().union(*(edges[rank] & members for rank in ranks))
-        what = message(call) if call.kind == "p2p" else name(context, call)
-        waits = f"{ranks_text(ranks)} {agree(ranks, 'waits', 'wait')} in {what}"
-        sides.append(f"{waits} for {ranks_text(awaited)}")
-    since = context.blocked_for(members)
-    cause = _cause(context, [context.halted[rank] for rank in sorted(members)])
+    sides = [
+        Fact(
+            kind="waits-for",
+            place=context.place(call.where, "waits"),
+            ranks=tuple(ranks),
+            values=of_call(context, call)
+            | {"awaited": tuple(sorted(set().union(*(edges[rank] & members for rank in ranks))))},
+        )
+        for ranks, call in by_call(context, sorted(members))
+    ]
+    blocked_s = context.blocked_for(members)
     return conclude(
         "D.2.1",
-        "; ".join(sides[:3])
-        + (f"; and {len(sides) - 3} more" if len(sides) > 3 else "")
-        + (f"; since {seconds(since)}" if since is not None else ""),
-        cause=cause,
+        "wait-cycle",
+        cause=_cause(context, [context.halted[rank] for rank in sorted(members)]),
         ranks=members,
         waiting=waiting,
-        where=context.places([*members, *waiting]),
-        evidence=[
-            *victims_evidence(context, sorted(members)),
-            "each waits for another, so none can go on",
-            *victims_evidence(context, waiting),
-        ],
+        values={} if blocked_s is None else {"blocked_s": blocked_s},
+        places=context.places([*members, *waiting]),
+        facts=[*sides, Fact(kind="each-waits"), *blocked_in(context, waiting)],
         op=context.halted[min(members)].op,
     )
 

@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import or_
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count, listing, ranks_text
 from ddt_notebook.model import Finding
@@ -46,12 +46,12 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
         what = "several ranks get the same part of the data"
     else:
         what = "a part of the data goes to no rank"
-    return conclude(
+    return conclude_text(
         "C.7",
         f"the samplers of {shared.name} do not divide the data by {count(size, 'rank')}: {what}",
         cause="sampler-for-wrong-rank",
         ranks=wrong,
-        where=shared.where(),
+        places=shared.places(),
         evidence=[
             f"{shared.first().sampler} takes {taken}",
             (
@@ -78,13 +78,14 @@ def same_data(context: Context) -> Iterator[Finding]:
             continue
         # a loop that is left early may have met the same samples by chance
         certain = shared.complete or _same_start(shared)
-        yield conclude(
+        yield conclude_text(
             "D.2.2",
             f"{ranks_text(shared.loaders)} each trained on the same "
             f"{count(seen.overlap, 'sample')} of {shared.name}",
             cause="no-distributed-sampler",
+            values={"loader": shared.name},
             ranks=shared.loaders,
-            where=shared.where(),
+            places=shared.places(),
             evidence=[
                 (
                     f"{shared.name}: {shared.first().dataset} of {shared.first().universe} with "
@@ -179,13 +180,13 @@ def _evened_out(shared: Shared) -> int:
 def _overlap(shared: Shared, seen: Division) -> Finding:
     sets = {rank: unpack_indices(x.handed_out) for rank, x in shared.loaders.items()}
     ranks = [r for r in sets if sets[r] & reduce(or_, (sets[o] for o in sets if o != r))]
-    return conclude(
+    return conclude_text(
         "C.7",
         f"{count(seen.overlap, 'sample')} of {shared.name} went to more than one of "
         f"{ranks_text(ranks)}",
         cause="shard-overlap",
         ranks=ranks,
-        where=shared.where(),
+        places=shared.places(),
         evidence=[
             f"on several ranks: index {indices_text(seen.first_overlap)}",
             samples(shared.loaders),
@@ -210,12 +211,12 @@ def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
         return  # parts of a random selection: the rest was split off
     lost = missing.bit_count()
     split_off = not inner and lost >= max(_SPLIT_OFF * size, len(shared.loaders))
-    yield conclude(
+    yield conclude_text(
         "C.7",
         f"{count(lost, 'sample')} of {shared.name} went to no rank",
         cause="shard-gaps",
         ranks=shared.loaders,
-        where=shared.where(),
+        places=shared.places(),
         evidence=[f"on no rank: index {indices_text(seen.first_gap)}", samples(shared.loaders)],
         confidence="possible" if split_off else "likely",
     )

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.parity import Disagreement
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 
@@ -97,13 +97,13 @@ def _different_settings(
     name, values = next(iter(settings.items()))
     label = "learning rate" if name == "lr" else name
     shown = listing(f"{value} on {ranks_text(ranks)}" for value, ranks in _inverted(values))
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"the {label} of {group.first.name} differs between ranks ({shown}): "
         f"{_parted(group, step)}",
         cause="ranks-diverged-learning-rate",
         ranks=group.deviating(values.get),
-        where=_places(context, group, made=True),
+        places=_places(context, group, made=True),
         evidence=[*_course(context, group, step), f"{label}: {shown}"],
     )
 
@@ -114,15 +114,15 @@ def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[in
     places = {}
     for rank, model in _models(context, group).items():
         if rank in ranks and model.unsynchronised_where is not None:
-            places[rank] = context.label(model.unsynchronised_where)
+            places[rank] = context.place(model.unsynchronised_where, "runs")
     which = "none" if not first.synchronised else f"only {first.synchronised}"
-    return conclude(
+    return conclude_text(
         "D.2.2",
         f"{which} of the {count(first.steps, 'step')} of {first.name} took gradients that DDP "
         f"had averaged: no_sync() was on in the last backward pass before the step",
         cause="no-sync-left-on",
         ranks=ranks,
-        where=places,
+        places=places,
         evidence=[
             f"before {count(missing, 'step')} the last forward pass was inside no_sync()",
             *_course(context, group, step),
@@ -135,16 +135,16 @@ def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) ->
     first = group.ranks[ranks[0]]
     calls = module_calls(context)
     places = dict.fromkeys(ranks, calls[0]) if calls else _places(context, group)
-    return conclude(
+    return conclude_text(
         "D.2.2",
         f"{first.model} was trained past DDP: {first.name} took gradients of a forward pass that "
         "did not go through the DDP model, so nothing averaged them",
         cause="module-called-past-ddp",
         ranks=ranks,
-        where={rank: place for rank, place in places.items() if rank in ranks},
+        places={rank: place for rank, place in places.items() if rank in ranks},
         evidence=[
             f"DDP saw a forward pass before {first.synchronised} of {count(first.steps, 'step')}",
-            *([f"the model inside DDP is called at {calls[0]}"] if calls else []),
+            *([f"the model inside DDP is called at {calls[0].label}"] if calls else []),
             *_course(context, group, step),
         ],
         confidence="likely",
@@ -161,14 +161,14 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
     if missing:
         state = group.states[before][missing[0]]
         lacking = first.trainable - state.with_gradient
-        return conclude(
+        return conclude_text(
             "D.2.4",
             f"gradients of {first.model} were not averaged in step {before + 1}: "
             f"{count(lacking, 'parameter')} had no part in the loss on {ranks_text(missing)}, "
             "and DDP waits for every one",
             cause="unused-parameter-in-last-step",
             ranks=missing,
-            where=_places(context, group),
+            places=_places(context, group),
             evidence=[
                 (
                     f"{state.with_gradient} of {first.trainable} parameters have a gradient on "
@@ -179,17 +179,16 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
             ],
             confidence="likely",
         )
-    here = f"cell[{context.snapshot.cell.number}] "
-    if any(call.startswith(here) for call in module_calls(context)):
+    if any(call.cell == context.snapshot.cell.number for call in module_calls(context)):
         # DDP was called for something else then, such as an evaluation
         return _past_ddp(context, group, step, list(group.ranks))
-    return conclude(
+    return conclude_text(
         "D.2.4",
         f"gradients of {first.model} were changed on some ranks after DDP had averaged them: "
         f"{_parted(group, step)}",
         cause="gradients-changed-after-averaging",
         ranks=group.deviating(lambda rank: group.states[before][rank].gradients),
-        where=_places(context, group),
+        places=_places(context, group),
         evidence=_course(context, group, step),
         confidence="likely",
     )
@@ -202,12 +201,12 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     told = bool(changed) and len(changed) < len(group.ranks)
     state = _differing_state(context, group)
     if step and not told and state:
-        return conclude(
+        return conclude_text(
             "D.2.5",
             f"the state of {first.name} differs between ranks: {_parted(group, step)}",
             cause="ranks-diverged-learning-rate",
             ranks=replicas.minority(state[0]),
-            where=_places(context, group, made=True),
+            places=_places(context, group, made=True),
             evidence=[
                 f"gradients and settings were equal, {state[0].name} is not",
                 *_course(context, group, step),
@@ -219,13 +218,13 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     evidence = _course(context, group, step)
     if told:
         evidence.insert(0, f"on {ranks_text(changed)} alone the parameters were written to {when}")
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}"
         f" {when}",
         cause="model-reset-on-one-rank",
         ranks=ranks,
-        where=_places(context, group),
+        places=_places(context, group),
         evidence=[*evidence, "DDP makes replicas equal once, when it is built"],
         confidence="certain" if told else "likely",
     )
@@ -255,13 +254,13 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
     changed = [rank for rank, o in group.ranks.items() if o.changed_before]
     told = bool(changed) and len(changed) < len(group.ranks)
     ranks = changed if told else replicas.minority(found[0])
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}: "
         f"{found[0].name} differs at the end",
         cause="model-reset-on-one-rank",
         ranks=ranks,
-        where=_places(context, group),
+        places=_places(context, group),
         evidence=[
             f"{count(len(found), 'parameter')} differ at the end, first {found[0].name}",
             *([f"on {ranks_text(changed)} alone parameters were written to"] if told else []),
@@ -275,12 +274,12 @@ def _apart_from_the_start(context: Context, group: Replicas, name: str) -> Findi
     step = min(group.states)
     if any(step in optimizer.changed_before for optimizer in group.ranks.values()):
         return _changed(context, group, step)
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"the ranks' copies of {name} differed already when this cell began to train",
         cause="ranks-diverged-earlier",
         ranks=group.deviating(lambda rank: group.states[step][rank].values),
-        where=_places(context, group),
+        places=_places(context, group),
         evidence=_course(context, group, step),
         confidence="likely",
     )
@@ -336,9 +335,11 @@ def _inverted(values: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
     return list(groups.items())
 
 
-def _places(context: Context, group: Replicas, *, made: bool = False) -> dict[int, str]:
+def _places(context: Context, group: Replicas, *, made: bool = False) -> dict[int, Place | None]:
     return {rank: _place(context, optimizer, made) for rank, optimizer in group.ranks.items()}
 
 
-def _place(context: Context, optimizer: OptimizerTraining, made: bool) -> str:
-    return context.label((optimizer.made if made else None) or optimizer.where)
+def _place(context: Context, optimizer: OptimizerTraining, made: bool) -> Place | None:
+    if made and optimizer.made is not None:
+        return context.place(optimizer.made, "created")
+    return context.place(optimizer.where, "steps")

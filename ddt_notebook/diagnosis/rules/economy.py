@@ -6,10 +6,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count, ranks_text, seconds
-from ddt_notebook.model import Call, Finding, RankReport
+from ddt_notebook.model import Call, Finding, Place, RankReport
 from ddt_notebook.model.matching import call_bytes
 
 #: Buckets are small from here on down, and many from here on up; DDP's own limit is 25 MiB.
@@ -32,7 +32,7 @@ def small_buckets(context: Context) -> Iterator[Finding]:
                 told.setdefault(model.name, ([], size, buckets))[0].append(training.rank)
     for name, (ranks, size, buckets) in told.items():
         if size <= _SMALL_BUCKET_MB and buckets >= _MANY_BUCKETS:
-            yield conclude(
+            yield conclude_text(
                 "D.2.3",
                 f"{name} sends its gradients in {buckets} buckets of {size:.3g} MiB at most",
                 cause="small-buckets",
@@ -58,7 +58,7 @@ def oversubscribed_threads(context: Context) -> Iterator[Finding]:
     if longest < _WORTH_S or not many or not processors or threads <= processors:
         return
     most = max(training.threads for training in trainings)
-    yield conclude(
+    yield conclude_text(
         "D.2.3",
         f"{count(len(trainings), 'rank')} compute in {threads} threads on "
         f"{count(processors, 'processor')}",
@@ -75,7 +75,7 @@ def small_collectives(context: Context) -> Iterator[Finding]:
     if steps < 2:
         return
     ran_s = {p.rank: p.ran_s for p in context.snapshot.performance}
-    found: dict[str, dict[int, tuple[float, float, int, Call]]] = defaultdict(dict)
+    found: dict[Place | None, dict[int, tuple[float, float, int, Call]]] = defaultdict(dict)
     for report in context.snapshot.ranks:
         for place, calls in _by_line(context, report).items():
             number = len(calls) * (1 + report.calls_dropped / len(report.calls))
@@ -91,24 +91,24 @@ def small_collectives(context: Context) -> Iterator[Finding]:
     for place, by_rank in found.items():
         number, spent, size, call = next(iter(by_rank.values()))
         if len(by_rank) == len(call.members):
-            yield conclude(
+            yield conclude_text(
                 "D.2.3",
                 f"{ranks_text(by_rank)} issued {number / steps:.0f} {call.op}s of {size:,} bytes "
                 "in each step",
                 cause="small-collectives",
                 ranks=by_rank,
-                where=dict.fromkeys(sorted(by_rank), place),
+                places=dict.fromkeys(sorted(by_rank), place),
                 evidence=[f"{number:,.0f} calls in {steps} steps took {seconds(spent)}"],
                 confidence="possible",
                 op=call.op,
             )
 
 
-def _by_line(context: Context, report: RankReport) -> dict[str, list[Call]]:
+def _by_line(context: Context, report: RankReport) -> dict[Place | None, list[Call]]:
     """The collectives of the user's own lines that waited for their result."""
     found: dict[tuple[str, int], list[Call]] = defaultdict(list)
     for call in report.calls:
         own = call.kind == "collective" and call.source == "call log" and not call.asynchronous
         if own and call.where is not None and call.left_s is not None and call.shapes:
             found[call.where.file, call.where.line].append(call)
-    return {context.label(calls[0].where): calls for calls in found.values()}
+    return {context.place(calls[0].where, "called"): calls for calls in found.values()}

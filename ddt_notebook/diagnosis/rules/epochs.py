@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Finding
@@ -30,12 +30,12 @@ def undivided_streams(context: Context) -> Iterator[Finding]:
         telling = len(set(starts[0][:common])) >= min(_TELLING, shared.first().epochs[-1].samples)
         if not (alike and telling and common > 1 and shared.trains) or take_parts(context, loaders):
             continue
-        yield conclude(
+        yield conclude_text(
             "C.6",
             f"{ranks_text(loaders)} each trained on the same samples of {shared.name}",
             cause="iterable-not-sharded",
             ranks=loaders,
-            where=shared.where(),
+            places=shared.places(),
             evidence=[
                 f"the first {common} samples of the last epoch are equal, in the same order",
                 samples(shared.loaders),
@@ -52,13 +52,13 @@ def repeating_workers(context: Context) -> Iterator[Finding]:
         if not repeated:
             continue
         first = next(iter(repeated.values()))
-        yield conclude(
+        yield conclude_text(
             "C.6",
             f"{name} gave {ranks_text(repeated)} every sample {first.workers} times, once from "
             "each worker",
             cause="workers-repeat-stream",
             ranks=repeated,
-            where=loops(context, repeated),
+            places=loops(context, repeated),
             evidence=[
                 (
                     f"batches come in groups of {first.workers} that begin with the same sample, "
@@ -91,12 +91,12 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
         alike = [epoch for epoch in first.epochs if epoch.trained and epoch.first[:8] == start]
         numbers, since = _numbers(first, alike)
         told = sorted({epoch.sampler_epoch or 0 for epoch in alike})
-        yield conclude(
+        yield conclude_text(
             "D.2.5",
             f"{shared.name} gave {ranks_text(pairs)} the samples in the same order in every epoch",
             cause="set-epoch-forgotten",
             ranks=pairs,
-            where=shared.where(),
+            places=shared.places(),
             evidence=[
                 f"epochs {rank_list(numbers)}{since} begin alike: index {indices_text(start)}",
                 (
@@ -157,12 +157,12 @@ def empty_loaders(context: Context) -> Iterator[Finding]:
             continue
         first = next(iter(empty.values()))
         parts = f" in {count(first.replicas, 'part')}" if first.replicas else ""
-        yield conclude(
+        yield conclude_text(
             "C.6",
             f"{name} gave {ranks_text(empty)} no batch at all",
             cause="no-batches-on-a-rank",
             ranks=empty,
-            where=loops(context, empty),
+            places=loops(context, empty),
             evidence=[
                 (
                     f"{count(first.universe or 0, 'sample')}{parts}, in batches of "

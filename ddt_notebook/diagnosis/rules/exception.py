@@ -11,14 +11,18 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, is_peer_error
 from ddt_notebook.diagnosis.exception_details import details
-from ddt_notebook.diagnosis.words import ranks_text
-from ddt_notebook.model import Call, Finding, RankError
+from ddt_notebook.model import Call, Fact, Finding, RankError
+from ddt_notebook.model.finding import Values
 
-from .wording import name, victims_evidence, wait_clause
+from .facts import blocked_in, of_call, of_wait
 
 _LONGEST = 160
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _MAX_PRINTED = 2
+#: Python's own words.
+_NO_NAME = re.compile(
+    r"name '(?P<name>\w+)' is not defined|object has no attribute '(?P<attribute>\w+)'"
+)
 
 
 def exceptions(context: Context) -> Iterator[Finding]:
@@ -54,16 +58,19 @@ def _handled(context: Context, rank: int, error: RankError) -> Finding:
     waiting = context.victims([rank])
     call = context.halted[rank]
     meaning = classify(error)
-    place = context.label(error.where)
+    raised = context.place(error.where, "raised")
     return conclude(
         meaning.symptom,
-        f"rank {rank} raised {headline(error)} and came to {name(context, call)} while handling it"
-        + wait_clause(context, waiting),
+        "raised-while-others-wait",
         cause=meaning.cause,
         ranks=[rank],
         waiting=waiting,
-        where=context.places(waiting) | {rank: place},
-        evidence=[f"raised at {place}", *victims_evidence(context, [rank, *waiting])],
+        values=of_error(error) | of_call(context, call) | of_wait(context, waiting),
+        places=context.places(waiting) | {rank: raised},
+        facts=[
+            Fact(kind="raised-at", place=raised, ranks=(rank,)),
+            *blocked_in(context, [rank, *waiting]),
+        ],
         confidence="likely",
         op=call.op,
     )
@@ -79,43 +86,61 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     call = context.last_call(ranks[0])
     waiting = context.victims(ranks)
     meaning, told = details(context, error, classify(error, call))
-    evidence = [f"raised at {context.label(error.where)}"] if error.where else []
-    evidence += told
+    facts = []
+    if error.where is not None:
+        at = context.place(error.where, "raised")
+        facts.append(Fact(kind="raised-at", place=at, ranks=tuple(ranks)))
+    facts += told
     if call is not None:
-        evidence.append(f"raised inside {call.label}")
-    evidence += _printed(error)
-    evidence += victims_evidence(context, waiting)
+        inside = of_call(context, call, issuer=False)
+        facts.append(Fact(kind="raised-inside", ranks=tuple(ranks), values=inside))
+    facts += _printed(error)
+    facts += blocked_in(context, waiting)
     late = context.exhausted.intersection(ranks)
     if late:
-        evidence.append("it said so only after the others had been freed")
+        facts.append(Fact(kind="raised-after-release", ranks=tuple(sorted(late))))
     return conclude(
         meaning.symptom,
-        f"{ranks_text(ranks)} raised {headline(error)}{wait_clause(context, waiting)}",
+        "raised",
         cause=meaning.cause,
         ranks=ranks,
         waiting=waiting,
-        where=context.places([*ranks, *waiting]),
-        evidence=evidence,
+        values=of_error(error) | of_wait(context, waiting),
+        places=context.places([*ranks, *waiting]),
+        facts=facts,
         confidence="likely" if late else meaning.confidence,
         op=call.op if call else "the call",
     )
 
 
-def _printed(error: RankError) -> list[str]:
-    """What a command that failed said about it, or where a module is: below the first line."""
+def _printed(error: RankError) -> list[Fact]:
+    """What a command that failed printed, or where a module is: below the first line."""
     further = [line.strip() for line in error.message.splitlines()[1:]]
     if error.type == "ModuleNotFoundError":
-        return further[:1]
+        return [Fact(kind="note", values={"note": line}) for line in further[:1]]
     if error.type != "CalledProcessError":
         return []
     said = [line for line in further if _COMPLAINT.search(line)]
-    return [f"the command printed: {line[:_LONGEST]}" for line in said[:_MAX_PRINTED]]
+    return [
+        Fact(kind="command-printed", values={"line": line[:_LONGEST]})
+        for line in said[:_MAX_PRINTED]
+    ]
 
 
-def headline(error: RankError) -> str:
-    """The first line of an exception that says something, of bounded length."""
+def of_error(error: RankError) -> Values:
+    """The values by which findings name an exception.
+
+    ``error``: its class; ``message``: what it says first, of bounded length; ``name``: the variable
+    or the attribute that does not exist.
+    """
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
         lines[0] += f" {lines[1]}"  # the first line only announces the second
-    text = f"{error.type}: {lines[0]}" if lines else error.type
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    message = lines[0] if lines else ""
+    longest = _LONGEST - len(error.type) - len(": ")
+    if len(message) > longest:
+        message = message[: longest - 1] + "…"
+    values: Values = {"error": error.type, "message": message}
+    if error.type in ("NameError", "AttributeError") and (found := _NO_NAME.search(error.message)):
+        values["name"] = found["name"] or found["attribute"]
+    return values

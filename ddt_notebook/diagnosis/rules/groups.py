@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import told
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import ranks_text, seconds
-from ddt_notebook.model import Call, Finding
+from ddt_notebook.model import Call, Fact, Finding
 
-from .wording import name, victims_evidence
+from .facts import blocked_in, of_call, reasons
 
 _Site = tuple[str, int]
 
@@ -22,9 +20,8 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
     ranks, callers = _skipped(context)
     call = next(iter(callers.values()))
     waiting = [rank for rank in sorted(context.halted) if rank not in ranks]
-    since = context.blocked_for(context.halted)
-    what = name(context, call)
-    reasons = [
+    blocked_s = context.blocked_for(context.halted)
+    found = [
         reason
         for rank in ranks
         if (
@@ -36,24 +33,34 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
             )
         )
     ]
+    called = of_call(context, call)
     yield conclude(
         "B.2",
-        f"{ranks_text(ranks)} did not call {what}, which {ranks_text(callers)} called: from there "
-        "on the ranks count their groups differently, and wait for each other"
-        + (f" since {seconds(since)}" if since is not None else ""),
+        "new-group-skipped",
         cause="new-group-on-some-ranks",
         ranks=ranks,
         waiting=waiting,
-        where=context.places([*ranks, *waiting]),
-        evidence=[
-            f"{ranks_text(callers)} called {what} at {context.label(call.where)}",
+        values=called
+        | {"callers": tuple(callers)}
+        | ({} if blocked_s is None else {"blocked_s": blocked_s}),
+        places=context.places([*ranks, *waiting]),
+        facts=[
+            Fact(
+                kind="called",
+                place=context.place(call.where, "called"),
+                ranks=tuple(callers),
+                values=called,
+            ),
             *(
-                f"rank {rank} came to {context.label(_new_groups(context, rank)[0].where)} without "
-                "it"
+                Fact(
+                    kind="came-without-it",
+                    place=context.place(_new_groups(context, rank)[0].where, "passed"),
+                    ranks=(rank,),
+                )
                 for rank in ranks
             ),
-            *told(reasons)[:1],
-            *victims_evidence(context, sorted(context.halted)),
+            *reasons(found)[:1],
+            *blocked_in(context, sorted(context.halted)),
         ],
         op=call.op,
     )

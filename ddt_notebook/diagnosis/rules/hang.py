@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import Reason, told
+from ddt_notebook.diagnosis.cells.ways import Reason
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
-from ddt_notebook.diagnosis.words import agree, ranks_text, seconds
-from ddt_notebook.model import Call, Finding
+from ddt_notebook.diagnosis.wording import to_change
+from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.model.finding import Values
 
+from .facts import blocked_in, did_instead, of_call, of_wait, reasons
 from .groups import hung_by_skip
-from .wording import last_lines, message, name, to_change, victims_evidence, wait_clause
 
 #: States in which a rank will not come any more, and those in which it still could.
 _SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
@@ -111,93 +112,78 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
-    reasons = _reasons(context, ranks, direct[0], call, state)
-    if reasons:
-        cause = min(reasons.values(), key=lambda reason: reason.priority).cause
-        facts = told(reasons.values())
+    found = _reasons(context, ranks, direct[0], call, state)
+    if found:
+        cause = min(found.values(), key=lambda reason: reason.priority).cause
+        told = reasons(found.values())
     else:
-        cause, facts = _cause(context, ranks, direct[0], call, state)
+        cause, told = _cause(context, ranks, direct[0], call, state)
     if call.op == "init_process_group" and state == "finished":
-        cause = "rank-missing-at-setup"  # whatever kept it away: `facts` say so
-    evidence = victims_evidence(context, direct)
+        cause = "rank-missing-at-setup"  # whatever kept it away: `told` says so
+    facts = blocked_in(context, direct)
     if state != "idle":
-        evidence += last_lines(context, ranks, _group(call))
-    evidence += facts
-    where = context.places([*ranks, *waiting])
+        facts += did_instead(context, ranks, _group(call))
+    facts += told
+    places = context.places([*ranks, *waiting])
     if state == "finished":  # there they went past the call
-        where |= {rank: reason.place for rank, reason in reasons.items()}
+        places |= {rank: reason.place for rank, reason in found.items()}
     in_turn = [rank for rank in waiting if rank not in direct]
     if in_turn:
-        evidence.append(
-            f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} for them in turn"
-            if len(direct) > 1
-            else f"{ranks_text(in_turn)} {agree(in_turn, 'waits', 'wait')} in turn for rank "
-            f"{direct[0]}"
-        )
-        evidence += victims_evidence(context, in_turn)
-    evidence += _stage(context, cause)
+        values = {"for_rank": direct[0]} if len(direct) == 1 else {}
+        facts.append(Fact(kind="waits-in-turn", ranks=tuple(in_turn), values=values))
+        facts += blocked_in(context, in_turn)
+    kind, values = _what_happened(context, ranks, waiting, call, state)
     return conclude(
         "B.2" if call.kind == "setup" else "D.2.1",
-        _title(context, ranks, waiting, call, state),
+        kind,
         cause=cause,
         ranks=ranks,
         waiting=waiting,
-        where=dict(sorted(where.items())),
-        evidence=evidence,
+        values=of_call(context, call) | of_wait(context, waiting) | values,
+        places=dict(sorted(places.items())),
+        facts=facts + _stage(context, cause),
         op=to_change(call),
     )
 
 
-def _stage(context: Context, cause: str) -> list[str]:
-    """That the study may file it elsewhere: the calls alone do not tell the stage."""
+def _stage(context: Context, cause: str) -> list[Fact]:
+    """That the study may file it elsewhere: the calls alone do not show the stage."""
     if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
         return []
     trained = any(one.backwards for one in context.snapshot.training)
     if trained or context.snapshot.origin == "dumps":
         return []
-    fact = "no backward pass ran in this cell; before the first training step the study calls"
-    return [f"{fact} such a hang {_PREPARATION}"]
+    return [Fact(kind="before-training", values={"symptom": _PREPARATION})]
 
 
 def _group(call: Call) -> str | None:
     return call.group if call.kind == "collective" else None
 
 
-def _title(context: Context, ranks: list[int], waiting: list[int], call: Call, state: str) -> str:
-    who, what = ranks_text(ranks), name(context, call)
+def _what_happened(
+    context: Context, ranks: list[int], waiting: list[int], call: Call, state: str
+) -> tuple[str, Values]:
+    """The kind of the finding, and what its title says beside the call and the wait."""
     if state == "idle":
-        text = f"{who} {agree(ranks, 'was', 'were')} not asked to run the cell, but belong"
-        return text + f"{agree(ranks, 's', '')} to {what}{wait_clause(context, waiting)}"
+        return "not-asked", {}
     if state == "stopped":
-        text = f"{who} {agree(ranks, 'is', 'are')} suspended and never entered {what}"
-    elif state == "unknown":
-        known = ranks[0] < context.snapshot.world_size
-        lacks = "nothing is known of" if known else "the session has no"
+        return "suspended", {}
+    if state == "unknown":
         if context.snapshot.origin == "dumps":
-            lacks = "there is no dump of"
-        text = f"{what} is for {who} as well, but {lacks} {who}"
-    elif state in _MOVING:
-        limit = context.blocked_for(waiting) or context.snapshot.timeout_s
-        text = f"{who} did not come to {what} within {seconds(limit)}"
-        position = context.reports[ranks[0]].position
-        place = f"at {context.label(position)}" if position else ""
-        if state == "silent":
-            text += f"; rank {ranks[0]} does not answer{place and ', last seen ' + place}"
-        elif place:
-            text += f"; rank {ranks[0]} is still {place}"
-        return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for it"
-    elif call.kind == "p2p":
+            return "no-dump", {}
+        return ("no-record" if ranks[0] < context.snapshot.world_size else "no-such-rank"), {}
+    if state in _MOVING:
+        limit_s = context.blocked_for(waiting) or context.snapshot.timeout_s
+        return ("silent" if state == "silent" else "late"), {"limit_s": limit_s}
+    if call.kind == "p2p":
         other = next(rank for rank in waiting if context.halted.get(rank) == call)
-        verbs = ("received", "sends") if call.op in SENDS else ("sent", "receives")
-        text = f"{who} never {verbs[0]} what rank {other} {verbs[1]} in {message(call)}"
-    else:
-        text = f"{who} never entered {what}"
-    return text + wait_clause(context, waiting)
+        return ("never-received" if call.op in SENDS else "never-sent"), {"partner": other}
+    return "never-entered", {}
 
 
 def _cause(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[Fact]]:
     """The cause as far as the records show it, and what shows it."""
     if state in ("idle", "stopped", "silent"):
         return _CAUSES[state], []
@@ -210,16 +196,19 @@ def _cause(
     for rank in ranks:
         elsewhere = _other_group(context, rank, call)
         if elsewhere is not None:
-            text = f"rank {rank} called {elsewhere.op} on group {elsewhere.group or '(none)'}"
-            return "different-groups", [f"{text} from that line, not on group {call.group}"]
+            groups = {"op": elsewhere.op, "group": elsewhere.group, "awaited_group": call.group}
+            at = context.place(elsewhere.where, "called")
+            return "different-groups", [
+                Fact(kind="called-on-other-group", place=at, ranks=(rank,), values=groups)
+            ]
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
         gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
         if gradients and context.sources.same_rounds(call, context.reports[waiter]):
-            fact = "every rank makes the same rounds, so the last backward pass of"
             return "unused-parameter-in-last-step", [
-                f"{fact} {ranks_text(ranks)} did not reach all parameters"
+                Fact(kind="last-backward-incomplete", ranks=tuple(ranks))
             ]
-        return "uneven-iterations", [f"{call.caller} issues {call.op} in every iteration"]
+        every = {"issued_by": call.caller, "op": call.op}
+        return "uneven-iterations", [Fact(kind="issued-every-iteration", values=every)]
     if state in ("running", "recorded"):
         return _CAUSES[state], []
     return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
@@ -228,7 +217,7 @@ def _cause(
 def _reasons(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
 ) -> dict[int, Reason]:
-    """Why ``ranks`` never came, as far as the source tells."""
+    """Why ``ranks`` never came, as far as the source shows."""
     if state not in ("finished", "running") or call.kind == "p2p":
         return {}
     if any(_other_group(context, rank, call) for rank in ranks):
@@ -281,12 +270,14 @@ def _other_group(context: Context, rank: int, call: Call) -> Call | None:
 
 def _message_cause(
     context: Context, ranks: list[int], waiter: int, call: Call
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[Fact]]:
     answers = RECEIVES if call.op in SENDS else SENDS
     for lone in context.matching.lone_messages:
         theirs = lone.call
         if lone.rank in ranks and theirs.op in answers and theirs.peer == waiter:
-            place = context.label(theirs.where)
-            fact = f"rank {lone.rank} called {theirs.op} with tag {theirs.tag}, not {call.tag}, at "
-            return "message-tags-differ", [fact + place]
+            tags = {"op": theirs.op, "tag": theirs.tag, "awaited_tag": call.tag}
+            at = context.place(theirs.where, "called")
+            return "message-tags-differ", [
+                Fact(kind="called-with-other-tag", place=at, ranks=(lone.rank,), values=tags)
+            ]
     return "message-without-partner", []

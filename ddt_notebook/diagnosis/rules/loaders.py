@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import listing
+from ddt_notebook.model import Place, Position
 from ddt_notebook.model.partition import Division, LoaderPartition, division
 
 from .parallel_groups import Team, teams
-from .wording import line_at
 
+_PLACE = re.compile(r"(.+) line (\d+)")
 Loaders = Mapping[int, LoaderPartition]
 
 
@@ -46,7 +48,7 @@ class Shared:
         """Of the lowest rank."""
         return self.loaders[min(self.loaders)]
 
-    def where(self) -> dict[int, str]:
+    def places(self) -> dict[int, Place]:
         """The line of the loop, by rank."""
         return loops(self.context, self.loaders)
 
@@ -79,13 +81,20 @@ def used_loaders(context: Context) -> dict[str, dict[int, LoaderPartition]]:
     return by_name
 
 
-def loops(context: Context, loaders: Loaders) -> dict[int, str]:
+def loops(context: Context, loaders: Loaders) -> dict[int, Place]:
     """The line of the last loop over each loader."""
     return {
-        rank: line_at(context, loader.epochs[-1].place)
+        rank: place
         for rank, loader in loaders.items()
-        if loader.epochs[-1].place
+        if (place := line_at(context, loader.epochs[-1].place)) is not None
     }
+
+
+def line_at(context: Context, place: str) -> Place | None:
+    """The line of a loop over a loader, which the record names as ``cell[3] line 5``."""
+    match = _PLACE.fullmatch(place)
+    at = Position(file=match[1], line=int(match[2])) if match else None
+    return context.place(at, "loops")
 
 
 def samples(loaders: Loaders) -> str:

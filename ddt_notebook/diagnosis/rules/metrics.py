@@ -11,8 +11,7 @@ from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.cells.shares import Share, Shares
 from ddt_notebook.diagnosis.cells.usage import Use
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import agree, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
 
 #: Where letters end a word: `val_acc` and `accuracy` are metrics, `accumulate` is not.
 _METRIC = re.compile(
@@ -46,11 +45,11 @@ def local_values(context: Context) -> Iterator[Finding]:
         text = " ".join(use.text for use in uses.values())
         metric = _METRIC.search(names)
         if metric and not share.trains:
-            yield _finding(context, uses, "metric-not-reduced", "a metric")
+            yield _finding(context, uses, "metric-not-reduced")
             return
         claims = _GLOBAL.search(text) or not share.trains
         if claims and (metric or _LOSS.search(names)):
-            hint = hint or _finding(context, uses, "local-loss-as-global", "a loss")
+            hint = hint or _finding(context, uses, "local-loss-as-global")
     if hint is not None:
         yield hint
 
@@ -110,25 +109,18 @@ def _counts(use: Use) -> bool:
     )
 
 
-def _finding(context: Context, uses: dict[int, Use], cause: str, what: str) -> Finding:
+def _finding(context: Context, uses: dict[int, Use], cause: str) -> Finding:
     ranks = sorted(uses)
     use = uses[ranks[0]]
-    place = context.sources.label(context.snapshot.cell.number, use.line)
-    verb = agree(ranks, "prints", "print") if use.kind == "print" else agree(
-        ranks, "decides by", "decide by"
-    )  # fmt: skip
-    whose = "its own share" if len(ranks) == 1 else "their own share"
+    place = context.sources.place(context.snapshot.cell.number, use.line, "reads")
     return conclude(
         "D.2.4",
-        f"{ranks_text(ranks)} {verb} {what} of {whose} of the data in line {use.line} as if it "
-        "were that of all ranks",
+        "prints-own-share" if use.kind == "print" else "decides-by-own-share",
         cause=cause,
         ranks=ranks,
-        where=dict.fromkeys(ranks, place),
-        evidence=[
-            "the data is divided among the ranks",
-            "no collective carries the value from rank to rank before that line",
-        ],
+        values={"what": "metric" if cause == "metric-not-reduced" else "loss", "line": use.line},
+        places=dict.fromkeys(ranks, place),
+        facts=[Fact(kind="data-divided"), Fact(kind="no-collective-before")],
         confidence="likely" if cause == "metric-not-reduced" else "possible",
         op="all_reduce",
     )

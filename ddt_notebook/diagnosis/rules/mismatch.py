@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import Reason, told
+from ddt_notebook.diagnosis.cells.ways import Reason
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.match import Mismatch, Side
 from ddt_notebook.diagnosis.messages import MessageMismatch, message_bytes
-from ddt_notebook.diagnosis.words import agree, count, listing, ranks_text, seconds
-from ddt_notebook.model import Call, Finding
+from ddt_notebook.diagnosis.wording import to_change
+from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.model.finding import Values
 
 from .crash import deaths
-from .exception import headline
-from .wording import owner, to_change, victims_evidence
+from .exception import of_error
+from .facts import blocked_in, of_call, reasons
 
-#: Field -> (what differs, in words, id of the cause); the first that differs names the cause.
+#: Field that differs -> id of the cause; the first that differs names the cause.
 _FIELDS = {
-    "root": ("roots", "root-differs"),
-    "reduce_op": ("reduce operations", "reduce-op-differs"),
-    "dtype": ("data types", "dtype-differs"),
-    "shape": ("shapes", "shape-differs"),
+    "root": "root-differs",
+    "reduce_op": "reduce-op-differs",
+    "dtype": "dtype-differs",
+    "shape": "shape-differs",
 }
 #: Causes that a condition on the rank shows: nothing else need be compared.
 _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-condition"})
@@ -40,35 +41,59 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     reason, passed, why = _reason(context, mismatch)
     by_rank = reason is not None and not reason.other_branch and reason.cause in _BY_RANK
     waiting = [rank for rank in _stuck(context, mismatch) if rank not in ranks]
-    evidence = [
-        f"{ranks_text(side.ranks)} entered {_full_label(side.call)} at "
-        f"{context.label(side.call.where)}"
+    entered = [
+        Fact(
+            kind="entered",
+            place=context.place(side.call.where, "called"),
+            ranks=side.ranks,
+            values=_of_side(context, side.call),
+        )
         for side in mismatch.sides
     ]
-    evidence = [*why, *evidence] if by_rank else [*evidence, *why]
-    evidence += _returned(context, mismatch)
+    facts = [*why, *entered] if by_rank else [*entered, *why]
+    facts += _returned(context, mismatch)
     if mismatch.later:
-        later = count(mismatch.later, "later collective")
-        evidence.append(
-            f"{later} of the group {'do' if mismatch.later > 1 else 'does'} not fit either"
-        )
-    evidence += _consequences(context, mismatch)
-    evidence += victims_evidence(
+        facts.append(Fact(kind="later-mismatches", values={"collectives": mismatch.later}))
+    facts += _consequences(context, mismatch)
+    facts += blocked_in(
         context, [r for r in waiting if r not in mismatch.ranks or _later(context, mismatch, r)]
     )
     symptom = _symptom(context, mismatch, reason)
     if symptom == "D.2.4":
-        evidence.append("no rank raised: the results are wrong in silence")
+        facts.append(Fact(kind="wrong-in-silence"))
+    stuck = _stuck(context, mismatch)
+    values: Values = {
+        "sequence": mismatch.sequence,
+        "fields": tuple(field for field in _FIELDS if field in mismatch.fields),
+    }
+    blocked_s = context.blocked_for(stuck)
+    if stuck and blocked_s is not None:
+        values |= {"blocked": tuple(stuck), "blocked_s": blocked_s}
+    kind = "different-collectives" if mismatch.fields == ("op",) else "arguments-differ"
     return conclude(
         symptom,
-        _title(context, mismatch, by_rank),
+        "out-of-step" if by_rank and kind == "arguments-differ" else kind,
         cause=_cause(mismatch, reason),
         ranks=ranks,
         waiting=waiting,
-        where={r: context.label(call.where) for r, call in sorted(mismatch.calls.items())},
-        evidence=evidence,
+        values=values,
+        places={
+            rank: context.place(call.where, "waits" if rank in context.halted else "called")
+            for rank, call in sorted(mismatch.calls.items())
+        },
+        facts=facts,
         op=to_change(passed),
     )
+
+
+def _of_side(context: Context, call: Call) -> Values:
+    """The values of a call, with what the ranks of a collective must agree on."""
+    values = of_call(context, call)
+    if call.reduce_op:
+        values["reduce_op"] = call.reduce_op
+    if call.root is not None:
+        values["root"] = call.root
+    return values
 
 
 def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str:
@@ -81,72 +106,18 @@ def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str
     return "D.2.4"
 
 
-def _title(context: Context, mismatch: Mismatch, by_rank: bool) -> str:
-    """What met; where a condition on the rank parted the lines, they go before what differs."""
-    sides = mismatch.sides
-    if mismatch.fields == ("op",):
-        entered = [
-            f"{ranks_text(side.ranks)} entered {side.call.label}{owner(side.call)}"
-            for side in reversed(sides)
-        ]
-        title = f"different collectives meet: {listing(entered)}"
-    elif by_rank:
-        entered = [
-            f"{ranks_text(side.ranks)} at {_line(side.call)} ({_value(side, mismatch)})"
-            for side in reversed(sides)
-        ]
-        title = f"out of step in {sides[0].call.op} #{mismatch.sequence}: {listing(entered)}"
-    else:
-        what = listing(_FIELDS[field][0] for field in _FIELDS if field in mismatch.fields)
-        values = "; ".join(
-            f"{_value(side, mismatch)} on {ranks_text(side.ranks)}" for side in sides
-        )
-        whose = {owner(side.call) for side in sides}
-        call = f"{sides[0].call.op} #{mismatch.sequence}{whose.pop() if len(whose) == 1 else ''}"
-        title = f"{what} differ in {call}: {values}"
-    stuck = _stuck(context, mismatch)
-    since = context.blocked_for(stuck)
-    if stuck and since is not None:
-        title += f"; {ranks_text(stuck)} {agree(stuck, 'is', 'are')} blocked since {seconds(since)}"
-    return title
-
-
-def _line(call: Call) -> str:
-    return call.where.place if call.where is not None else "an unknown line"
-
-
-def _value(side: Side, mismatch: Mismatch) -> str:
-    call = side.call
-    values = {
-        "root": f"rank {call.root}",
-        "reduce_op": str(call.reduce_op),
-        "dtype": ", ".join(dict.fromkeys(call.dtypes)),
-        "shape": ", ".join("×".join(map(str, shape)) or "scalar" for shape in call.shapes),
-    }
-    chosen = [field for field in _FIELDS if field in mismatch.fields]
-    if len(chosen) == 1:
-        return values[chosen[0]]
-    return ", ".join(f"{field.replace('_', ' ')} {values[field]}" for field in chosen)
-
-
-def _full_label(call: Call) -> str:
-    extra = [call.reduce_op] if call.reduce_op else []
-    extra += [f"root rank {call.root}"] if call.root is not None else []
-    return ", ".join([call.label, *extra])
-
-
 def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
     if reason is not None and not reason.other_branch:
         return reason.cause
     if mismatch.fields == ("op",):
         return "different-collectives"
-    return next(cause for field, (_, cause) in _FIELDS.items() if field in mismatch.fields)
+    return next(cause for field, cause in _FIELDS.items() if field in mismatch.fields)
 
 
-def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[str]]:
-    """Why the sides stood at different lines, as the source tells; also the call passed by.
+def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[Fact]]:
+    """Why the sides stood at different lines, as the source shows; also the call passed by.
 
-    Last comes what to say of it, with all ranks that the same line took past the call.
+    Last comes the fact of it, with all ranks that the same line took past the call.
     """
     one, *others = mismatch.sides
     found: list[tuple[Reason | None, Side]] = [(None, one)]
@@ -157,9 +128,13 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
     if best is None:
         return None, side.call, []
     absent = [rank for rank in mismatch.ranks if rank not in side.ranks]
-    reasons = [_why_absent(context, mismatch, side, rank) for rank in absent]
-    alike = [r for r in reasons if r and (r.place, r.says) == (best.place, best.says)]
-    return best, side.call, told(alike)
+    known = [_why_absent(context, mismatch, side, rank) for rank in absent]
+    alike = [reason for reason in known if reason and _shown(reason) == _shown(best)]
+    return best, side.call, reasons(alike)
+
+
+def _shown(reason: Reason) -> tuple[object, ...]:
+    return reason.place, reason.kind, reason.values
 
 
 def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
@@ -195,7 +170,7 @@ def _stuck(context: Context, mismatch: Mismatch) -> list[int]:
     return sorted(inside | set(context.victims(inside | doomed)) - doomed)
 
 
-def _returned(context: Context, mismatch: Mismatch) -> list[str]:
+def _returned(context: Context, mismatch: Mismatch) -> list[Fact]:
     """Ranks that came out of the mismatch and went on to wait elsewhere."""
     ranks = [
         rank
@@ -208,8 +183,8 @@ def _returned(context: Context, mismatch: Mismatch) -> list[str]:
     ]
     if not ranks:
         return []
-    what = f"{mismatch.calls[ranks[0]].op} #{mismatch.sequence}"
-    return [f"{what} returned on {ranks_text(ranks)}, but the result is not to be trusted"]
+    values = {"op": mismatch.calls[ranks[0]].op, "sequence": mismatch.sequence}
+    return [Fact(kind="returned-wrong", ranks=tuple(sorted(ranks)), values=values)]
 
 
 def _later(context: Context, mismatch: Mismatch, rank: int) -> bool:
@@ -217,9 +192,9 @@ def _later(context: Context, mismatch: Mismatch, rank: int) -> bool:
     return call is not None and (call.group, call.sequence) != (mismatch.group, mismatch.sequence)
 
 
-def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> list[str]:
+def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> list[Fact]:
     ranks = [rank for rank, cause in context.consequences.items() if cause == mismatch]
-    lines = deaths(context, ranks)
+    facts = deaths(context, ranks)
     thrown_out = []
     for rank in ranks:
         error = context.reports[rank].error
@@ -228,10 +203,11 @@ def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> lis
         if is_peer_error(error):
             thrown_out.append(rank)
         else:
-            lines.append(f"rank {rank} raised {headline(error)}")
+            at = context.place(error.where, "raised")
+            facts.append(Fact(kind="raised", place=at, ranks=(rank,), values=of_error(error)))
     if thrown_out:
-        lines.append(f"{ranks_text(thrown_out)} lost the connection to the others")
-    return lines
+        facts.append(Fact(kind="lost-connection", ranks=tuple(sorted(thrown_out))))
+    return facts
 
 
 def message_mismatches(context: Context) -> Iterator[Finding]:
@@ -253,31 +229,40 @@ def _message(context: Context, mismatch: MessageMismatch) -> Finding:
         if context.halted.get(rank) == call
     ]
     waiting = [rank for rank in context.victims(mismatch.ranks) if rank not in mismatch.ranks]
-    evidence = [
-        f"rank {rank} called {call.label} at {context.label(call.where)}"
+    facts = [
+        Fact(
+            kind="called",
+            place=context.place(call.where, "called"),
+            ranks=(rank,),
+            values=of_call(context, call, issuer=False),
+        )
         for rank, call in ((mismatch.sender, send), (mismatch.receiver, receive))
     ]
-    evidence += _consequences(context, mismatch) + victims_evidence(context, waiting)
+    facts += _consequences(context, mismatch) + blocked_in(context, waiting)
     hurt = bool(doomed or stuck)
     if not hurt:
-        evidence.append("no rank raised: what was received is wrong in silence")
+        facts.append(Fact(kind="received-wrong-in-silence"))
     differs = "size" if "size" in mismatch.fields else "dtype"
     return conclude(
         "D.1.1" if hurt else "D.2.4",
-        f"rank {mismatch.sender} sends {_content(send)}, but rank {mismatch.receiver} receives "
-        f"{_content(receive)}",
+        "message-differs",
         cause=f"message-{differs}-differs",
         ranks=mismatch.ranks,
         waiting=waiting,
-        where={
-            mismatch.sender: context.label(send.where),
-            mismatch.receiver: context.label(receive.where),
+        values={
+            "sender": mismatch.sender,
+            "receiver": mismatch.receiver,
+            "sent_shapes": send.shapes,
+            "sent_dtypes": send.dtypes,
+            "sent_bytes": message_bytes(send),
+            "room_shapes": receive.shapes,
+            "room_dtypes": receive.dtypes,
+            "room_bytes": message_bytes(receive),
         },
-        evidence=evidence,
+        places={
+            mismatch.sender: context.place(send.where, "called"),
+            mismatch.receiver: context.place(receive.where, "called"),
+        },
+        facts=facts,
         op=send.op,
     )
-
-
-def _content(call: Call) -> str:
-    size = message_bytes(call)
-    return call.tensor_label + (f" ({size:,} bytes)" if size is not None else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count
 from ddt_notebook.model import Finding
@@ -28,13 +28,13 @@ def statistics(context: Context) -> Iterator[Finding]:
         ]
         if not found:
             continue
-        yield conclude(
+        yield conclude_text(
             "D.2.4",
             f"batch-norm statistics of {first.name} differ between ranks, and DDP is not to copy "
             "them: each rank evaluates another model",
             cause="batch-norm-statistics-apart",
             ranks=ranks,
-            where={rank: context.label(model.where) for rank, model in ranks.items()},
+            places={rank: context.place(model.where) for rank, model in ranks.items()},
             evidence=[
                 f"{count(len(found), 'statistic')} differ, first {found[0].name}",
                 "broadcast_buffers=False",
@@ -49,12 +49,12 @@ def same_masks(context: Context) -> Iterator[Finding]:
         first = next(iter(ranks.values()))
         dropping = all(model.dropout for model in ranks.values())
         if dropping and len({model.random_state for model in ranks.values()}) == 1:
-            yield conclude(
+            yield conclude_text(
                 "D.2.4",
                 f"dropout in {first.name} draws the same masks on every rank",
                 cause="same-dropout-masks",
                 ranks=ranks,
-                where={rank: context.label(model.where) for rank, model in ranks.items()},
+                places={rank: context.place(model.where) for rank, model in ranks.items()},
                 evidence=["torch's random state was equal on all ranks at the first forward pass"],
                 confidence="possible",
             )
@@ -73,12 +73,12 @@ def needless_search(context: Context) -> Iterator[Finding]:
             for model in ranks.values()
         ):
             continue
-        yield conclude(
+        yield conclude_text(
             "D.2.3",
             f"DDP looks for unused parameters of {first.name} in every step, and there were none",
             cause="find-unused-for-nothing",
             ranks=ranks,
-            where={rank: context.label(model.where) for rank, model in ranks.items()},
+            places={rank: context.place(model.where) for rank, model in ranks.items()},
             evidence=[
                 f"all parameters were used at {count(first.searched, 'sampled step')} on every rank"
             ],

@@ -77,8 +77,8 @@ def _reduced_by_hand(context: Context) -> Iterator[Team]:
                 lines[call.members, call.where.file, call.where.line] += 1
     times: Counter[tuple[int, ...]] = Counter()
     for (members, file, line), number in lines.items():
-        code = context.label(Position(file=file, line=line)).partition(": ")[2]
-        times[members] += number if "grad" in code else 0
+        place = context.place(Position(file=file, line=line))
+        times[members] += number if place is not None and "grad" in place.code else 0
     for members, reduced in times.items():
         if reduced:
             yield Team(members, f"the cell reduces gradients ({count(reduced, 'all_reduce')})")

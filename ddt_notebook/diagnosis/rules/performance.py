@@ -6,15 +6,15 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import agree, count, listing, ranks_text, seconds
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.partition import LoaderPartition
 from ddt_notebook.model.stragglers import Laggard, laggard
 
 from .conditions import only_for
-from .wording import line_at
+from .loaders import line_at
 
 #: A rank lags if the others stand still for it for this share of the time, and this long.
 _SHARE, _LEAST_S = 0.2, 0.05
@@ -59,7 +59,7 @@ def stragglers(context: Context) -> Iterator[Finding]:
     call = found.call
     members = call.members or snapshot.groups.get(call.group, ())
     others = [rank for rank in members if rank != found.rank]
-    yield conclude(
+    yield conclude_text(
         "D.2.3",
         f"{ranks_text(others)} {agree(others, 'waits', 'wait')} for rank {found.rank} in step "
         "after step: "
@@ -67,7 +67,7 @@ def stragglers(context: Context) -> Iterator[Finding]:
         cause=reason.cause,
         ranks=[found.rank],
         waiting=others,
-        where=_where(context, found, in_loop=reason.cause in _OF_LOADERS),
+        places=_places(context, found, in_loop=reason.cause in _OF_LOADERS),
         evidence=[
             (
                 f"rank {found.rank} came last in {found.times} of {count(found.steps, 'step')}; "
@@ -93,18 +93,18 @@ def _lags(found: Laggard) -> bool:
     )
 
 
-def _where(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, str]:
+def _places(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, Place | None]:
     """The loop over the loader, the collective to which it came late, or the model's call."""
     run, loaders = _loaders(context).get(found.rank, (0, []))
     loops = [e for loader in loaders for e in loader.epochs if e.run == run and e.trained]
     if in_loop and loops and loops[-1].place:
         return {found.rank: line_at(context, loops[-1].place)}
     if found.call.where is not None:
-        return {found.rank: context.label(found.call.where)}
+        return {found.rank: context.place(found.call.where, "called")}
     for training in context.snapshot.training:
         if training.rank == found.rank:
             places = [model.where for model in training.models if model.where is not None]
-            return {found.rank: context.label(places[0])} if places else {}
+            return {found.rank: context.place(places[0], "runs")} if places else {}
     return {}
 
 
@@ -217,12 +217,12 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
         if not starved or len(spent) < len(used):
             continue
         share = statistics.fmean(waited / lasted for waited, lasted, *_ in spent.values())
-        yield conclude(
+        yield conclude_text(
             "D.2.3",
             f"{ranks_text(spent)} waited for batches of {name} for {share:.0%} of the time",
             cause="dataloader-starves",
             ranks=spent,
-            where={rank: line_at(context, one[3]) for rank, one in spent.items() if one[3]},
+            places={rank: line_at(context, one[3]) for rank, one in spent.items() if one[3]},
             evidence=[
                 listing(
                     f"rank {rank} waited {seconds(waited)} of {seconds(lasted)} for "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import agree, listing, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.placement import RankPlacement
 
 
@@ -28,14 +28,13 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
     for identity, ranks in sorted(users.items()):
         if len(ranks) < 2 or not idle:
             continue
-        where = {rank: place for rank in ranks if (place := _forward(context, rank))}
-        yield conclude(
+        yield conclude_text(
             "D.2.2",
             f"{ranks_text(ranks)} train on the same GPU, {labels[identity]}; "
             f"{listing(idle)} {'is' if len(idle) == 1 else 'are'} idle",
             cause="all-ranks-on-one-gpu",
             ranks=ranks,
-            where=where,
+            places={rank: _forward(context, rank) for rank in ranks},
             evidence=[f"{ranks_text(ranks)} {agree(ranks, 'has', 'have')} the parameters there"],
             confidence="likely",
         )
@@ -44,7 +43,7 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
 def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
     """Ranks that have loaded a checkpoint onto a GPU on which they do not train."""
     placements = {placement.rank: placement for placement in context.snapshot.placement}
-    strangers: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    strangers: dict[tuple[str, str], dict[int, Place | None]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
         placement = placements.get(report.rank)
         own = _trained_on(placement) if placement is not None else set()
@@ -53,15 +52,15 @@ def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
         foreign = {one.device for one in placement.accelerators if one.identity not in own}
         for use in report.uses:
             for device in foreign.intersection(use.devices):
-                strangers[use.name, device][report.rank] = context.label(use.where)
+                strangers[use.name, device][report.rank] = context.place(use.where, "loads")
     for (name, device), where in sorted(strangers.items()):
-        yield conclude(
+        yield conclude_text(
             "D.1.6",
             f"{ranks_text(where)} loaded {name} onto {device}, a GPU that has no part of "
             f"{agree(list(where), 'its model', 'their model')}",
             cause="checkpoint-on-one-gpu",
             ranks=where,
-            where=where,
+            places=where,
             evidence=[f"its tensors are on {device}, the model of {ranks_text(where)} is not"],
             confidence="possible",
         )
@@ -79,11 +78,10 @@ def _trained_on(placement: RankPlacement) -> set[str]:
     return {one.identity for one in placement.accelerators if one.device in devices}
 
 
-def _forward(context: Context, rank: int) -> str:
+def _forward(context: Context, rank: int) -> Place | None:
     """Where a rank first ran its model."""
     for report in context.snapshot.training:
         if report.rank == rank:
             places = (model.where for model in report.models if model.where is not None)
-            place = next(places, None)
-            return context.label(place) if place is not None else ""
-    return ""
+            return context.place(next(places, None), "runs")
+    return None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
@@ -36,13 +36,13 @@ def unscaled(context: Context) -> Iterator[Finding]:
 
 def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
     size = len(group.first.members or group.ranks)
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"{group.first.name} takes {name} = {rate:.6g} as it is, although {size} ranks make the "
         f"batch {size} times as large",
         cause="learning-rate-not-scaled",
         ranks=group.ranks,
-        where={rank: context.label(o.made) for rank, o in group.ranks.items()},
+        places={rank: context.place(o.made) for rank, o in group.ranks.items()},
         evidence=[
             f"the rate never rose above {rate:.6g} in this run",
             f"DDP averages the gradients of {size} ranks: a step follows {size} batches",

@@ -14,9 +14,10 @@ from ddt_notebook.diagnosis.cells.carriers import carriers
 from ddt_notebook.diagnosis.cells.pending import first_change, first_read
 from ddt_notebook.diagnosis.cells.usage import Trail, Use, argument, call_at, key
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import agree, ranks_text
-from ddt_notebook.model import Call, Finding, Position
+from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.program.names import DELIVERING_LATE
+
+from .facts import of_call
 
 #: Calls of one line: position -> rank -> calls.
 Sites = dict[Position, dict[int, list[Call]]]
@@ -83,11 +84,12 @@ def sites(context: Context, *ops: str) -> Sites:
     return found
 
 
-_DOES = {
-    "print": "prints what it holds",
-    "decision": "decides by what it holds",
-    "step": "applies what it holds as a gradient",
-    "kept": "computes with what it holds",
+#: What a rank does with a tensor of which it has a part only -> the kind of the fact.
+_USED = {
+    "print": "prints-own-part",
+    "decision": "decides-by-own-part",
+    "step": "applies-own-part",
+    "kept": "computes-with-own-part",
 }
 
 
@@ -96,19 +98,25 @@ def _wrong_rank(
 ) -> Finding:
     first = next(iter(calls.values()))[0]
     ranks = sorted(readers)
-    where = {r: context.sources.label(cell, use.line) for r, (cell, use) in readers.items()}
+    places = {
+        r: context.sources.place(cell, use.line, "reads") for r, (cell, use) in readers.items()
+    }
     _, use = readers[ranks[0]]
     return conclude(
         "D.2.4",
-        f"{ranks_text(ranks)} {agree(ranks, 'uses', 'use')} a tensor in line {use.line} that "
-        f"{first.label} has reduced on rank {first.root} only",
+        "reduced-elsewhere",
         cause="reduce-read-on-wrong-rank",
         ranks=ranks,
-        where=where,
-        evidence=[
-            f"reduced to rank {first.root} at {context.label(first.where)}",
-            f"rank {ranks[0]} {_DOES[use.kind]} at {where[ranks[0]]}",
-            "on the other ranks the tensor holds their own value or a part of the result",
+        values=of_call(context, first) | {"root": first.root, "line": use.line},
+        places=places,
+        facts=[
+            Fact(
+                kind="reduced-to",
+                place=context.place(first.where, "called"),
+                values={"root": first.root},
+            ),
+            Fact(kind=_USED[use.kind], place=places[ranks[0]], ranks=(ranks[0],)),
+            Fact(kind="others-hold-parts"),
         ],
         confidence="possible" if _harmless(use) else "likely",
         op=first.op,
@@ -136,18 +144,18 @@ def read_before_wait(context: Context) -> Iterator[Finding]:
         line = first_read(tree, statement, node)
         if line is None:
             continue
-        reading = context.sources.label(place.cell, line)
+        reading = context.sources.place(place.cell, line, "reads")
         yield conclude(
             "D.2.4",
-            f"{ranks_text(ranks)} {agree(ranks, 'reads', 'read')} the result of {first.label} in "
-            f"line {line}, before it was waited for",
+            "read-before-wait",
             cause="result-read-before-wait",
             ranks=ranks,
-            where=dict.fromkeys(sorted(ranks), reading),
-            evidence=[
-                f"issued with async_op=True at {context.label(place)}",
-                f"read at {reading}",
-                "no wait() for its handle stands between the two lines",
+            values=of_call(context, first) | {"line": line},
+            places=dict.fromkeys(sorted(ranks), reading),
+            facts=[
+                Fact(kind="issued-async", place=context.place(place, "called")),
+                Fact(kind="read-at", place=reading),
+                Fact(kind="no-wait-between"),
             ],
             confidence="likely",
             op=first.op,
@@ -167,18 +175,18 @@ def changed_before_wait(context: Context) -> Iterator[Finding]:
         line = first_change(tree, statement, node)
         if line is None:
             continue
-        changing = context.sources.label(place.cell, line)
+        changing = context.sources.place(place.cell, line, "changes")
         yield conclude(
             "D.2.4",
-            f"{ranks_text(calls)} {agree(calls, 'changes', 'change')} in line {line} the tensor "
-            f"that {first.label} is still sending",
+            "changed-before-wait",
             cause="buffer-changed-before-wait",
             ranks=calls,
-            where=dict.fromkeys(sorted(calls), changing),
-            evidence=[
-                f"sent at {context.label(place)}",
-                f"changed in place at {changing}",
-                "no wait() for its handle stands between the two lines",
+            values=of_call(context, first) | {"line": line},
+            places=dict.fromkeys(sorted(calls), changing),
+            facts=[
+                Fact(kind="sent-at", place=context.place(place, "called")),
+                Fact(kind="changed-at", place=changing),
+                Fact(kind="no-wait-between"),
             ],
             confidence="likely",
             op=first.op,

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.cells.usage import Trail, argument, call_at, called_name, key
 from ddt_notebook.diagnosis.context import Context
@@ -41,12 +41,12 @@ def sums_shown_as_means(context: Context) -> Iterator[Finding]:
                 shown[rank] = use
         if shown:
             line = next(iter(shown.values())).line
-            yield conclude(
+            yield conclude_text(
                 "D.2.4",
                 f"line {line} shows the sum over {len(calls)} ranks as a mean",
                 cause="sum-shown-as-mean",
                 ranks=shown,
-                where=dict.fromkeys(shown, context.sources.label(place.cell, line)),
+                places=dict.fromkeys(shown, context.sources.place(place.cell, line, "reads")),
                 evidence=[f"summed at {context.label(place)}", "nothing divides it"],
                 confidence="possible",
                 op=next(iter(calls.values()))[0].op,
@@ -78,13 +78,13 @@ def averaged_twice(context: Context) -> Iterator[Finding]:
             continue
         line = _divided_by_world(syntax.following(tree, statement)[0], result)
         if line is not None:
-            shown = context.sources.label(place.cell, line)
-            yield conclude(
+            shown = context.sources.place(place.cell, line, "changes")
+            yield conclude_text(
                 "D.2.4",
                 f"line {line} divides by the number of ranks what {first.label} has averaged",
                 cause="averaged-twice",
                 ranks=calls,
-                where=dict.fromkeys(sorted(calls), shown),
+                places=dict.fromkeys(sorted(calls), shown),
                 evidence=[f"averaged over the ranks at {context.label(place)}"],
                 confidence="possible",
                 op=first.op,

@@ -9,12 +9,12 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.rendezvous import Discord, Kind
-from ddt_notebook.diagnosis.words import agree, ranks_text
-from ddt_notebook.model import Finding
-from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model import Fact, Finding, Rendezvous
+from ddt_notebook.model.finding import Confidence, Values
 
-from .wording import victims_evidence, wait_clause
+from .facts import blocked_in, of_wait
 
+#: In what the ranks disagree -> the kind of the finding, which is the id of its card, too.
 _CAUSES: Mapping[Kind, str] = {
     "number": "rank-number-repeated",
     "outside": "rank-outside-world",
@@ -40,46 +40,45 @@ def strangers(context: Context) -> Iterator[Finding]:
     refused = any(error is not None and not is_peer_error(error) for error in errors)
     yield conclude(
         "B.1" if refused else "B.2",
-        _title(found, ranks) + wait_clause(context, waiting),
+        _CAUSES[found.kind],
         cause=_CAUSES[found.kind],
         ranks=ranks,
         waiting=waiting,
-        where=context.places([*ranks, *waiting]),
-        evidence=[*_announced(found), *victims_evidence(context, everyone)],
+        values=_values(found, ranks) | of_wait(context, waiting),
+        places=context.places([*ranks, *waiting]),
+        facts=[*_announced(found), *blocked_in(context, everyone)],
         confidence=_CONFIDENCE.get(found.kind, "certain"),
         op="init_process_group",
     )
 
 
-def _title(found: Discord, ranks: list[int]) -> str:
-    who, verb = ranks_text(ranks), agree(ranks, "was", "were")
+def _values(found: Discord, ranks: list[int]) -> Values:
+    """What the culprits announced, and what the others did."""
     said = found.said(ranks[0])
+    values = _said(said)
+    others = tuple(rank for rank in found.joined if rank not in ranks)
     if found.kind == "number":
-        same = [rank for rank in found.joined if found.said(rank).rank == said.rank]
+        same = tuple(rank for rank in found.joined if found.said(rank).rank == said.rank)
         here = {found.said(rank).rank for rank in found.joined}
-        lacking = sorted(set(range(said.world_size or 0)) - here)
-        text = f"{ranks_text(same)} joined as rank {said.rank} of {said.world_size}"
-        return f"{text}, and nobody as {ranks_text(lacking)}" if lacking else text
-    if found.kind == "outside":
-        return f"{who} joined as rank {said.rank} of {said.world_size}, which counts from 0"
+        missing = tuple(sorted(set(range(said.world_size or 0)) - here))
+        return values | {"joined_alike": same, "missing": missing}
     if found.kind == "size":
-        rest = [rank for rank in found.joined if rank not in ranks]
-        size = found.said(rest[0]).world_size
-        return f"{who} {verb} told a world size of {said.world_size}, {ranks_text(rest)} of {size}"
+        return values | {"others": others, "others_size": found.said(others[0]).world_size}
     if found.kind == "address":
-        rest = [rank for rank in found.joined if rank not in ranks]
-        home = found.said(rest[0]).address
-        return f"{who} {verb} told to meet at {said.address}, {ranks_text(rest)} at {home}"
-    if found.kind == "file":
-        return f"{who} {agree(ranks, 'meets', 'meet')} in {said.address}, which held data before"
-    return f"{who} {agree(ranks, 'does', 'do')} not get through to {said.address}"
+        return values | {"others": others, "others_address": found.said(others[0]).address}
+    return values
 
 
-def _announced(found: Discord) -> list[str]:
-    """One line for each way in which ranks meant to join."""
-    lines: dict[str, list[int]] = defaultdict(list)
+def _said(said: Rendezvous) -> Values:
+    return {"as_rank": said.rank, "world_size": said.world_size, "address": said.address}
+
+
+def _announced(found: Discord) -> list[Fact]:
+    """One fact for each way in which ranks meant to join."""
+    together: dict[tuple[tuple[str, object], ...], list[int]] = defaultdict(list)
     for rank in found.joined:
-        said = found.said(rank)
-        number = "no number" if said.rank is None else f"rank {said.rank}"
-        lines[f"as {number} of {said.world_size} at {said.address}"].append(rank)
-    return [f"{ranks_text(ranks)} joined {text}" for text, ranks in lines.items()]
+        together[tuple(_said(found.said(rank)).items())].append(rank)
+    return [
+        Fact(kind="joined", ranks=tuple(ranks), values=dict(said))
+        for said, ranks in together.items()
+    ]

@@ -6,13 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import told
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.match import Absence
-from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
-from ddt_notebook.model import Call, Finding
+from ddt_notebook.model import Call, Fact, Finding, Place
+from ddt_notebook.model.finding import Values
 
-from .wording import last_lines, name, victims_evidence, wait_clause
+from .facts import blocked_in, did_instead, of_call, of_wait, reasons
 
 
 def blocking_outsiders(context: Context) -> Iterator[Finding]:
@@ -26,15 +25,16 @@ def outsiders(context: Context) -> Iterator[Finding]:
 
 
 def _outsiders(context: Context) -> Iterator[Finding]:
-    together: dict[tuple[str, str], dict[int, list[Call]]] = defaultdict(lambda: defaultdict(list))
+    together: dict[tuple[str, Place | None], dict[int, list[Call]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for single in context.matching.outsiders:
-        key = (single.call.op, context.label(single.call.where))
+        key = (single.call.op, context.place(single.call.where, "called"))
         together[key][single.rank].append(single.call)
     for (op, place), calls in together.items():
         first = next(iter(calls.values()))[0]
-        group = f"group {first.group}" if first.group else "a group"
+        values: Values = {"op": op, "group": first.group}
         members = first.members or context.snapshot.groups.get(first.group, ())
-        known = f" (its members are {rank_list(members)})" if members else ""
         times = max(map(len, calls.values()))
         missed = [
             rank
@@ -44,16 +44,21 @@ def _outsiders(context: Context) -> Iterator[Finding]:
         waiting = [rank for rank in context.victims(missed) if rank not in calls]
         yield conclude(
             "D.2.1" if waiting else "D.2.4",
-            f"{ranks_text(calls)} called {op} on {group} without being in it: the call did nothing"
-            + wait_clause(context, waiting),
+            "caller-not-in-group",
             cause="caller-not-in-group",
             ranks=calls,
             waiting=waiting,
-            where=context.places(waiting) | dict.fromkeys(sorted(calls), place),
-            evidence=[
-                f"{ranks_text(calls)} called {op} on {group}{known} at {place}",
-                *([f"it happened {count(times, 'time')} on a rank"] if times > 1 else []),
-                *victims_evidence(context, waiting),
+            values=values | of_wait(context, waiting),
+            places=context.places(waiting) | dict.fromkeys(sorted(calls), place),
+            facts=[
+                Fact(
+                    kind="called-as-outsider",
+                    place=place,
+                    ranks=tuple(sorted(calls)),
+                    values=values | {"members": tuple(members)},
+                ),
+                *([Fact(kind="repeated", values={"times": times})] if times > 1 else []),
+                *blocked_in(context, waiting),
             ],
             op=op,
         )
@@ -78,11 +83,11 @@ def unanswered_handles(context: Context) -> Iterator[Finding]:
             call = next(iter(absence.entered.values()))
             yield conclude(
                 "D.2.4",
-                f"{ranks_text(absence.absent)} did not enter {name(context, call)}, which "
-                f"{ranks_text(absence.entered)} issued and did not wait for",
+                "handle-not-waited",
                 cause="handle-not-waited",
                 ranks=absence.absent,
-                where={r: context.label(c.where) for r, c in absence.entered.items()},
+                values=of_call(context, call) | {"entered": tuple(absence.entered)},
+                places={r: context.place(c.where, "called") for r, c in absence.entered.items()},
                 confidence="possible",
                 op=call.op,
             )
@@ -104,12 +109,11 @@ def partial_new_groups(context: Context) -> Iterator[Finding]:
         if absent:
             yield conclude(
                 "B.1",
-                f"{ranks_text(absent)} did not call {name(context, first)}, which "
-                f"{ranks_text(callers)} called: groups are named by their number, so later ones "
-                "may not find each other",
+                "new-group-on-some-ranks",
                 cause="new-group-on-some-ranks",
                 ranks=absent,
-                where={rank: context.label(call.where) for rank, call in callers.items()},
+                values=of_call(context, first) | {"callers": tuple(callers)},
+                places={rank: context.place(c.where, "called") for rank, c in callers.items()},
                 confidence="possible",
                 op=first.op,
             )
@@ -137,24 +141,30 @@ def _pending_only(absence: Absence) -> bool:
 def _absence(context: Context, absence: Absence, call: Call) -> Finding:
     idle = all(context.reports[rank].state == "idle" for rank in absence.absent)
     caller = context.reports[min(absence.entered)]
-    reasons = [
+    found = [
         reason
         for rank in (absence.absent if not idle else ())
         if (reason := context.sources.why_absent(call, caller, context.reports[rank], None))
     ]
     cause = "cell-ran-on-some-ranks" if idle else "rank-skips-collective"
+    entered = tuple(sorted(absence.entered))
     return conclude(
         "D.2.4",
-        f"{ranks_text(absence.absent)} never entered {name(context, call)}; "
-        f"{ranks_text(absence.entered)} went on without it",
-        cause=reasons[0].cause if reasons else cause,
+        "absence-unnoticed",
+        cause=found[0].cause if found else cause,
         ranks=absence.absent,
-        where={r: context.label(c.where) for r, c in sorted(absence.entered.items())},
-        evidence=[
-            f"{ranks_text(absence.entered)} entered it at {context.label(call.where)}",
-            *last_lines(context, absence.absent, absence.group),
-            *told(reasons)[:1],
-            "the ranks of this group are out of step from here on",
+        values=of_call(context, call) | {"entered": entered},
+        places={r: context.place(c.where, "called") for r, c in sorted(absence.entered.items())},
+        facts=[
+            Fact(
+                kind="entered",
+                place=context.place(call.where, "called"),
+                ranks=entered,
+                values=of_call(context, call),
+            ),
+            *did_instead(context, absence.absent, absence.group),
+            *reasons(found)[:1],
+            Fact(kind="group-out-of-step"),
         ],
         op=call.op,
     )
@@ -163,21 +173,24 @@ def _absence(context: Context, absence: Absence, call: Call) -> Finding:
 def swaps(context: Context) -> Iterator[Finding]:
     """Hint: two collectives of equal form that ranks issued from exchanged lines."""
     for swap in context.matching.swaps:
-        one, other = swap.ranks
-        places = [context.label(call.where) for call in swap.calls]
+        places = {
+            rank: context.place(call.where, "called")
+            for rank, call in zip(swap.ranks, swap.calls, strict=True)
+        }
+        first = {"op": swap.calls[0].op, "sequence": swap.sequence}
         yield conclude(
             "D.2.4",
-            f"{ranks_text(swap.ranks)} came to {swap.calls[0].op} #{swap.sequence} and "
-            f"#{swap.sequence + 1} from the same two lines in opposite order",
+            "swapped-collectives",
             cause="swapped-collectives",
             ranks=swap.ranks,
-            where={one: places[0], other: places[1]},
-            evidence=[
-                listing(
-                    f"rank {r} entered #{swap.sequence} at {p}"
-                    for r, p in zip(swap.ranks, places, strict=True)
+            values=first,
+            places=places,
+            facts=[
+                *(
+                    Fact(kind="entered", place=place, ranks=(rank,), values=first)
+                    for rank, place in places.items()
                 ),
-                "the calls fit each other, so nothing fails; the results may be exchanged",
+                Fact(kind="calls-fit"),
             ],
             confidence="possible",
             op=swap.calls[0].op,

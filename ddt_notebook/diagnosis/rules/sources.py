@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.model import Place
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _WITHOUT_GRADIENTS = ("no_grad", "inference_mode")
 
 
-def module_calls(context: Context) -> list[str]:
+def module_calls(context: Context) -> list[Place]:
     """The lines that train what is inside a wrapper: ``ddp.module(x)``.
 
     Those of this cell come first. Of earlier ones, only what is in functions may have run again.
@@ -28,8 +29,7 @@ def module_calls(context: Context) -> list[str]:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             if node.func.attr == "module":
-                code = cell.line(node.lineno).strip()
-                found.append(f"cell[{cell.number}] line {node.lineno}: {code}")
+                found.append(context.sources.place(cell.number, node.lineno, "called"))
     return found
 
 

@@ -11,8 +11,7 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
-from ddt_notebook.diagnosis.words import count, listing, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 
 
@@ -31,13 +30,14 @@ def _finding(context: Context, group: Replicas) -> Finding:
     first = group.first
     return conclude(
         "D.2.4",
-        f"{first.name} took {_shown(group)}, after as many forward and backward passes on every "
-        "rank: the ranks are apart at the end",
+        "uneven-steps",
         cause="steps-skipped-on-some-ranks",
         ranks=group.deviating(lambda rank: group.ranks[rank].steps),
-        where={r: context.label(o.where) for r, o in group.ranks.items() if o.where is not None},
-        evidence=[
-            f"DDP averaged the gradients of {first.model} in every pass; not every rank used them"
+        values={"optimizer": first.name},
+        places={rank: context.place(o.where, "steps") for rank, o in group.ranks.items()},
+        facts=[
+            *_steps_taken(group),
+            Fact(kind="averaged-in-every-pass", values={"model": first.model}),
         ],
     )
 
@@ -92,10 +92,11 @@ def _ends_apart(context: Context, group: Replicas) -> bool:
     return all(last) and len(set(last)) > 1
 
 
-def _shown(group: Replicas) -> str:
+def _steps_taken(group: Replicas) -> list[Fact]:
     by_steps: dict[int, list[int]] = defaultdict(list)
     for rank, optimizer in group.ranks.items():
         by_steps[optimizer.steps].append(rank)
-    return listing(
-        f"{count(n, 'step')} on {ranks_text(ranks)}" for n, ranks in sorted(by_steps.items())
-    )
+    return [
+        Fact(kind="took-steps", ranks=tuple(ranks), values={"steps": steps})
+        for steps, ranks in sorted(by_steps.items())
+    ]

@@ -8,11 +8,10 @@ from math import inf
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_timeout
-from ddt_notebook.diagnosis.words import agree, ranks_text, seconds
 from ddt_notebook.model import Finding
 
-from .exception import headline
-from .wording import last_lines, name, victims_evidence
+from .exception import of_error
+from .facts import blocked_in, did_instead, of_call
 
 
 def lost_connection(context: Context) -> Iterator[Finding]:
@@ -31,13 +30,14 @@ def lost_connection(context: Context) -> Iterator[Finding]:
     symptom = ("B.2" if stalled else "B.1") if setup else ("D.2.1" if stalled else "D.1.1")
     yield conclude(
         symptom,
-        f"{ranks_text(errors)} raised {headline(error)}; no rank is known to have failed before",
+        "connection-lost",
         cause="rank-missing-at-setup" if setup else "connection-lost",
         ranks=errors,
-        where=context.places(errors),
-        evidence=[
-            *victims_evidence(context, sorted(errors)),
-            *last_lines(context, (rank for rank in context.reports if rank not in errors)),
+        values=of_error(error),
+        places=context.places(errors),
+        facts=[
+            *blocked_in(context, sorted(errors)),
+            *did_instead(context, (rank for rank in context.reports if rank not in errors)),
         ],
         confidence="likely",
         op=call.op if call else "the collective",
@@ -50,18 +50,17 @@ def stalled_transfer(context: Context) -> Iterator[Finding]:
         return
     ranks = sorted(context.halted)
     call = context.halted[ranks[0]]
-    since = context.blocked_for(ranks)
-    age = f" since {seconds(since)}" if since is not None else ""
+    blocked_s = context.blocked_for(ranks)
     yield conclude(
         "B.2" if call.kind == "setup" else "D.2.1",
-        f"{ranks_text(ranks)} {agree(ranks, 'is', 'are')} in {name(context, call)}{age}; "
-        "every member has entered it, and it does not end",
+        "transfer-stalled",
         cause="rank-missing-at-setup" if call.kind == "setup" else "transfer-stalled",
         ranks=ranks,
-        where=context.places(ranks),
-        evidence=[
-            *victims_evidence(context, ranks),
-            *last_lines(context, (rank for rank in context.reports if rank not in ranks)),
+        values=of_call(context, call) | ({} if blocked_s is None else {"blocked_s": blocked_s}),
+        places=context.places(ranks),
+        facts=[
+            *blocked_in(context, ranks),
+            *did_instead(context, (rank for rank in context.reports if rank not in ranks)),
         ],
         confidence="likely",
         op=call.op,
@@ -84,13 +83,12 @@ def time_limit(context: Context) -> Iterator[Finding]:
     )
     yield conclude(
         "D.2.1",
-        f"{ranks_text(ranks)} had not ended when the time limit was over, after {seconds(passed)}"
-        if over
-        else f"{ranks_text(ranks)} did not go on, and the cell was ended after {seconds(passed)}",
+        "time-limit" if over else "made-no-progress",
         cause=cause,
         ranks=ranks,
-        where=context.places(ranks),
-        evidence=last_lines(context, ranks),
+        values={"passed_s": passed},
+        places=context.places(ranks),
+        facts=did_instead(context, ranks),
         confidence="certain" if cause else "likely",
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
@@ -98,12 +98,12 @@ def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
             "a DistributedSampler divides" if sampled else "by its number each rank takes a part of"
         )
         evidence.append(f"{how} the data: each copy learns from its part")
-    return conclude(
+    return conclude_text(
         "D.2.2",
         f"{model} is not wrapped in DDP: each rank trains a copy of its own, and they drift apart",
         cause="model-not-wrapped",
         ranks=group.ranks,
-        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
         evidence=evidence,
         confidence="likely" if meant else "possible",
     )
@@ -163,12 +163,12 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
     else:
         # Parameters are averaged now and then; a gradient that agrees may not depend on the data.
         return None
-    return conclude(
+    return conclude_text(
         "D.2.2",
         f"{title}: the ranks' copies of {first.model or 'the model'} drift apart",
         cause="gradients-not-reduced",
         ranks=group.ranks,
-        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
         evidence=[
             (
                 f"at {count(len(group.stepped), 'sampled step')} the gradients of {shown} differed "
@@ -180,7 +180,7 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
                 else []
             ),
         ],
-        confidence=confidence,  # type: ignore[arg-type]
+        confidence=confidence,
     )
 
 
@@ -206,13 +206,13 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
     if not apart:
         return None
     name = first.watched[apart[0]]
-    return conclude(
+    return conclude_text(
         "D.2.5",
         f"the ranks' copies of {first.model or 'the model'} differed before the first step of "
         f"{first.name}, and averaging their gradients keeps them apart",
         cause="replicas-start-apart",
         ranks=group.ranks,
-        where={rank: context.label(o.where) for rank, o in group.ranks.items()},
+        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
         evidence=[
             f"apart before the first step and at the end, first in {name}",
             f"at {count(len(group.stepped), 'sampled step')} all watched gradients were equal",

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude_text
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count, listing, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.training import ModelTraining, NotFinite
 
 _MOST_NAMES = 3
@@ -25,14 +25,14 @@ def not_finite(context: Context) -> Iterator[Finding]:
     begin = min(nf.backward for nf in found.values())
     origin = {rank: nf for rank, nf in found.items() if nf.backward == begin}
     first = next(iter(origin.values()))
-    where = {rank: context.label(nf.where) for rank, nf in origin.items()}
+    places = {rank: context.place(nf.where, "runs") for rank, nf in origin.items()}
     if len(origin) == len(trainings) and len(origin) > 1:
-        yield conclude(
+        yield conclude_text(
             "D.2.5",
             f"the loss was {first.value} on every rank from backward pass {begin} on",
             cause="loss-not-finite",
             ranks=origin,
-            where=where,
+            places=places,
             evidence=_seen(origin),
             confidence="likely",
         )
@@ -49,14 +49,14 @@ def not_finite(context: Context) -> Iterator[Finding]:
         evidence.append(f"the loss of {ranks_text(clean)} was finite to the end")
     spread = f"; {ranks_text(infected)} followed" if infected else ""
     from_data = all(nf.inputs is False for nf in origin.values())
-    yield conclude(
+    yield conclude_text(
         "D.2.5",
         f"the loss of {ranks_text(origin)} was {first.value} in backward pass {begin}, when that "
         f"of the other ranks was finite{spread}",
         cause="nan-from-one-rank",
         ranks=origin,
         waiting=infected,
-        where=where,
+        places=places,
         evidence=evidence,
         confidence="certain" if from_data else "likely",
     )
@@ -74,7 +74,7 @@ def _seen(origin: dict[int, NotFinite]) -> list[str]:
 
 def other_copies(context: Context) -> Iterator[Finding]:
     """Optimizers whose parameters never have a gradient, beside a model whose have."""
-    together: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    together: dict[tuple[str, str], dict[int, Place | None]] = defaultdict(dict)
     steps: dict[tuple[str, str], int] = {}
     for training in context.snapshot.training:
         for optimizer in training.optimizers:
@@ -82,16 +82,16 @@ def other_copies(context: Context) -> Iterator[Finding]:
             if optimizer.twin and not any(state.with_gradient for state in sampled):
                 key = optimizer.name, optimizer.twin
                 steps[key] = optimizer.steps
-                place = context.label(optimizer.made or optimizer.where)
+                place = context.place(optimizer.made or optimizer.where, "created")
                 together[key][training.rank] = place
     for (name, twin), places in together.items():
-        yield conclude(
+        yield conclude_text(
             "D.2.5",
             f"{name} holds the parameters of another copy than {twin}, which is trained: "
             f"{twin} never changes",
             cause="optimizer-on-another-copy",
             ranks=places,
-            where=places,
+            places=places,
             evidence=[
                 f"no parameter of {name} had a gradient in {count(steps[name, twin], 'step')}",
                 f"those of {twin} have the same shapes and gradients, and are not in {name}",
@@ -101,7 +101,7 @@ def other_copies(context: Context) -> Iterator[Finding]:
 
 def old_layers(context: Context) -> Iterator[Finding]:
     """Optimizers that hold a layer which was replaced, and not the one in its place."""
-    together: dict[str, dict[int, str]] = defaultdict(dict)
+    together: dict[str, dict[int, Place | None]] = defaultdict(dict)
     first: dict[str, tuple[int, list[str]]] = {}
     for training in context.snapshot.training:
         for optimizer in training.optimizers:
@@ -109,19 +109,19 @@ def old_layers(context: Context) -> Iterator[Finding]:
             left_out = [name for name in optimizer.left_out if name not in others]
             if optimizer.stale and left_out:
                 first.setdefault(optimizer.name, (optimizer.stale, left_out))
-                place = context.label(optimizer.made or optimizer.where)
+                place = context.place(optimizer.made or optimizer.where, "created")
                 together[optimizer.name][training.rank] = place
     for name, places in together.items():
         stale, left_out = first[name]
         shown = listing(left_out[:_MOST_NAMES])
-        yield conclude(
+        yield conclude_text(
             "D.2.5",
             f"{name} holds {count(stale, 'parameter')} that the model has no more, and not "
             f"{shown}, which {'has' if len(left_out) == 1 else 'have'} gradients and never "
             f"{'changes' if len(left_out) == 1 else 'change'}",
             cause="optimizer-on-another-copy",
             ranks=places,
-            where=places,
+            places=places,
             evidence=[
                 f"{count(stale, 'parameter')} of {name} had no gradient and are no part of it",
                 f"{count(len(left_out), 'parameter')} with a gradient are in no optimizer",
@@ -145,13 +145,13 @@ def other_orders(context: Context) -> Iterator[Finding]:
             n for n, (a, b) in enumerate(zip(names[reference], names[other], strict=True)) if a != b
         )
         first: ModelTraining = ranks[reference]
-        yield conclude(
+        yield conclude_text(
             "D.2.4",
             f"the submodules of {first.name} are registered in another order on "
             f"{ranks_text(deviating)}: DDP averages gradients of different parameters",
             cause="submodules-in-another-order",
             ranks=deviating,
-            where={rank: context.label(model.where) for rank, model in ranks.items()},
+            places={rank: context.place(model.where) for rank, model in ranks.items()},
             evidence=[
                 (
                     f"parameter {at + 1} is {names[reference][at]} on rank {reference}, "
@@ -180,13 +180,13 @@ def unregistered(context: Context) -> Iterator[Finding]:
             continue
         names = listing([*kept[:_MOST_NAMES], *(["others"] if len(kept) > _MOST_NAMES else [])])
         verb = "is no parameter" if len(kept) == 1 else "are no parameters"
-        yield conclude(
+        yield conclude_text(
             "D.2.2",
             f"{names} {verb} of {first.name}, but a plain attribute that is trained: DDP does not "
             "average its gradient",
             cause="tensor-attribute-not-registered",
             ranks=ranks,
-            where={rank: context.label(model.where) for rank, model in ranks.items()},
+            places={rank: context.place(model.where) for rank, model in ranks.items()},
             evidence=[
                 f"{names}: gradients are required, and came",
                 f"{first.name} has {len(first.parameters)} parameters, {names} not among them",

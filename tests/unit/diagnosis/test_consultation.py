@@ -16,9 +16,9 @@ from ddt_notebook.faults import card
 from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 
-HANG = conclude("D.2.1", "rank 1 never entered all_reduce #1", cause="wait-cycle", ranks=[1])
-SLOW = conclude("D.2.3", "rank 2 is slow", cause="straggler-compute", ranks=[2])
-HINT = conclude("D.2.3", "many small buckets", cause="small-buckets", confidence="possible")
+HANG = conclude("D.2.1", "late", cause="wait-cycle", ranks=[1])
+SLOW = conclude("D.2.3", "late", cause="straggler-compute", ranks=[2])
+HINT = conclude("D.2.3", "late", cause="small-buckets", confidence="possible")
 
 
 def of_findings() -> Consultation:
@@ -77,7 +77,7 @@ def test_questions_can_be_gone_through_although_something_was_found() -> None:
 
 
 def test_a_fault_that_it_is_not_comes_last_among_those_of_the_symptom() -> None:
-    found = conclude("D.2.1", "rank 1 hangs", cause="collective-under-rank-condition", ranks=[1])
+    found = conclude("D.2.1", "late", cause="collective-under-rank-condition", ranks=[1])
     known = begin(Snapshot(cell=Cell(number=1, source=""), outcome="hung", world_size=2))
     asked = steps.begin([found], known).chosen(0)
     while asked.question is not None:
@@ -165,4 +165,4 @@ def test_a_real_run_begins_at_what_was_found(root: Path) -> None:
 
 
 def test_without_a_card_there_is_nothing_to_repair() -> None:
-    assert steps.begin([conclude("D.1.11", "something", ranks=[0])]).repair(None) is None
+    assert steps.begin([conclude("D.1.11", "late", ranks=[0])]).repair(None) is None

@@ -7,24 +7,29 @@ import textwrap
 import pytest
 
 from ddt_notebook.diagnosis.corrections import correction
-from ddt_notebook.model import Cell, Finding, Snapshot
+from ddt_notebook.model import Cell, Fact, Finding, Place, Snapshot
 
 
 def corrected(
-    cause: str, source: str, line: int, *, title: str = "", first_line: int = 1, evidence: str = ""
+    cause: str,
+    source: str,
+    line: int,
+    *,
+    first_line: int = 1,
+    values: dict[str, str] | None = None,
+    fact: tuple[str, int] | None = None,
 ) -> str:
-    """The corrected cell; empty if there is none."""
+    """The corrected cell; empty if there is none. ``fact``: the kind of one, and its line."""
     cell = Cell(number=3, source=textwrap.dedent(source).strip("\n"), first_line=first_line)
-    place = f"cell[3] line {line}: {cell.line(line).strip()}"
     finding = Finding(
         symptom="D.2.1",
         stage="training & evaluation",
-        title=title or "rank 1 did it",
         cause=cause,
         ranks=[1],
         waiting=[0],
-        where={0: place},
-        evidence=[evidence],
+        values=values or {},
+        places={0: Place(file="cell[3]", line=line)},
+        facts=[Fact(kind=fact[0], place=Place(file="cell[3]", line=fact[1]))] if fact else [],
     )
     made = correction(finding, Snapshot(cell=cell, world_size=2))
     return made.source if made else ""
@@ -171,11 +176,8 @@ def test_calling_through_the_wrapper() -> None:
 
 
 def test_an_attribute_of_the_model_below_the_wrapper() -> None:
-    title = (
-        "ranks 0, 1 raised AttributeError: 'DistributedDataParallel' object has no attribute 'head'"
-    )
     source = "model = DDP(model)\nw = model.head.weight\nv = model.head.bias"
-    changed = corrected("wrapped-by-ddp", source, 2, title=title)
+    changed = corrected("wrapped-by-ddp", source, 2, values={"name": "head"})
     assert changed == "model = DDP(model)\nw = model.module.head.weight\nv = model.module.head.bias"
     assert not corrected("wrapped-by-ddp", source, 2)
 
@@ -194,14 +196,14 @@ def test_a_sampler_for_the_loader() -> None:
         )
         other = DataLoader(validation, batch_size=4)
     """
-    title = "ranks 0, 1 each trained on the same 64 samples of loader"
-    assert corrected("no-distributed-sampler", source, 1, title=title) == dedented("""
+    named = {"loader": "loader"}
+    assert corrected("no-distributed-sampler", source, 1, values=named) == dedented("""
         loader = DataLoader(data, batch_size=8, sampler=torch.utils.data.DistributedSampler(data))
         other = DataLoader(validation, batch_size=4)
     """)
-    assert not corrected("no-distributed-sampler", source, 1, title="trained on the same data")
+    assert not corrected("no-distributed-sampler", source, 1, values={"loader": "batches"})
     computed = "loader = DataLoader(make(), batch_size=8)"
-    assert not corrected("no-distributed-sampler", computed, 1, title=title)
+    assert not corrected("no-distributed-sampler", computed, 1, values=named)
 
 
 def test_a_sampler_that_asks_the_group() -> None:
@@ -219,9 +221,8 @@ def test_the_sampler_shuffles() -> None:
 
 def test_reduce_for_all() -> None:
     source = "if x:\n    dist.reduce(loss, 0, op=dist.ReduceOp.MAX)\nprint(loss)"
-    seen = "reduced to rank 0 at cell[3] line 2: dist.reduce(loss, 0)"
     expected = "if x:\n    dist.all_reduce(loss, op=dist.ReduceOp.MAX)\nprint(loss)"
-    assert corrected("reduce-read-on-wrong-rank", source, 3, evidence=seen) == expected
+    assert corrected("reduce-read-on-wrong-rank", source, 3, fact=("reduced-to", 2)) == expected
     assert not corrected("reduce-read-on-wrong-rank", source, 3)
 
 
@@ -240,14 +241,14 @@ def test_the_group_is_formed_once() -> None:
 
 
 def test_no_graph_is_kept() -> None:
-    seen = "likely why: cell[3] line 1: `total += loss` keeps the graph of every round"
-    kept = corrected("loss-keeps-graph", "total += loss", 2, evidence=seen)
+    seen = ("keeps-graph", 1)
+    kept = corrected("loss-keeps-graph", "total += loss", 2, fact=seen)
     assert kept == "total += loss.detach()"
-    kept = corrected("loss-keeps-graph", "losses.append(loss)", 2, evidence=seen)
+    kept = corrected("loss-keeps-graph", "losses.append(loss)", 2, fact=seen)
     assert kept == "losses.append(loss.detach())"
-    assert not corrected("loss-keeps-graph", "total += model(x)", 2, evidence=seen)
+    assert not corrected("loss-keeps-graph", "total += model(x)", 2, fact=seen)
     whole = "total += loss\ntotal.backward()"
-    assert not corrected("loss-keeps-graph", whole, 2, evidence=seen)
+    assert not corrected("loss-keeps-graph", whole, 2, fact=seen)
 
 
 def test_a_cause_without_a_rewrite() -> None:

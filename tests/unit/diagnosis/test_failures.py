@@ -289,8 +289,11 @@ def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
     seen = snapshot(first, *gradients, source=source, outcome="hung")
     report = diagnose(seen)
     finding = only(report)
-    title = "out of step in all_reduce #1: rank 0 at cell[3] line 4 (scalar) and ranks 1-3 at "
-    assert finding.title.startswith(f"{title}cell[3] line 2 (9); ranks 0-3 are blocked")
+    assert (finding.kind, finding.values["blocked"]) == ("out-of-step", (0, 1, 2, 3))
+    sides = [fact for fact in finding.facts if fact.kind == "entered"]
+    assert [(s.ranks, s.place.line, s.values["shapes"]) for s in sides] == [
+        ((1, 2, 3), 2, ((9,),)), ((0,), 4, ((),))
+    ]  # fmt: skip
     assert finding.evidence[0] == (
         "likely why: cell[3] line 3: `if rank == 0:` keeps ranks 1-3 from line 4"
     )

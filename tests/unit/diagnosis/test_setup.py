@@ -94,7 +94,7 @@ def test_ranks_that_count_from_1():
 def test_addresses_that_differ():
     finding = found(joining(0), joining(1, address="127.0.0.1:4711"))
     assert (finding.cause, finding.ranks, finding.waiting) == ("rendezvous-differs", [1], [0])
-    assert finding.title.startswith(f"rank 1 was told to meet at 127.0.0.1:4711, rank 0 at {HERE}")
+    assert (finding.values["address"], finding.values["others_address"]) == ("127.0.0.1:4711", HERE)
 
 
 def test_a_file_that_was_left_over():

@@ -35,9 +35,11 @@ def test_one_rank_skips_all_reduce():
         )
     )
     finding = only(report)
-    assert finding.title == (
-        "rank 1 never entered all_reduce #1 (10 × float32); ranks 0, 2, 3 wait for it since 2.1 s"
-    )
+    assert finding.kind == "never-entered"
+    assert finding.values == {
+        "op": "all_reduce", "sequence": 1, "shapes": ((10,),), "dtypes": ("float32",),
+        "waited_s": 2.1,
+    }  # fmt: skip
     assert (finding.symptom, finding.ranks, finding.waiting) == ("D.2.1", [1], [0, 2, 3])
     assert finding.cause == "collective-under-rank-condition"
     assert finding.confidence == "certain"
@@ -92,7 +94,7 @@ def test_rank_raises():
             )
         )
     )
-    assert finding.title.startswith("rank 1 raised ValueError: bad sample; ranks 0, 2 wait for it")
+    assert (finding.kind, finding.values["message"]) == ("raised", "bad sample")
     assert (finding.ranks, finding.waiting, finding.where[1]) == ([1], [0, 2], "cell[3] line 5")
 
 
@@ -112,10 +114,9 @@ def test_different_collectives(one: str, other: str):
             )
         )
     )
-    assert finding.title.startswith(
-        f"different collectives meet: rank 1 entered {other} #1 (4 × float32) and "
-        f"ranks 0, 2 entered {one} #1 (4 × float32); ranks 0-2 are blocked"
-    )
+    assert (finding.kind, finding.values["blocked"]) == ("different-collectives", (0, 1, 2))
+    entered = [(f.ranks, f.values["op"]) for f in finding.facts if f.kind == "entered"]
+    assert entered == [((0, 2), one), ((1,), other)]
     assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.1", [1], [0, 2])
     assert finding.cause == "different-collectives"
 
@@ -226,10 +227,10 @@ def test_two_groups_in_opposite_order():
             )
         )
     )
-    assert finding.title == (
-        "rank 0 waits in all_reduce #1 (4 × float32) on group 1 for rank 1; "
-        "rank 1 waits in all_reduce #1 (4 × float32) on group 2 for rank 0; since 2.1 s"
-    )
+    assert (finding.kind, finding.values) == ("wait-cycle", {"blocked_s": 2.1})
+    sides = [fact for fact in finding.facts if fact.kind == "waits-for"]
+    told = [(side.ranks, side.values["group"], side.values["awaited"]) for side in sides]
+    assert told == [((0,), "1", (1,)), ((1,), "2", (0,))]
     assert (finding.symptom, finding.cause) == ("D.2.1", "groups-in-opposite-order")
     assert (finding.ranks, finding.waiting) == ([0, 1], [])
 
@@ -238,10 +239,7 @@ def test_recv_without_send():
     finding = only(
         diagnose(snapshot(rank(0, call("recv", peer=1), blocked=True), rank(1), outcome="hung"))
     )
-    assert finding.title == (
-        "rank 1 never sent what rank 0 receives in recv #1 (4 × float32); "
-        "rank 0 waits for it since 2.1 s"
-    )
+    assert (finding.kind, finding.values["partner"]) == ("never-sent", 0)
     assert (finding.symptom, finding.cause) == ("D.2.1", "message-without-partner")
     assert (finding.ranks, finding.waiting) == ([1], [0])
 
@@ -267,7 +265,8 @@ def test_barrier_missing():
     finding = only(
         diagnose(snapshot(rank(0, call("barrier"), blocked=True), rank(1), outcome="hung"))
     )
-    assert finding.title.startswith("rank 1 never entered barrier #1; rank 0 waits")
+    assert (finding.kind, finding.values["op"]) == ("never-entered", "barrier")
+    assert (finding.ranks, finding.waiting) == ([1], [0])
 
 
 def test_five_against_three_iterations():

@@ -6,10 +6,14 @@ import json
 
 import pytest
 
-from ddt_notebook.model import Finding, Fix, Report
+from ddt_notebook.model import Fact, Finding, Fix, Place, Report
 from ddt_notebook.model.codec import FormatError
 
-KEYS = "symptom stage title cause ranks waiting where evidence confidence fixes".split()
+KEYS = (
+    "symptom stage kind title cause ranks waiting values places where facts evidence confidence "
+    "fixes"
+).split()
+PLACE = Place(file="cell[3]", line=6, code="dist.all_reduce(loss)", role="waits")
 HANG = Finding(
     symptom="D.2.1",
     stage="training & evaluation",
@@ -17,6 +21,10 @@ HANG = Finding(
     cause="collective-under-rank-condition",
     ranks=[1],
     waiting=[0, 2],
+    kind="never-entered",
+    values={"op": "all_reduce", "shapes": ((2, 3), ())},
+    places={0: PLACE},
+    facts=[Fact(kind="blocked-in", place=PLACE, ranks=(0, 2), values={"dtypes": ("int8",)})],
     where={0: "cell[3] line 6: dist.all_reduce(loss)"},
     evidence=["waited 2.1 s"],
     confidence="likely",
@@ -34,6 +42,18 @@ def test_keys_are_those_of_the_published_form() -> None:
         {"pattern": "fix behavior logic", "advice": "call it on every rank", "share": 0.114}
     ]
     assert finding["confidence"] == "likely"
+    place = {
+        "file": "cell[3]",
+        "line": 6,
+        "function": "<module>",
+        "code": "dist.all_reduce(loss)",
+        "role": "waits",
+    }
+    assert finding["kind"] == "never-entered"
+    assert finding["places"] == {"0": place}
+    assert finding["facts"] == [
+        {"kind": "blocked-in", "place": place, "ranks": [0, 2], "values": {"dtypes": ["int8"]}}
+    ]
 
 
 def test_every_key_is_there_also_when_nothing_is_known() -> None:
@@ -48,6 +68,15 @@ def test_every_key_is_there_also_when_nothing_is_known() -> None:
 def test_round_trip() -> None:
     report = Report(ok=False, findings=[HANG], hints=[HANG], checked="2 ranks, 3 collectives")
     assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+def test_a_report_that_has_text_only() -> None:
+    plain = Report(ok=False, findings=[HANG]).to_json()
+    for key in ("kind", "values", "places", "facts"):
+        del plain["findings"][0][key]
+    (loaded,) = Report.from_json(plain).findings
+    assert (loaded.title, loaded.where, loaded.evidence) == (HANG.title, HANG.where, HANG.evidence)
+    assert (loaded.kind, loaded.places, loaded.facts) == ("", {}, [])
 
 
 def test_a_confidence_that_is_none() -> None:

@@ -1,6 +1,17 @@
 """Small snapshots and findings for the tests of the views."""
 
-from ddt_notebook.model import Call, Cell, Finding, Fix, Position, RankError, RankReport, Snapshot
+from ddt_notebook.model import (
+    Call,
+    Cell,
+    Fact,
+    Finding,
+    Fix,
+    Place,
+    Position,
+    RankError,
+    RankReport,
+    Snapshot,
+)
 
 SOURCE = """import torch
 for step in range(20):
@@ -55,7 +66,11 @@ def hang(world_size: int = 4) -> Snapshot:
 
 def hang_finding(world_size: int = 4, **changes: object) -> Finding:
     waiting = [rank for rank in range(world_size) if rank != 1]
-    where = dict.fromkeys(waiting, "cell[14] line 6: dist.all_reduce(loss)")
+    places = dict.fromkeys(
+        waiting, Place(file="cell[14]", line=6, code="dist.all_reduce(loss)", role="waits")
+    )
+    places[1] = Place(file="cell[14]", line=4, code="if rank != 1:", role="passed")
+    places = changes.get("places", places)  # type: ignore[assignment]
     content: dict[str, object] = {
         "symptom": "D.2.1",
         "stage": "training & evaluation",
@@ -63,7 +78,9 @@ def hang_finding(world_size: int = 4, **changes: object) -> Finding:
         "cause": "collective-under-rank-condition",
         "ranks": [1],
         "waiting": waiting,
-        "where": where | {1: "cell[14] line 4: if rank != 1:"},
+        "places": places,
+        "where": {rank: place.label for rank, place in places.items()},
+        "facts": [Fact(kind="calls-made", ranks=(1,), values={"calls": 16})],
         "evidence": ["rank 1 made 16 calls on group 0, the others 17"],
         "fixes": [
             Fix(

@@ -11,7 +11,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.consultation import Consultation
 from ddt_notebook.diagnosis.known import begin
 from ddt_notebook.diagnosis.tree import Answer, Interview
-from ddt_notebook.model import Cell, Snapshot
+from ddt_notebook.model import Cell, Place, Snapshot
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.consultation import ConsultationView, RepairView
 from ddt_notebook.views.interview import InterviewView
@@ -19,7 +19,7 @@ from ddt_notebook.views.interview import InterviewView
 from .builders import crash, hang, hang_finding
 from .test_html import HOSTILE, KEPT, parsed
 
-SLOW = conclude("D.2.3", "rank 2 is slow", cause="straggler-compute", ranks=[2])
+SLOW = conclude("D.2.3", "late", cause="straggler-compute", ranks=[2])
 CARD = "collective-under-rank-condition"
 
 
@@ -149,7 +149,12 @@ def test_hostile_text_stays_text() -> None:
         world_size=4,
     )
     finding = hang_finding(
-        title=HOSTILE, evidence=[HOSTILE], where={0: f"cell[14] line 3: {HOSTILE}", 1: HOSTILE}
+        title=HOSTILE,
+        evidence=[HOSTILE],
+        places={
+            0: Place(file="cell[14]", line=3, code=HOSTILE),
+            1: Place(file=HOSTILE, line=1, code=HOSTILE),
+        },
     )
     view = ConsultationView(
         steps.begin([finding, finding]), snapshot=snapshot, detail=Message(HOSTILE)

@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ddt_notebook.model import Cell, Report, Snapshot
+from ddt_notebook.model import Cell, Place, Report, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views.bundle import Message
 from ddt_notebook.views.explanation import ExplanationView
@@ -91,7 +91,12 @@ def test_hostile_text_stays_text() -> None:
         world_size=4,
     )
     finding = hang_finding(
-        title=HOSTILE, evidence=[HOSTILE], where={0: f"cell[14] line 3: {HOSTILE}", 1: HOSTILE}
+        title=HOSTILE,
+        evidence=[HOSTILE],
+        places={
+            0: Place(file="cell[14]", line=3, code=HOSTILE),
+            1: Place(file=HOSTILE, line=1, code=HOSTILE),
+        },
     )
     html = show(Report(ok=False, findings=[finding]), snapshot, notes=[HOSTILE]).to_html()
     page = parsed(html)

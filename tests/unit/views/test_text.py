@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddt_notebook.model import Finding, Fix, Report, Snapshot
+from ddt_notebook.model import Finding, Fix, Place, Report, Snapshot
 from ddt_notebook.views import text, words
 from ddt_notebook.views.report import show
 
@@ -66,8 +66,9 @@ def test_an_interrupted_run_says_where_the_ranks_stood() -> None:
 
 @pytest.mark.parametrize("world_size", [1, 2, 64])
 def test_lines_fit_into_80_columns(world_size: int) -> None:
-    where = {r: f"cell[14] line {r + 2}: " + "value = compute(x) " * 9 for r in range(world_size)}
-    finding = hang_finding(world_size, where=where, title="rank 1 " + "never entered " * 20)
+    code = "value = compute(x) " * 9
+    places = {r: Place(file="cell[14]", line=r + 2, code=code) for r in range(world_size)}
+    finding = hang_finding(world_size, places=places, title="rank 1 " + "never entered " * 20)
     shown = text.report(Report(ok=False, findings=[finding]), hang(world_size))
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -97,7 +98,8 @@ def test_where_a_fix_comes_from(symptom: str, share: float, expected: str) -> No
 
 def test_foreign_text_is_bounded_and_has_no_terminal_codes() -> None:
     hostile = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \u202egnp.exe\x00 🎉 " + "x" * 10_000
-    shown = text.finding(hang_finding(title=hostile, where={0: hostile}, evidence=[hostile]))
+    place = Place(file=hostile, line=3, code=hostile)
+    shown = text.finding(hang_finding(title=hostile, places={0: place}, evidence=[hostile]))
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "🎉" in shown
@@ -133,7 +135,10 @@ def test_an_exception_of_the_users_own_is_no_class_of_the_study() -> None:
         title="rank 1 raised ValueError: my check; rank 0 waits for it",
         ranks=[1],
         waiting=[0],
-        where={0: "cell[3] line 9: dist.barrier()", 1: 'cell[3] line 4: raise ValueError("my")'},
+        places={
+            0: Place(file="cell[3]", line=9, code="dist.barrier()", role="waits"),
+            1: Place(file="cell[3]", line=4, code='raise ValueError("my")', role="raised"),
+        },
         confidence="certain",
         fixes=[Fix(pattern="fix behavior logic", advice="mend the line that raised", share=0)],
     )

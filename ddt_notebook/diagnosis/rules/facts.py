@@ -1,0 +1,148 @@
+"""Facts that several rules report: the call in which ranks are blocked, and what others did."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from ddt_notebook.diagnosis.cells.ways import Reason
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.model import Call, Fact, Place
+from ddt_notebook.model.finding import Values
+from ddt_notebook.model.rank import RankState
+
+
+def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
+    """The values by which findings name a call; `wording.call` renders them.
+
+    ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the library that
+    issued it; ``group`` of a collective, in a run with several groups; ``peer`` (None: anyone) and
+    ``tag`` of a message. What does not apply is left out.
+
+    Parameters
+    ----------
+    issuer
+        Whether ``issued_by`` is one of them.
+    """
+    values: Values = {"op": call.op}
+    if call.sequence is not None:
+        values["sequence"] = call.sequence
+    if call.shapes and call.dtypes:
+        values |= {"shapes": call.shapes, "dtypes": call.dtypes}
+    if issuer and call.caller:
+        values["issued_by"] = call.caller
+    if call.kind == "p2p":
+        values["peer"] = call.peer
+        if call.tag:
+            values["tag"] = call.tag
+    elif call.kind == "collective" and call.group and context.matching.groups > 1:
+        values["group"] = call.group
+    return values
+
+
+def of_wait(context: Context, waiting: Iterable[int]) -> Values:
+    """``waited_s``: for how long victims have been waiting; ``freed``: they do not wait now."""
+    victims = list(waiting)
+    if victims and not any(context.reports[rank].state == "blocked" for rank in victims):
+        return {"freed": True}
+    waited_s = context.blocked_for(victims)
+    return {} if waited_s is None else {"waited_s": waited_s}
+
+
+def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int], Call]]:
+    """Victims grouped by the call and the line in which they stand."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    for rank in waiting:
+        if rank in context.halted:
+            call = context.halted[rank]
+            alike = (tuple(of_call(context, call, issuer=False).items()), context.place(call.where))
+            groups[alike].append(rank)
+    for ranks in groups.values():
+        yield ranks, context.halted[ranks[0]]
+
+
+def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
+    """One fact for each call in which victims are blocked."""
+    return [
+        Fact(
+            kind="waits-for-handle" if call.asynchronous else "blocked-in",
+            place=context.place(call.where, "waits"),
+            ranks=tuple(ranks),
+            values=of_call(context, call),
+        )
+        for ranks, call in by_call(context, waiting)
+    ]
+
+
+def did_instead(context: Context, ranks: Iterable[int], group: str | None = None) -> list[Fact]:
+    """What ranks did instead: their state, and their last collective on a group.
+
+    One fact of each kind for all ranks of which it is true.
+    """
+    alike: list[tuple[list[Fact], list[int]]] = []
+    for rank in ranks:
+        facts = _instead(context, rank, group)
+        same = next((members for known, members in alike if known == facts), None)
+        if same is None:
+            alike.append((facts, [rank]))
+        else:
+            same.append(rank)
+    return [
+        Fact(kind=fact.kind, place=fact.place, ranks=tuple(members), values=fact.values)
+        for facts, members in alike
+        for fact in facts
+    ]
+
+
+def _instead(context: Context, rank: int, group: str | None) -> list[Fact]:
+    """The state of a rank at the end, and its last collective; without the rank's number.
+
+    Where a rank stands somewhere else than at its last collective, these are two facts.
+    """
+    if rank not in context.reports:
+        return [Fact(kind="no-record")]
+    report = context.reports[rank]
+    standing = report.state in _STANDING
+    calls = [c for c in report.calls if c.kind == "collective" and group in (None, c.group)]
+    values: Values = {}
+    if report.state == "died":
+        values = {"signal": report.exit_signal, "exit_code": report.exit_code}
+    if not calls:
+        place = context.place(report.position) if standing else None
+        return [Fact(kind=STATES[report.state], place=place, values=values)]
+    last = context.place(calls[-1].where, "called")
+    called = of_call(context, calls[-1], issuer=False)
+    if not standing:
+        return [Fact(kind=STATES[report.state], place=last, values=values | called)]
+    return [
+        Fact(kind=STATES[report.state], place=context.place(report.position), values=values),
+        Fact(kind="last-collective", place=last, values=called),
+    ]
+
+
+#: States of which the line at which a rank stands says something.
+_STANDING = frozenset({"blocked", "running", "stopped", "silent"})
+#: What a rank did in the end -> the kind of the fact.
+STATES: dict[RankState, str] = {
+    "finished": "finished",
+    "raised": "raised-exception",
+    "died": "ended",
+    "blocked": "blocked",
+    "running": "still-running",
+    "stopped": "suspended",
+    "silent": "does-not-answer",
+    "idle": "not-asked",
+    "recorded": "record-ends-before",
+}
+
+
+def reasons(found: Iterable[Reason]) -> list[Fact]:
+    """One fact for all ranks that the same line of the source took past the call."""
+    together: dict[tuple[Place, str, tuple[tuple[str, object], ...]], set[int]] = {}
+    for reason in found:
+        key = (reason.place, reason.kind, tuple(reason.values.items()))
+        together.setdefault(key, set()).add(reason.rank)
+    return [
+        Fact(kind=kind, place=place, ranks=tuple(sorted(ranks)), values=dict(values))
+        for (place, kind, values), ranks in together.items()
+    ]

@@ -1,0 +1,690 @@
+"""The English of a diagnosis: a title for each kind of finding, a sentence for each kind of fact.
+
+Rules produce data (`Finding.kind`, ``values``, ``places``, ``facts``); `worded` turns it into text
+once, when the diagnosis is complete. No other module of the diagnosis holds sentences, and no code
+reads them: whoever needs a line, a rank or a number takes it from the data.
+
+An entry is a template, or a function where a template would not do. In a template
+
+``{ranks}``, ``{waiting}``
+    are ``rank 1`` or ``ranks 0, 2, 3``.
+``{is|are}``
+    is the form that fits the number of ranks; ``{|s}`` adds an ending.
+``{place}``, ``{line}``, ``{code}``
+    are ``cell[3] line 6: dist.barrier()``, ``cell[3] line 6``, ``dist.barrier()``.
+``{call}``
+    is ``all_reduce #17 (10 × float32) of DDP on group 1``; its values are those of
+    `rules.facts.of_call`.
+``{wait}``
+    is ``; ranks 0, 2, 3 have been waiting for it for 2.1 s`` in titles, empty if nobody waits.
+``{ending}``
+    is ``signal 9, SIGKILL`` or ``exit code 3``.
+``{name}``
+    is the value of that name: a name that ends in ``_s`` is printed as seconds, one in ``_bytes``
+    as bytes, a tuple as ``a, b and c``, ``{steps:step}`` as ``3 steps``.
+"""
+
+from __future__ import annotations
+
+import signal
+import string
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ddt_notebook.model import Call, Fact, Finding, Place
+from ddt_notebook.model.collective import call_label, tensor_label
+from ddt_notebook.model.finding import Values
+
+from .words import agree, count, listing, rank_list, ranks_text, seconds
+
+Title = str | Callable[[Finding], str]
+Sentence = str | Callable[[Fact], str]
+
+
+def worded(finding: Finding) -> Finding:
+    """The finding with ``title``, ``where`` and ``evidence`` rendered from its data."""
+    if not finding.kind:
+        return finding
+    return replace(
+        finding,
+        title=title(finding),
+        where={rank: place.label for rank, place in finding.places.items()},
+        evidence=[sentence(fact) for fact in finding.facts],
+    )
+
+
+def title(finding: Finding) -> str:
+    """What happened, in one line."""
+    return _text(TITLES[finding.kind], finding)
+
+
+def sentence(fact: Fact) -> str:
+    """A fact in one line; reasons that were read from the source begin with ``likely why``."""
+    text = _text(FACTS[fact.kind] if fact.kind in FACTS else REASONS[fact.kind], fact)
+    if not is_reason(fact):
+        return text
+    return f"likely why: {fact.place.place}: `{fact.place.code}` {text}" if fact.place else text
+
+
+def is_reason(fact: Fact) -> bool:
+    """Whether a fact is a likely reason that was read from the source, not an observation."""
+    return fact.kind in REASONS
+
+
+# -- templates ---------------------------------------------------------------------------------
+
+
+def _text(entry: Title | Sentence, subject: Any) -> str:
+    return (
+        _FORMATTER.vformat(entry, (), _Slots(subject)) if isinstance(entry, str) else entry(subject)
+    )
+
+
+class _Slots(Mapping[str, str]):
+    """What stands in the braces of a template, as text."""
+
+    def __init__(self, subject: Finding | Fact) -> None:
+        self._subject = subject
+
+    def __getitem__(self, name: str) -> Any:
+        subject = self._subject
+        if "|" in name:
+            return agree(subject.ranks, *name.split("|"))
+        if name in subject.values:
+            return _value(name, subject.values[name])
+        if name == "ranks":
+            return ranks_text(subject.ranks)
+        if name == "call":
+            return call(subject.values)
+        if name == "ending":
+            return exit_text(subject.values)
+        if isinstance(subject, Finding):
+            return {"waiting": ranks_text(subject.waiting), "wait": wait(subject)}[name]
+        return {
+            "place": at(subject.place),
+            "line": subject.place.place if subject.place else at(None),
+            "code": subject.place.code if subject.place else "",
+        }[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._subject.values)
+
+    def __len__(self) -> int:
+        return len(self._subject.values)
+
+
+class _Formatter(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return count(value, format_spec) if format_spec else str(value)
+
+
+_FORMATTER = _Formatter()
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return listing(map(str, value))
+    return seconds(value) if name.endswith("_s") and isinstance(value, (int, float)) else value
+
+
+# -- parts of sentences ------------------------------------------------------------------------
+
+
+def at(place: Place | None) -> str:
+    """``cell[3] line 6: dist.barrier()``."""
+    return place.label if place is not None else "an unknown line"
+
+
+def wait(finding: Finding) -> str:
+    """Who waits for the culprits and for how long, as the end of a title."""
+    waiting = finding.waiting
+    if not waiting:
+        return ""
+    age, it = finding.values.get("waited_s"), agree(finding.ranks, "it", "them")
+    if finding.values.get("freed"):
+        verb = f"waited for {it}"
+    elif age is None:
+        verb = f"{agree(waiting, 'waits', 'wait')} for {it}"
+    else:
+        verb = f"{agree(waiting, 'has', 'have')} been waiting for {it} for {seconds(age)}"
+    return f"; {ranks_text(waiting)} {verb}"
+
+
+def call(values: Values, *, whose: bool = True, direction: bool = True) -> str:
+    """``all_reduce #17 (10 × float32) of DDP``, with its group or its peer and tag.
+
+    Parameters
+    ----------
+    whose
+        Whether to name the library that issued it.
+    direction
+        Whether to name the peer of a message.
+    """
+    text = _label(values) + (_issuer(values) if whose else "")
+    if "peer" in values and direction:
+        peer = "anyone" if values["peer"] is None else f"rank {values['peer']}"
+        text += f" {'to' if 'send' in values['op'] else 'from'} {peer}"
+    if "tag" in values:
+        text += f", tag {values['tag']}"
+    return f"{text} on group {values['group']}" if "group" in values else text
+
+
+def _label(values: Values) -> str:
+    """``all_reduce #17 (10 × float32)``."""
+    return call_label(
+        values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
+    )
+
+
+def _issuer(values: Values) -> str:
+    """`` of DDP`` after the name of a call that the user never wrote; else empty."""
+    issuer = values.get("issued_by")
+    return f" of {_LIBRARIES.get(issuer, issuer)}" if issuer else ""
+
+
+#: What users call a library, where it is not its class.
+_LIBRARIES = {"DistributedDataParallel": "DDP"}
+
+
+def exit_text(values: Values) -> str:
+    """``signal 9, SIGKILL`` or ``exit code 3``."""
+    number = values["signal"]
+    if number is None:
+        return f"exit code {values['exit_code']}"
+    try:
+        return f"signal {number}, {signal.Signals(number).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {number}"
+
+
+def error_text(values: Values) -> str:
+    """``ValueError: bad batch``."""
+    return f"{values['error']}: {values['message']}" if values["message"] else values["error"]
+
+
+def to_change(call: Call) -> str:
+    """What the user has to change: the call, or the library's work that issues it."""
+    if call.caller == "DistributedDataParallel":
+        if call.op == "all_gather":  # it compares the models' parameters
+            return "the constructor of the DDP model"
+        return "forward and backward of the DDP model (to evaluate on one rank: its `.module`)"
+    if call.caller == "FSDP":
+        return "forward, backward and `full_tensor` of the sharded model"
+    return call.op
+
+
+# -- what happened -----------------------------------------------------------------------------
+
+
+def _late(finding: Finding) -> str:
+    """Ranks that were awaited in vain for a while: what the first of them is doing."""
+    ranks, values = finding.ranks, finding.values
+    first, it = ranks[0], agree(ranks, "it", "them")
+    place = finding.places.get(first)
+    text = f"{ranks_text(ranks)} did not come to {call(values)} within {seconds(values['limit_s'])}"
+    if finding.kind == "silent":
+        text += f"; rank {first} does not answer" + (
+            f", last seen at {place.label}" if place else ""
+        )
+    elif place is not None:
+        text += f"; rank {first} is still at {place.label}"
+    waiting = finding.waiting
+    return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for {it}"
+
+
+def _unknown(lacks: str) -> Title:
+    return f"{{call}} is for {{ranks}} as well, but {lacks} {{ranks}}{{wait}}"
+
+
+def _message_awaited(finding: Finding) -> str:
+    """A send or receive that its partner never answered."""
+    values, who = finding.values, ranks_text(finding.ranks)
+    message = _label(values) + (f", tag {values['tag']}" if "tag" in values else "")
+    verbs = ("received", "sends") if finding.kind == "never-received" else ("sent", "receives")
+    text = f"{who} never {verbs[0]} what rank {values['partner']} {verbs[1]} in {message}"
+    return text + wait(finding)
+
+
+def _died(finding: Finding) -> str:
+    place = finding.places.get(finding.ranks[0])
+    where = f" at {place.label}" if place else ""
+    return f"{ranks_text(finding.ranks)} died ({exit_text(finding.values)}){where}{wait(finding)}"
+
+
+def _blocked_clause(finding: Finding) -> str:
+    """``; ranks 0, 1 have been blocked for 2.1 s`` of a mismatch."""
+    stuck = finding.values.get("blocked", ())
+    if not stuck:
+        return ""
+    verb = agree(stuck, "has", "have")
+    return f"; {ranks_text(stuck)} {verb} been blocked for {seconds(finding.values['blocked_s'])}"
+
+
+def _sides(finding: Finding) -> list[Fact]:
+    """The sides of a mismatch, the largest first."""
+    return [fact for fact in finding.facts if fact.kind == "entered"]
+
+
+def _different_collectives(finding: Finding) -> str:
+    entered = listing(
+        f"{ranks_text(side.ranks)} entered {_label(side.values)}{_issuer(side.values)}"
+        for side in reversed(_sides(finding))
+    )
+    return f"different collectives meet: {entered}{_blocked_clause(finding)}"
+
+
+def _out_of_step(finding: Finding) -> str:
+    """Where a condition on the rank parted the lines, they are named before what differs."""
+    sides = _sides(finding)
+    entered = listing(
+        f"{ranks_text(side.ranks)} at {side.place.place if side.place else at(None)} "
+        f"({_differing(side, finding)})"
+        for side in reversed(sides)
+    )
+    what = f"{sides[0].values['op']} #{finding.values['sequence']}"
+    return f"out of step in {what}: {entered}{_blocked_clause(finding)}"
+
+
+def _arguments_differ(finding: Finding) -> str:
+    sides = _sides(finding)
+    what = listing(_FIELDS[field] for field in finding.values["fields"])
+    values = "; ".join(f"{_differing(side, finding)} on {ranks_text(side.ranks)}" for side in sides)
+    issuers = {_issuer(side.values) for side in sides}
+    issuer = issuers.pop() if len(issuers) == 1 else ""
+    collective = f"{sides[0].values['op']} #{finding.values['sequence']}{issuer}"
+    return f"{what} differ in {collective}: {values}{_blocked_clause(finding)}"
+
+
+#: Names of what the ranks of a collective must agree on.
+_FIELDS = {
+    "root": "roots",
+    "reduce_op": "reduce operations",
+    "dtype": "data types",
+    "shape": "shapes",
+}
+
+
+def _differing(side: Fact, finding: Finding) -> str:
+    """The values of one side in which the sides of a mismatch differ."""
+    values, fields = side.values, finding.values["fields"]
+    texts = {
+        "root": f"rank {values.get('root')}",
+        "reduce_op": str(values.get("reduce_op")),
+        "dtype": ", ".join(dict.fromkeys(values.get("dtypes", ()))),
+        "shape": ", ".join(_shape(shape) for shape in values.get("shapes", ())),
+    }
+    if len(fields) == 1:
+        return texts[fields[0]]
+    return ", ".join(f"{field.replace('_', ' ')} {texts[field]}" for field in fields)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def _message_differs(finding: Finding) -> str:
+    values = finding.values
+    sent, room = (
+        tensor_label(values[f"{side}_shapes"], values[f"{side}_dtypes"])
+        + (f" ({size:,} bytes)" if (size := values[f"{side}_bytes"]) is not None else "")
+        for side in ("sent", "room")
+    )
+    return f"rank {values['sender']} sends {sent}, but rank {values['receiver']} receives {room}"
+
+
+def _wait_cycle(finding: Finding) -> str:
+    """Up to three sides of the circle, the rest counted."""
+    sides = [fact for fact in finding.facts if fact.kind == "waits-for"]
+    texts = [
+        f"{ranks_text(side.ranks)} {agree(side.ranks, 'waits', 'wait')} in "
+        f"{call(side.values, direction=False)} for {ranks_text(side.values['awaited'])}"
+        for side in sides[:3]
+    ]
+    if len(sides) > 3:
+        texts.append(f"and {len(sides) - 3} more")
+    blocked_s = finding.values.get("blocked_s")
+    if blocked_s is not None:
+        texts.append(f"this has lasted for {seconds(blocked_s)}")
+    return "; ".join(texts)
+
+
+def _rank_number_repeated(finding: Finding) -> str:
+    values = finding.values
+    text = f"{ranks_text(values['joined_alike'])} joined as rank {values['as_rank']} of "
+    text += str(values["world_size"])
+    if values["missing"]:
+        text += f", and nobody as {ranks_text(values['missing'])}"
+    return text + wait(finding)
+
+
+def _since(finding: Finding) -> str:
+    """`` for 2.1 s`` if it is known for how long the ranks have been blocked."""
+    blocked_s = finding.values.get("blocked_s")
+    return f" for {seconds(blocked_s)}" if blocked_s is not None else ""
+
+
+def _new_group_skipped(finding: Finding) -> str:
+    values = finding.values
+    text = f"{ranks_text(finding.ranks)} did not call {call(values)}, which "
+    text += f"{ranks_text(values['callers'])} called: from there on the ranks count their groups "
+    if "blocked_s" in values:
+        return f"{text}differently, and have been waiting for each other{_since(finding)}"
+    return f"{text}differently, and wait for each other"
+
+
+def _uneven_steps(finding: Finding) -> str:
+    taken = listing(
+        f"{count(fact.values['steps'], 'step')} on {ranks_text(fact.ranks)}"
+        for fact in finding.facts
+        if fact.kind == "took-steps"
+    )
+    return (
+        f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
+        "every rank: the ranks are apart at the end"
+    )
+
+
+#: Kind of a finding -> its title.
+TITLES: dict[str, Title] = {
+    "text": "{text}",
+    # hang
+    "never-entered": "{ranks} never entered {call}{wait}",
+    "not-asked": "{ranks} {was|were} not asked to run the cell, but belong{s|} to {call}{wait}",
+    "suspended": "{ranks} {is|are} suspended and never entered {call}{wait}",
+    "no-dump": _unknown("there is no dump of"),
+    "no-record": _unknown("nothing is known of"),
+    "no-such-rank": _unknown("the session has no"),
+    "late": _late,
+    "silent": _late,
+    "never-received": _message_awaited,
+    "never-sent": _message_awaited,
+    "wait-cycle": _wait_cycle,
+    "new-group-skipped": _new_group_skipped,
+    # a process that ended, an exception
+    "died": _died,
+    "raised": lambda f: f"{ranks_text(f.ranks)} raised {error_text(f.values)}{wait(f)}",
+    "raised-while-others-wait": lambda f: (
+        f"{ranks_text(f.ranks)} raised {error_text(f.values)} and came to {call(f.values)} while "
+        f"handling it{wait(f)}"
+    ),
+    # ranks that do not find each other
+    "rank-number-repeated": _rank_number_repeated,
+    "rank-outside-world": (
+        "{ranks} joined as rank {as_rank} of {world_size}, which counts from 0{wait}"
+    ),
+    "world-size-differs": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'was', 'were')} given a world size of "
+        f"{f.values['world_size']}, {ranks_text(f.values['others'])} of {f.values['others_size']}"
+        f"{wait(f)}"
+    ),
+    "rendezvous-differs": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'was', 'were')} to meet at {f.values['address']}, "
+        f"{ranks_text(f.values['others'])} at {f.values['others_address']}{wait(f)}"
+    ),
+    "rendezvous-file-left-over": (
+        "{ranks} {meets|meet} in {address}, which held data before{wait}"
+    ),
+    "master-unreachable": "{ranks} {does|do} not get through to {address}{wait}",
+    # calls that do not fit
+    "different-collectives": _different_collectives,
+    "out-of-step": _out_of_step,
+    "arguments-differ": _arguments_differ,
+    "message-differs": _message_differs,
+    "caller-not-in-group": lambda f: (
+        f"{ranks_text(f.ranks)} called {f.values['op']} on {_group(f.values)} without being in it: "
+        f"the call did nothing{wait(f)}"
+    ),
+    "absence-unnoticed": lambda f: (
+        f"{ranks_text(f.ranks)} never entered {call(f.values)}; {ranks_text(f.values['entered'])} "
+        f"went on without {agree(f.ranks, 'it', 'them')}"
+    ),
+    "handle-not-waited": lambda f: (
+        f"{ranks_text(f.ranks)} did not enter {call(f.values)}, which "
+        f"{ranks_text(f.values['entered'])} issued and did not wait for"
+    ),
+    "new-group-on-some-ranks": lambda f: (
+        f"{ranks_text(f.ranks)} did not call {call(f.values)}, which "
+        f"{ranks_text(f.values['callers'])} called: groups are named by their number, so later "
+        "ones may not find each other"
+    ),
+    "swapped-collectives": lambda f: (
+        f"{ranks_text(f.ranks)} came to {f.values['op']} #{f.values['sequence']} and "
+        f"#{f.values['sequence'] + 1} from the same two lines in opposite order"
+    ),
+    # no cause on record
+    "connection-lost": lambda f: (
+        f"{ranks_text(f.ranks)} raised {error_text(f.values)}; no rank is known to have failed "
+        "before"
+    ),
+    "transfer-stalled": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'has', 'have')} been in {call(f.values)}"
+        f"{_since(f)}; every member has entered it, and it does not end"
+    ),
+    "time-limit": "{ranks} had not ended when the time limit was over, after {passed_s}",
+    "made-no-progress": "{ranks} did not go on, and the cell was ended after {passed_s}",
+    # values
+    "uneven-steps": _uneven_steps,
+    "reduced-elsewhere": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'uses', 'use')} a tensor in line "
+        f"{f.values['line']} that {_label(f.values)} has reduced on rank {f.values['root']} only"
+    ),
+    "read-before-wait": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'reads', 'read')} the result of {_label(f.values)} "
+        f"in line {f.values['line']}, before it was waited for"
+    ),
+    "changed-before-wait": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'changes', 'change')} in line {f.values['line']} "
+        f"the tensor that {_label(f.values)} is still sending"
+    ),
+    "prints-own-share": (
+        "{ranks} {prints|print} a {what} of {its own|their own} share of the data in line {line} "
+        "as if it were that of all ranks"
+    ),
+    "decides-by-own-share": (
+        "{ranks} {decides|decide} by a {what} of {its own|their own} share of the data in line "
+        "{line} as if it were that of all ranks"
+    ),
+}
+
+
+# -- what was seen -----------------------------------------------------------------------------
+
+
+def _group(values: Values) -> str:
+    return f"group {values['group']}" if values["group"] else "a group"
+
+
+def _ending_at(fact: Fact) -> str:
+    return f" at {fact.place.label}" if fact.place is not None else ""
+
+
+def _blocked_in(fact: Fact) -> str:
+    issuer = fact.values.get("issued_by")
+    by = f", issued by {issuer}" if issuer else ""
+    verb = agree(fact.ranks, "stands", "stand")
+    what = f"{call(fact.values, whose=False)}{by}"
+    return f"{ranks_text(fact.ranks)} {verb} in {what}, at {at(fact.place)}"
+
+
+def _entered(fact: Fact) -> str:
+    extra = [str(fact.values["reduce_op"])] if "reduce_op" in fact.values else []
+    extra += [f"root rank {fact.values['root']}"] if "root" in fact.values else []
+    what = ", ".join([_label(fact.values), *extra])
+    return f"{ranks_text(fact.ranks)} entered {what} at {at(fact.place)}"
+
+
+def _joined(fact: Fact) -> str:
+    number = fact.values["as_rank"]
+    name = "no number" if number is None else f"rank {number}"
+    size, address = fact.values["world_size"], fact.values["address"]
+    return f"{ranks_text(fact.ranks)} joined as {name} of {size} at {address}"
+
+
+def _called_as_outsider(fact: Fact) -> str:
+    members = fact.values["members"]
+    known = f" (its members are {rank_list(members)})" if members else ""
+    what = f"{fact.values['op']} on {_group(fact.values)}{known}"
+    return f"{ranks_text(fact.ranks)} called {what} at {at(fact.place)}"
+
+
+def _standing(text: str) -> Sentence:
+    """What ranks do at a line, if that is known."""
+    return lambda fact: f"{_text(text, fact)}{_ending_at(fact)}"
+
+
+def _state(text: str) -> Sentence:
+    """What ranks did in the end, and their last collective if they entered any."""
+
+    def told(fact: Fact) -> str:
+        if "op" not in fact.values:
+            return _text(text, fact)
+        its = agree(fact.ranks, "its", "their")
+        last = f"{_label(fact.values)}{_ending_at(fact)}"
+        return f"{_text(text, fact)}; {its} last collective was {last}"
+
+    return told
+
+
+#: Kind of a fact -> its sentence.
+FACTS: dict[str, Sentence] = {
+    "text": "{text}",
+    "note": "{note}",
+    # a line of source
+    "shows": lambda f: f"{_text('{line}: `{code}`', f)} {f.values['says']}".rstrip(),
+    # where ranks wait
+    "blocked-in": _blocked_in,
+    "waits-for-handle": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'waits', 'wait')} for "
+        f"{call(f.values, whose=False)}, issued at {at(f.place)}"
+    ),
+    "waits-for": _blocked_in,
+    "each-waits": "each waits for another, so none can go on",
+    "waits-in-turn": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'waits', 'wait')} "
+        + (f"in turn for rank {f.values['for_rank']}" if f.values else "for them in turn")
+    ),
+    # what others did instead
+    "no-record": "nothing is known of {ranks}",
+    "finished": _state("{ranks} finished the cell"),
+    "raised-exception": _state("{ranks} raised an exception"),
+    "ended": _state("{ranks} ended with {ending}"),
+    "blocked": _standing("{ranks} {is|are} blocked"),
+    "still-running": _standing("{ranks} {is|are} still running"),
+    "suspended": _standing("{ranks} {is|are} suspended by the operating system"),
+    "does-not-answer": _standing(
+        "{ranks} {does|do} not answer: C code holds {its interpreter|their interpreters}"
+    ),
+    "not-asked": _state("{ranks} {was|were} not asked to run this cell"),
+    "record-ends-before": _state(
+        "{ranks} had not entered it when {its record was|their records were} written"
+    ),
+    "last-collective": lambda f: (
+        f"the last collective of {ranks_text(f.ranks)} was {_label(f.values)}{_ending_at(f)}"
+    ),
+    "called-on-other-group": lambda f: (
+        f"{ranks_text(f.ranks)} called {f.values['op']} on group {f.values['group'] or '(none)'} "
+        f"from that line, not on group {f.values['awaited_group']}"
+    ),
+    "last-backward-incomplete": (
+        "every rank makes the same rounds, so the last backward pass of {ranks} did not reach all "
+        "parameters"
+    ),
+    "issued-every-iteration": "{issued_by} issues {op} in every iteration",
+    "called-with-other-tag": "{ranks} called {op} with tag {tag}, not {awaited_tag}, at {place}",
+    "before-training": (
+        "no backward pass ran in this cell; before the first training step the study calls such a "
+        "hang {symptom}"
+    ),
+    "came-without-it": "{ranks} came to {place} without it",
+    # a process that ended, an exception
+    "process-ended": "the process of {ranks} ended with {ending}",
+    "crash-frame": lambda f: (
+        f"faulthandler: {f.place.file} line {f.place.line} in {f.place.function}" if f.place else ""
+    ),
+    "memory-held": lambda f: f"it held {f.values['memory_bytes'] / 2**20:,.0f} MB when last seen",
+    "ended-inside": lambda f: f"it ended inside {_label(f.values)} at {at(f.place)}",
+    "died-of-it": "{ranks} died of it ({ending})",
+    "raised": lambda f: f"{ranks_text(f.ranks)} raised {error_text(f.values)}",
+    "raised-at": "raised at {place}",
+    "raised-inside": lambda f: f"raised inside {_label(f.values)}",
+    "raised-in-worker": lambda f: f"in the worker: {f.values['error']}{_in_line(f)}",
+    "raised-after-release": "it said so only after the others had been freed",
+    "command-printed": "the command printed: {line}",
+    "existed-before": "no rank made it: it was there before",
+    "written-later": "{ranks} finished writing it {later_s} later, at {place}",
+    "without-gradient": lambda f: f"without gradient: {', '.join(f.values['parameters'])}",
+    "ready-twice": "ready twice: {parameter}",
+    "rank-0-is-odd": "all ranks but 0 have the same sizes: the model of rank 0 is the odd one",
+    # ranks that do not find each other
+    "joined": _joined,
+    # calls that do not fit
+    "entered": _entered,
+    "called": lambda f: f"{ranks_text(f.ranks)} called {_label(f.values)} at {at(f.place)}",
+    "called-as-outsider": _called_as_outsider,
+    "repeated": "it happened {times:time} on a rank",
+    "later-mismatches": lambda f: (
+        f"{count(f.values['collectives'], 'later collective')} of the group "
+        f"{'does' if f.values['collectives'] == 1 else 'do'} not fit either"
+    ),
+    "returned-wrong": ("{op} #{sequence} returned on {ranks}, but the result is not to be trusted"),
+    "lost-connection": "{ranks} lost the connection to the others",
+    "wrong-in-silence": "no rank raised: the results are wrong in silence",
+    "received-wrong-in-silence": "no rank raised: what was received is wrong in silence",
+    "group-out-of-step": "the ranks of this group are out of step from here on",
+    "calls-fit": ("the calls fit each other, so nothing fails; the results may be exchanged"),
+    # values
+    "took-steps": "the optimizer took {steps:step} on {ranks}",
+    "averaged-in-every-pass": (
+        "DDP averaged the gradients of {model} in every pass; not every rank used them"
+    ),
+    "reduced-to": "reduced to rank {root} at {place}",
+    "prints-own-part": "{ranks} {prints|print} what it holds at {place}",
+    "decides-by-own-part": "{ranks} {decides|decide} by what it holds at {place}",
+    "applies-own-part": "{ranks} {applies|apply} what it holds as a gradient at {place}",
+    "computes-with-own-part": "{ranks} {computes|compute} with what it holds at {place}",
+    "others-hold-parts": (
+        "on the other ranks the tensor holds their own value or a part of the result"
+    ),
+    "issued-async": "issued with async_op=True at {place}",
+    "read-at": "read at {place}",
+    "sent-at": "sent at {place}",
+    "changed-at": "changed in place at {place}",
+    "no-wait-between": "no wait() for its handle stands between the two lines",
+    "data-divided": "the data is divided among the ranks",
+    "no-collective-before": ("no collective carries the value from rank to rank before that line"),
+}
+
+
+def _in_line(fact: Fact) -> str:
+    return f", at {fact.place.label}" if fact.place is not None else ""
+
+
+def _uneven_rounds(fact: Fact) -> str:
+    values = fact.values
+    text, who = f"brought rank {values['caller']} to {values['op']} ", ranks_text(fact.ranks)
+    if "times" not in values:
+        return f"{text}more often than {who}"
+    each = "each " if len(fact.ranks) > 1 else ""
+    came = f"{each}{count(values['times'], 'time')}" if values["times"] else "never"
+    return f"{text}{count(values['caller_times'], 'time')}, {who} {came}"
+
+
+#: Kind of a likely reason that was read from the source -> what the line of its place does.
+REASONS: dict[str, Sentence] = {
+    "keeps-from-line": "keeps {ranks} from line {call_line}",
+    "keeps-from-call": "keeps {ranks} from the call",
+    "decided-by-each-rank": "is decided on each rank by itself",
+    "depends-on-clock": "depends on each rank's own clock",
+    "ends-by-clock": "ends by each rank's own clock",
+    "leaves-loop-by-clock": "leaves the loop by each rank's own clock",
+    "lets-leave-loop": "lets {ranks} leave the loop",
+    "leaves-loop-by-own-finding": "leaves the loop by what each rank finds by itself",
+    "uneven-rounds": _uneven_rounds,
+    "swallows-raise": "swallows what is raised in line {raised_line}",
+    "swallows-before-call": "swallows what is raised before the call",
+    "lets-leave": "lets {ranks} leave before line {call_line}",
+    "leaves-by-own-finding": "leaves before line {call_line} by what each rank finds by itself",
+    "keeps-graph": "keeps the graph of every round",
+    "plain-attribute": "makes {name} a plain attribute, which to() leaves where it is",
+}
