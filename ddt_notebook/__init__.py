@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from .host.session import Session as Session
     from .magics.failure import CellFailed as CellFailed
     from .model import DdtError as DdtError
+    from .model import Fact as Fact
     from .model import Finding as Finding
     from .model import Fix as Fix
     from .model import FormatError as FormatError
+    from .model import Place as Place
     from .model import Report as Report
     from .model import Snapshot as Snapshot
     from .preflight.doctor import doctor as doctor
@@ -48,9 +50,11 @@ _PUBLIC = {
     "CellFailed": ".magics.failure",
     "DdtError": ".model",
     "FaultCard": ".faults",
+    "Fact": ".model",
     "Finding": ".model",
     "Fix": ".model",
     "FormatError": ".model",
+    "Place": ".model",
     "Report": ".model",
     "Session": ".host.session",
     "SessionError": ".host.errors",
