@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test lab lint format bench notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch lab lint format bench notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
 	@echo "make test    lint, type-check and test"
+	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make notebooks   execute the notebooks in place, and measure them"
@@ -38,6 +39,24 @@ PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbva
 
 test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests notebooks
+
+# Everything that runs in ranks, with a version of torch other than the pinned one, in an environment
+# of its own. Left out are the tests of what is concluded from the same observations (cards, fixtures,
+# exercises, corrections) and those of the notebook's half.
+TORCH_VENV = .venv-torch-$(TORCH)
+TORCH_TESTS := tests/unit/rank $(addprefix tests/multiprocess/test_, torch_private.py lifecycle.py cells.py \
+	faults.py healthy.py setup.py training_healthy.py uneven_steps.py timeline.py memory.py partition.py \
+	placement.py parity.py simulated.py silent_data.py checkpoints.py)
+
+test-torch:
+	@test -n "$(TORCH)" || { echo "which version of torch? make test-torch TORCH=2.12.1"; exit 2; }
+	test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(TORCH_VENV)/constraints.txt
+	$(TORCH_VENV)/bin/python -m pip install --quiet --constraint $(TORCH_VENV)/constraints.txt --editable '.[demo]' \
+		pytest pytest-rerunfailures pytest-timeout pytest-xdist
+	$(TORCH_VENV)/bin/python -c 'import torch; print("torch", torch.__version__)'
+	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-suite-reruns=10 --rerun-show-tracebacks \
+		$(TORCH_TESTS)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -82,5 +101,5 @@ extension:
 	cd extension && npm run build
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/notebooks extension/lib extension/node_modules
+	rm -rf $(VENV) .venv-torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/notebooks extension/lib extension/node_modules
 	find ddt_notebook tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

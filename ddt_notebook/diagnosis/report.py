@@ -119,6 +119,7 @@ def diagnose(snapshot: Snapshot) -> Report:
         findings = next((result for result in found if result), [])
     hints = [finding for finding in told if finding.confidence == "possible"]
     hints += [hint for rule in HINTS for hint in rule(context)]
+    findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings
     return Report(
         ok=ok,
@@ -126,6 +127,12 @@ def diagnose(snapshot: Snapshot) -> Report:
         hints=[worded(hint) for hint in hints],
         checked=_checked(context, ok),
     )
+
+
+def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:
+    """A finding that lacks evidence, since the ranks' PyTorch lacks private names, says so."""
+    lacking = [str(m) for m in snapshot.missing_features if m.concerns(finding.symptom)]
+    return replace(finding, evidence=[*finding.evidence, *lacking]) if lacking else finding
 
 
 def _checked(context: Context, ok: bool) -> str:
@@ -149,8 +156,8 @@ def _checked(context: Context, ok: bool) -> str:
     idle = [report.rank for report in snapshot.ranks if report.state == "idle"]
     if idle:
         text += f"; {ranks_text(idle)} did not run the cell"
-    if not snapshot.flight_recorder:
-        text += "; collectives that DDP issues itself were not visible (no Flight Recorder)"
+    for missing in snapshot.missing_features:
+        text += f"; {missing}"
     if snapshot.outcome == "interrupted":
         stood = context.places(context.reports)
         text += "; interrupted: " + "; ".join(f"rank {r} at {p.label}" for r, p in stood.items())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import RankReport
+from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
 from . import launcher
 from .errors import SessionError
@@ -324,6 +325,11 @@ class RankPool:
         while any(handle.alive for handle in self.handles) and time.monotonic() < deadline:
             wait_for([self.server.fileno()], timeout=0.05)
             self.reap()
+
+    @property
+    def missing_features(self) -> tuple[MissingFeature, ...]:
+        """The features that are off on any rank; each once."""
+        return tuple(dict.fromkeys(m for h in self.handles for m in h.missing_features))
 
     def process_ids(self) -> list[int]:
         """Ranks, store and fork server."""

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from ..model import Position, codec
+from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed, channel_pair
 from ..wire.ring import RingReader
 from .launcher import ForkServerHandle
@@ -56,7 +57,7 @@ class RankHandle:
         self.exit_status: int | None = None
         self.ready = False
         self.torch_version = self.device = ""
-        self.flight_available = True
+        self.missing_features: tuple[MissingFeature, ...] = ()
         directory = Path(spec["directory"])
         self._directory = directory
         self._requests = 0
@@ -87,11 +88,17 @@ class RankHandle:
         """Take the rank's first message."""
         self.ready = True
         self.torch_version = message["torch"]
-        self.flight_available = message["flight"]
+        self.take_missing(message)
         self.device = message["device"]
         ring_file = self._directory / f"rank{self.rank}.calls"
         if ring_file.exists():
             self.recorder = RankRecorder(RingReader(ring_file), source_line)
+
+    def take_missing(self, message: dict[str, Any]) -> None:
+        """Take which features are off on this rank, as its messages report them."""
+        self.missing_features = tuple(
+            codec.from_plain(MissingFeature, plain) for plain in message["missing_features"]
+        )
 
     @property
     def alive(self) -> bool:

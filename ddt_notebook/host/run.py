@@ -380,7 +380,7 @@ class CellRun:
             duration_s=round(self._ended_s - self._began_s, 6),
             created=self._created,
             torch_version=pool.handles[0].torch_version,
-            flight_recorder=all(h.flight_available for h in pool.handles),
+            missing_features=pool.missing_features,
             notes=tuple(notes),
         )
         asked = [run for run in self._runs if run.asked]

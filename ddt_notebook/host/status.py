@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from ..model import Position
+from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
 from .pool import RankPool
 from .ranks import RankHandle
@@ -59,6 +60,7 @@ class SessionStatus:
     uptime_s: float
     output_directory: Path
     simulated_gpus: int = 0
+    missing_features: tuple[MissingFeature, ...] = ()
 
 
 def ask_monitors(handles: list[RankHandle]) -> None:
@@ -116,6 +118,7 @@ def session_status(
         uptime_s=uptime_s,
         output_directory=pool.directory,
         simulated_gpus=pool.options.simulated_gpus,
+        missing_features=pool.missing_features,
     )
 
 

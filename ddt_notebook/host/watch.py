@@ -100,6 +100,8 @@ class RankRun:
         """Take its message that the cell has ended; ``freed``: the session ended its wait."""
         self.answer = message
         self.handle.names = message.get("names", [])
+        if "missing_features" in message:
+            self.handle.take_missing(message)
         self.handle.recorded = message.get("trace") or {}
         if self.handle.recorder is not None:
             self.handle.recorder.drain()

@@ -16,6 +16,7 @@ from .performance import RankPerformance
 from .placement import RankPlacement
 from .rank import RankReport
 from .timeline import RankTimeline
+from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
 
 FORMAT = 1
@@ -80,9 +81,8 @@ class Snapshot:
         Wall-clock time, ISO 8601 with offset.
     torch_version
         Version in the ranks.
-    flight_recorder
-        False when PyTorch's Flight Recorder could not be read: collectives that DDP issues itself
-        are then missing.
+    missing_features
+        What could not be observed, since the ranks' version of PyTorch lacks a private name.
     notes
         Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
     placement, memory
@@ -113,7 +113,7 @@ class Snapshot:
     origin: Literal["session", "dumps"] = "session"
     created: str = ""
     torch_version: str = ""
-    flight_recorder: bool = True
+    missing_features: tuple[MissingFeature, ...] = ()
     notes: tuple[str, ...] = ()
     placement: tuple[RankPlacement, ...] = ()
     partition: tuple[RankPartition, ...] = ()
@@ -156,6 +156,9 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
+        if plain.get("flight_recorder") is False:  # how versions before 0.2 wrote it
+            old = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
+            plain = plain | {"missing_features": [codec.to_plain(old)]}
         return codec.from_plain(cls, plain)
 
     def save(self, path: str | Path) -> Path:

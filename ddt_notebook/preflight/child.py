@@ -20,6 +20,10 @@ def versions() -> dict[str, str]:
     import torch
     import torch.distributed as dist
 
+    from ..model import codec
+    from ..rank import torch_private
+
+    torch_private.import_ahead()
     available = dist.is_available()
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     facts = {
@@ -33,6 +37,7 @@ def versions() -> dict[str, str]:
         "capability": "{}.{}".format(*torch.cuda.get_device_capability(0)) if devices else "",
         "threads": str(torch.get_num_threads()),
         "distributed": "yes" if available else "no",
+        "missing features": json.dumps(codec.to_plain(torch_private.missing())),
     }
     for name in ("gloo", "nccl", "mpi", "xccl", "ucc"):
         there = getattr(dist, f"is_{name}_available", None)

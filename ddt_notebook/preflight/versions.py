@@ -9,8 +9,11 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from ..model import codec
 from ..model.preflight import Check
+from ..model.torch_features import MissingFeature
 from .child import FORM_S
 from .lines import line
 from .processes import Ended, run_together
@@ -69,7 +72,23 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
             "torch was built with USE_DISTRIBUTED=0",
             "install a build of torch with distributed support",
         )
+    yield from _feature_checks(json.loads(facts["missing features"]))
     yield from _gpu_checks(facts)
+
+
+def _feature_checks(missing: list[dict[str, Any]]) -> Iterator[Check]:
+    """What cannot be observed, since this PyTorch lacks private names that observe it."""
+    for plain in missing:
+        feature = codec.from_plain(MissingFeature, plain)
+        yield _check(
+            f"feature {feature.feature}",
+            "warning",
+            f"torch lacks {', '.join(feature.names)}",
+            feature.lost,
+            "upgrade ddt_notebook, or use a version of torch that it was tested with",
+        )
+    if not missing:
+        yield _check("features", "ok", "torch has all private names that ddt_notebook uses")
 
 
 def _gpu_checks(facts: dict[str, str]) -> Iterator[Check]:

@@ -31,16 +31,14 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-#: What a first step of DDP imports lazily; a missing one costs time later, no more.
+#: What a first step of DDP imports lazily, as `torch_private.import_ahead` does.
 _WARM = (
     "torch",
     "torch.distributed",
     "torch.nn.parallel",
     "torch.utils.data.distributed",
     "torch.optim",
-    "torch._dynamo",
     "torch.distributed.algorithms.join",
-    "torch.distributed._composable_state",
     "torch.distributed.device_mesh",
 )
 
@@ -232,11 +230,11 @@ class ForkServer:
 def warm_up() -> None:
     """Import what ranks need, once."""
     gc.disable()  # there is no garbage in imports, but much to look through: a tenth of the time
+    from . import torch_private
+
     for name in _WARM:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            print(f"could not warm {name}", file=sys.stderr)
+        importlib.import_module(name)
+    torch_private.import_ahead()
     from . import worker
 
     worker.prepare()

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from ..model.torch_features import MODELS_FOLLOW
+from . import torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
@@ -100,11 +101,13 @@ class RankGroup:
                 )
         finally:
             self._forming = False
-        self._default = c10d._get_default_group()
-        for model in followers:
-            model._update_process_group(self._default)
+        self._default = dist.group.WORLD
         if not followers:
             return []
+        if not torch_private.available(MODELS_FOLLOW):
+            return ["the process group was formed anew: wrap the model in DDP again"]
+        for model in followers:
+            torch_private.use_group(model, self._default)
         models = "the DDP model works" if len(followers) == 1 else "the DDP models work"
         return [f"the process group was formed anew; {models} on with it"]
 
@@ -112,7 +115,7 @@ class RankGroup:
         """Destroy every group; peers that are blocked in one are freed by this."""
         if dist.is_initialized():
             dist.destroy_process_group()
-        c10d._world.group_count = 0  # a failed init leaves it higher on some ranks: other keys
+        torch_private.restart_group_names()
         self.sockets.cut()  # a model may still hold the group, and with it the connections
         self.sockets.forget()
 
@@ -122,8 +125,8 @@ class RankGroup:
         if timeout == self.timeout:
             return
         self.timeout = self.calls.default_timeout = timeout
-        for group in list(c10d._world.pg_map) if dist.is_initialized() else ():
-            c10d._set_pg_timeout(timeout, group)
+        if dist.is_initialized():
+            torch_private.set_timeouts(timeout)
 
     @staticmethod
     def is_formed() -> bool:

@@ -16,9 +16,11 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..model import codec
+from ..model.torch_features import SIMULATED_GPUS
 from ..wire.channel import Channel, Closed, Message
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
+from . import torch_private
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
@@ -164,6 +166,7 @@ class Rank:
             "started_s": started,
             "ended_s": ended,
             "flight": self._flight.drain(stacks=stacks) if self._recording else [],
+            "missing_features": codec.to_plain(torch_private.missing()),
             "formed": self._group.is_formed(),
             "names": self._user_names()[:_MAX_NAMES],
             "trace": traced,
@@ -230,12 +233,15 @@ class Rank:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
 
-        gpus = self._spec["simulated_gpus"]
+        can_simulate = torch_private.available(SIMULATED_GPUS)
+        gpus = self._spec["simulated_gpus"] if can_simulate else 0
         if gpus:
             from .probes import simulated_cuda
 
             simulated_cuda.install(gpus)
             self._device = torch.device("cuda", rank % gpus)
+        elif self._spec["simulated_gpus"]:
+            self._device = torch.device("cpu")
         else:
             self._device = pick_device(self._spec["device"], rank)
         namespace = self._shell.user_ns
@@ -336,7 +342,7 @@ def run_rank(commands: int, questions: int) -> None:
             {
                 "reply": 0,
                 "torch": torch_version(),
-                "flight": rank._flight.available,
+                "missing_features": codec.to_plain(torch_private.missing()),
                 "device": str(rank._device),
             }
         )

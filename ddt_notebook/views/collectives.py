@@ -11,6 +11,7 @@ from typing import Any
 from ..model import Snapshot
 from ..model.matching import Meeting, meetings
 from ..model.shares import activities, held_up
+from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
 from . import flags, html, observed, table, words
 from .bundle import Displayable
 from .places import group
@@ -110,9 +111,7 @@ class CollectivesView(Displayable):
         return f"{told}; nobody waited long for one rank"
 
     def _notes(self) -> list[str]:
-        notes = []
-        if not self.snapshot.flight_recorder:
-            notes.append("PyTorch's Flight Recorder is missing: collectives of DDP are not shown")
+        notes = observed.not_seen(self.snapshot, LIBRARY_COLLECTIVES, LIBRARY_LINES)
         if any(report.calls_dropped for report in self.snapshot.ranks):
             notes.append("of very many collectives that agreed on all ranks, the last are kept")
         untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)

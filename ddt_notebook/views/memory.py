@@ -7,6 +7,7 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.memory import KINDS, RankMemory
+from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
 from . import figures, flags, html, observed, strips, table, text, words
 from .figures import Figure, Figured
 from .flags import Flag
@@ -218,7 +219,8 @@ class MemoryView(Figured):
         first = next(iter(sorted(when)))
         seen = "at the end of the cell" if first == "end" else f"after {first}"
         rest = "Python, torch's libraries, temporary tensors and pages that ranks share"
-        notes = [f"parts were counted {seen}; the rest is {rest}"]
+        notes = observed.not_seen(self.snapshot, ACTIVATIONS, DDP_BUCKETS)
+        notes += [f"parts were counted {seen}; the rest is {rest}"]
         if not any(m.at_ms for m in self.snapshot.memory):
             notes.append("%%ddt_debug also shows activations and the course of memory")
         return notes

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..model import Snapshot
+from ..model.torch_features import Feature
 from . import html, words
 from .html import Markup
 
@@ -40,6 +41,12 @@ def title(view: str, snapshot: Snapshot, ranks: int) -> str:
     if snapshot.created:
         parts.append(snapshot.created[:19].replace("T", " "))
     return " · ".join(parts)
+
+
+def not_seen(snapshot: Snapshot, *features: Feature) -> list[str]:
+    """What a view lacks, since the ranks' PyTorch lacks a private name: a line for each feature."""
+    ids = {feature.id for feature in features}
+    return [str(missing) for missing in snapshot.missing_features if missing.feature in ids]
 
 
 def heading(line: str) -> Markup:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..model import Position
+from ..model.torch_features import MissingFeature
 from . import html, places, text, words
 from .bundle import Displayable
 
@@ -49,6 +50,8 @@ class SessionStatusLike(Protocol):
     def frozen(self) -> bool: ...
     @property
     def simulated_gpus(self) -> int: ...
+    @property
+    def missing_features(self) -> Sequence[MissingFeature]: ...
 
 
 class StatusView(Displayable):
@@ -76,12 +79,19 @@ class StatusView(Displayable):
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), text.WIDTH))
-        return "\n".join(lines + (text.wrap("note", self._note) if self._note else []))
+        return "\n".join(
+            lines + [line for note in self._notes() for line in text.wrap("note", note)]
+        )
 
     def to_html(self) -> str:
         """The table as HTML."""
-        note = [html.line(html.tag("b", "note "), self._note)] if self._note else []
-        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD), *note)
+        notes = [html.line(html.tag("b", "note "), note) for note in self._notes()]
+        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD), *notes)
+
+    def _notes(self) -> list[str]:
+        """What else the reader should know, and what this PyTorch does not allow to observe."""
+        off = map(str, self._status.missing_features)
+        return [*filter(None, [self._note]), *off]
 
     def _summary(self) -> str:
         status = self._status

@@ -12,6 +12,7 @@ from ..model import Snapshot
 from ..model.matching import Meeting, lateness, meetings
 from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
 from ..model.timeline import Span, SpanKind
+from ..model.torch_features import TIMELINE
 from . import export, figures, flags, html, observed, strips, table, text, words
 from .figures import Bar, Figure, Figured, Kind, Lanes
 from .strips import slots
@@ -203,7 +204,7 @@ class TimelineView(Figured):
         return " · ".join(parts)
 
     def _notes(self) -> list[str]:
-        notes = []
+        notes = observed.not_seen(self.snapshot, TIMELINE)
         if not self.snapshot.timeline:
             notes.append("not traced: %%ddt_debug also shows steps and collectives of DDP")
         for timeline in self.snapshot.timeline:

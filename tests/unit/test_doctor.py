@@ -37,6 +37,7 @@ VERSIONS = {
     "architectures": "sm_80 sm_90",
     "capability": "9.0",
     "distributed": "yes",
+    "missing features": "[]",
     "has nccl": "yes",
 }
 WELL = Ended(0, "", "")
@@ -103,6 +104,7 @@ def test_versions_that_go_together() -> None:
         ({"python": "3.9.2"}, "Python", "error"),
         ({"distributed": "no"}, "torch.distributed", "error"),
         ({"has nccl": "no"}, "NCCL", "error"),
+        ({"missing features": '[{"feature": "loaders"}]'}, "feature loaders", "warning"),
         ({"capability": "12.0"}, "CUDA architectures", "error"),
     ],
 )

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,56 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
         if path.is_relative_to(package) and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert not mute
+
+
+#: What reads an attribute by its name.
+_BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
+#: Names with an underscore of the standard library, and those that this package puts into others.
+_NOT_OF_TORCH = re.compile(r"(?:os|sys|multiprocessing\.util)\._|.*\._ddt_|_ddt_")
+
+
+def _private_names(path: Path, own: set[str]) -> Iterator[str]:
+    """Names with an underscore, of a file that imports torch, which the package does not define."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            private = re.match(r"_(?!_)", node.attr) and node.attr not in own
+            names = [ast.unparse(node)] if private else []
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in _BY_NAME:
+            given = node.args[1] if len(node.args) > 1 else None
+            names = [str(given.value)] if isinstance(given, ast.Constant) else []
+        for name in names:
+            if re.search(r"(^|\.)_(?!_)", name) and not _NOT_OF_TORCH.match(name):
+                yield f"line {getattr(node, 'lineno', 0)}: {name}"
+
+
+def test_private_names_of_torch_stand_in_one_module(root: Path) -> None:
+    package = root / "ddt_notebook"
+    files = {
+        path: path.read_text()
+        for path in python_files(root)
+        if path.is_relative_to(package) and not path.is_relative_to(package / "faults")
+    }
+    own = set()
+    for text in files.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                    own.add(node.attr)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                own.add(node.target.id)
+    imports = re.compile(r"(?m)^\s*(import|from) torch")
+    with_torch = [path for path, text in files.items() if imports.search(text)]
+    door = package / "rank" / "torch_private.py"
+    found = {path: list(_private_names(path, own)) for path in with_torch}
+    assert len(found.pop(door)) > 10, "the test finds nothing"
+    assert not {path.name: names for path, names in found.items() if names}
 
 
 def test_public_names_survive_the_import_of_subpackages() -> None:

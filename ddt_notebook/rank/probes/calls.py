@@ -29,6 +29,7 @@ from ...model.collective import Shape
 from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
 from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
+from .. import torch_private
 from . import rendezvous, timer_slack
 from .sockets import GroupSockets
 
@@ -188,7 +189,7 @@ class CallLog:
                 record.rendezvous = Rendezvous(**meeting)
                 record.group = Group("0", tuple(range(meeting.get("world_size", 0))))
             if dist.is_initialized():
-                process_group = c10d._get_default_group()
+                process_group = dist.group.WORLD
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
                     record.group = Group("0", self._recorded(process_group).members)
             result = self._make(function, args, kwargs, record, process_group)
@@ -277,14 +278,16 @@ class CallLog:
         if not dist.is_initialized():
             return None
         if group is None:
-            group = c10d._get_default_group()
+            group = dist.group.WORLD
         if group is dist.GroupMember.NON_GROUP_MEMBER or not isinstance(group, dist.ProcessGroup):
             return NO_GROUP, True, None
-        if group not in c10d._world.pg_map:
+        try:
+            dist.get_global_rank(group, 0)
+        except ValueError:  # torch does not know the group
             raise RuntimeError(
                 "this process group is gone: it was destroyed, or formed anew after a failure. "
                 "Run the cell again that made it with new_group() or init_device_mesh()"
-            )
+            ) from None
         recorded = self._recorded(group)
         return recorded, dist.get_rank() not in recorded.members, group
 
@@ -297,12 +300,7 @@ class CallLog:
 
 def _operations(process_group: Any) -> int:
     """How many operations the group has been given so far, as its backend counts them."""
-    if process_group is None:
-        return -1
-    try:
-        return int(process_group._get_sequence_number_for_group())
-    except RuntimeError:  # a backend without sequence numbers, or a group just destroyed
-        return -1
+    return -1 if process_group is None else torch_private.operation_count(process_group)
 
 
 def _reduce_op_name(op: Any) -> str:

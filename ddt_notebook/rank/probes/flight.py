@@ -1,19 +1,23 @@
 """What PyTorch's Flight Recorder saw: every collective, also those that DDP issues itself.
 
-The functions that read it are private to torch; where one is missing, `FlightReader.available`
-is False and the session says so.
+Without the private functions of torch that read it, nothing is read, and the session says so
+(`torch_private`).
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
-from torch._C import _distributed_c10d as c10d_native
 
 from ...model import flight
+from ...model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
+from .. import torch_private
+
+T = TypeVar("T")
 
 #: With more new entries than this, stacks are left out: symbolising them takes too long.
 _MAX_STACKS = 400
@@ -23,7 +27,6 @@ class FlightReader:
     """Reads the recorder of this process; may be called from a side thread at any time."""
 
     def __init__(self) -> None:
-        self.available = hasattr(c10d_native, "_dump_fr_trace_json")
         self._lock = threading.Lock()
         self._last_record = -1
         self._last_counts: dict[str, tuple[int, int]] = {}
@@ -32,14 +35,7 @@ class FlightReader:
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """For each group id: operations enqueued and completed. Takes microseconds."""
-        if not self.available:
-            return {}
-        # arguments by position: their names have changed between versions
-        status = json.loads(c10d_native._dump_fr_trace_json(False, False)).get("pg_status", {})
-        return {
-            name: (int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
-            for name, s in status.items()
-        }
+        return _if_known(_counts, {})
 
     def begin_run(self) -> None:
         """A cell begins: what comes from here on belongs to it."""
@@ -56,32 +52,59 @@ class FlightReader:
             Give all entries of this cell, with their stacks (slow; stacks are left out when there
             are many entries).
         """
-        if not self.available:
-            return []
         with self._lock:
-            counts = self.counts()
-            if counts == self._last_counts and not stacks:
-                return []
-            self._last_counts = counts
-            entries = json.loads(c10d_native._dump_fr_trace_json(True, False)).get("entries", [])
-            new = [e for e in entries if e["record_id"] > self._last_record]
-            self._newest = max([self._newest, *(e["record_id"] for e in new)])
-            wanted = new
-            frames = {}
-            if stacks:
-                wanted = [e for e in entries if e["record_id"] >= self._run_start]
-                frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
-            found = [_plain(entry, frames.get(entry["record_id"])) for entry in wanted]
-            retired = [e["record_id"] for e in new if not e["retired"]]
-            if new:  # what has not retired yet is read again next time
-                self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
-            return found
+            return _if_known(lambda: self._drain(stacks), [])
+
+    def _drain(self, stacks: bool) -> list[dict[str, Any]]:
+        counts = _counts()
+        if counts == self._last_counts and not stacks:
+            return []
+        self._last_counts = counts
+        entries = _read(entries=True).get("entries", [])
+        new = [e for e in entries if e["record_id"] > self._last_record]
+        self._newest = max([self._newest, *(e["record_id"] for e in new)])
+        wanted = new
+        frames = {}
+        if stacks:
+            wanted = [e for e in entries if e["record_id"] >= self._run_start]
+            frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
+        found = [_plain(entry, frames.get(entry["record_id"])) for entry in wanted]
+        retired = [e["record_id"] for e in new if not e["retired"]]
+        if new:  # what has not retired yet is read again next time
+            self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
+        return found
 
     @staticmethod
     def _frames() -> dict[int, list[dict[str, Any]]]:
-        raw = c10d_native._dump_fr_trace(True, True, False)
-        data = flight.unpickled(raw)
+        if not torch_private.available(LIBRARY_LINES):
+            return {}
+        data = flight.unpickled(torch_private.dump_flight_recorder(True, True, False))
         return {entry["record_id"]: entry.get("frames", []) for entry in data.get("entries", [])}
+
+
+def _if_known(read: Callable[[], T], otherwise: T) -> T:
+    """What a function reads; nothing, from now on, if this PyTorch's recorder is unknown to us."""
+    if not torch_private.available(LIBRARY_COLLECTIVES):
+        return otherwise
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError) as error:
+        torch_private.give_up(LIBRARY_COLLECTIVES, f"{type(error).__name__}: {error}")
+        return otherwise
+
+
+def _counts() -> dict[str, tuple[int, int]]:
+    status = _read(entries=False).get("pg_status", {})
+    return {
+        name: (int(s["last_enqueued_collective"]), int(s["last_completed_collective"]))
+        for name, s in status.items()
+    }
+
+
+def _read(*, entries: bool) -> dict[str, Any]:
+    """The Flight Recorder's state, with its entries on request."""
+    read: dict[str, Any] = json.loads(torch_private.dump_flight_recorder_json(entries, False))
+    return read
 
 
 def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[str, Any]:

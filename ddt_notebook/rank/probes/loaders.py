@@ -28,8 +28,9 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from torch.utils.data import dataloader as implementation
 
+from ...model.torch_features import LOADERS
+from .. import torch_private
 from . import training
 from .content import content, is_readable
 
@@ -212,9 +213,11 @@ RECORD = LoaderRecord()
 
 def install() -> None:
     """Hook into every DataLoader of this process."""
-    iterator = implementation._BaseDataLoaderIter
+    if not torch_private.available(LOADERS):
+        return
+    iterator = torch_private.LoaderIterator
     original_iter, original_next = DataLoader.__iter__, iterator.__next__
-    original_index, original_reset = iterator._next_index, iterator._reset
+    original_index, original_reset = torch_private.next_index, torch_private.reset_iterator
 
     @functools.wraps(original_iter)
     def begin(loader: DataLoader[Any]) -> Any:
@@ -267,8 +270,7 @@ def install() -> None:
     DistributedSampler.set_epoch = set_epoch
     DataLoader.__iter__ = begin
     iterator.__next__ = take
-    iterator._next_index = next_index
-    iterator._reset = reset
+    torch_private.replace_iterator_methods(next_index, reset)
 
 
 def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from .. import torch_private
 from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
 from .simulated import simulated_gpus
@@ -93,7 +94,7 @@ def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> d
         "optimizer state": _bytes(state),
         "buffers": _bytes(buffers.values()),
         "DDP buckets": sum(
-            sum(bucket_sizes(ddp))
+            sum(torch_private.bucket_sizes(ddp))
             for ddp in ddp_modules(modules)
             if not ddp.gradient_as_bucket_view  # else the gradients are the buckets
         ),
@@ -108,13 +109,6 @@ def variable_bytes(found: Objects) -> int:
 def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
     """Models wrapped in DDP, also within other modules."""
     return [p for m in modules for p in m.modules() if isinstance(p, DistributedDataParallel)]
-
-
-def bucket_sizes(ddp: DistributedDataParallel) -> tuple[int, ...]:
-    """Bytes of each gradient bucket in the order in which DDP reduces them."""
-    described: dict[str, Any] = getattr(ddp, "_get_ddp_logging_data", dict)()
-    text = described.get("rebuilt_bucket_sizes") or described.get("bucket_sizes") or ""
-    return tuple(int(size) for size in str(text).split(",") if size.strip().isdigit())
 
 
 def nonzero(parts: dict[str, int]) -> dict[str, int]:
@@ -146,8 +140,9 @@ def kept_for_backward(output: Any, others: Iterable[torch.Tensor]) -> int:
     seen = set(pending)
     while pending and len(seen) < _MAX_NODES:
         node = pending.pop()
-        for tensor in _saved_by(node):
-            kept.update((key, size) for key, size in storages(tensor) if key not in known)
+        for value in torch_private.saved_values(node):
+            for tensor in tensors_in(value, 1):
+                kept.update((key, size) for key, size in storages(tensor) if key not in known)
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
@@ -167,16 +162,6 @@ def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
             yield from tensors_in(item, depth - 1)
     elif depth and hasattr(value, "__dataclass_fields__"):
         yield from tensors_in(vars(value), depth - 1)
-
-
-def _saved_by(node: Any) -> Iterator[torch.Tensor]:
-    names = [name for name in dir(type(node)) if name.startswith("_saved_")]
-    for name in [*names, "saved_tensors"]:
-        try:
-            value = getattr(node, name, None)
-        except RuntimeError:  # freed already, or changed in place: backward itself will complain
-            continue
-        yield from tensors_in(value, 1)
 
 
 def _parameters(

@@ -14,6 +14,8 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from .. import torch_private
+
 #: Entries of a list or dict that are looked at, and how deep lists may be nested.
 _ENTRIES = 64
 _DEPTH = 2
@@ -139,8 +141,8 @@ def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
             wrapper, module = "DeepSpeed", module.module
         elif isinstance(module, DataParallel):
             module = module.module
-        elif isinstance(getattr(module, "_orig_mod", None), nn.Module):  # torch.compile
-            module = module._orig_mod
+        elif (inner := torch_private.inside_compiled(module)) is not None:
+            module = inner
         else:
             break
     return module, wrapper or _sharding(module)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from .. import torch_private
 from .frames import user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, unwrap
 from .parity import settings
@@ -270,15 +271,16 @@ def _parameters(optimizer: Optimizer) -> list[Any]:
 
 
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
-    """Number of parameters, and how often they were written to; None if that is not counted."""
+    """Number of parameters, and how often they were written to; None if that is unknown."""
     count = written = 0
+    version = torch_private.version
     try:
         for group in optimizer.param_groups:
             parameters = group["params"]
             count += len(parameters)
             for parameter in parameters:
-                written += parameter._version
-    except RuntimeError:  # made in inference mode
+                written += version(parameter)
+    except RuntimeError:
         return None
     return count, written
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
+from .. import torch_private
 from . import training
 from .objects import (
     FLATTENING,
@@ -25,6 +26,8 @@ from .simulated import GPU, simulated_gpus
 
 _MAX_TENSORS = 1000
 _MAX_OBJECTS = 60
+#: What every module keeps for itself: its registered parts, and hooks.
+_OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 Plain = dict[str, Any]
 
@@ -93,7 +96,7 @@ def _loose_modules(module: nn.Module) -> Iterator[str]:
 def _own_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The attributes of one module, and what is in its lists and dicts."""
     for key, value in vars(module).items():
-        if key in ("_parameters", "_buffers", "_modules") or key.endswith("_hooks"):
+        if key in _OWN_ATTRIBUTES:
             continue
         if isinstance(value, (list, tuple)):
             yield from ((f"{key}[{at}]", item) for at, item in enumerate(value[:_MAX_TENSORS]))
@@ -174,7 +177,7 @@ def _bytes(tensor: torch.Tensor) -> int:
     if tensor.is_meta:
         return 0
     if tensor.layout is torch.sparse_coo:
-        return _bytes(tensor._indices()) + _bytes(tensor._values())
+        return sum(map(_bytes, torch_private.sparse_parts(tensor)))
     return tensor.numel() * tensor.element_size()
 
 

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ...model.torch_features import UNUSED_PARAMETERS
+from .. import torch_private
 from .content import content, is_readable
 from .frames import user_line
 from .watching import choose, digest, shape_text, sketches
@@ -23,6 +25,18 @@ _MAX_MODULES = 2000
 _MAX_ENTRIES = 64
 _MAX_INPUTS = 4
 _MAX_UNREGISTERED = 20
+
+#: Layers that draw random numbers while they train.
+_DROPOUT = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+#: Layers whose running statistics each rank computes from its own batches.
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 Plain = dict[str, Any]
 
@@ -34,6 +48,8 @@ class ReplicaLog:
         self.model = weakref.ref(model)
         self.name = type(model.module).__name__
         self.run = -1
+        #: Whether the user has registered a communication hook.
+        self.has_hook = False
         #: Of its parameters when DDP had just made them equal, until its first step.
         self.built: list[int] | None = None
         self._forget()
@@ -95,10 +111,10 @@ class ReplicaLog:
             tensor = reference()
             if tensor is not None and tensor.grad is not None:
                 about["trained"] = True
-        used_map = getattr(model.reducer, "_get_local_used_map", None)
-        if model.find_unused_parameters and not model.static_graph and used_map is not None:
+        searches = model.find_unused_parameters and not model.static_graph
+        if searches and torch_private.available(UNUSED_PARAMETERS):
             self.searched += 1
-            self.unused += not bool(used_map().all())
+            self.unused += not bool(torch_private.used_map(model).all())
 
     def has_finite_inputs(self) -> bool | None:
         """Whether what it was last given holds finite numbers only; None if that is gone."""
@@ -111,9 +127,9 @@ class ReplicaLog:
         model = self.model()
         told = dict(self._about)
         if model is not None:
-            told["communication_hook"] = bool(model._comm_hooks)
+            told["communication_hook"] = self.has_hook
             told["ignores_parameters"] = bool(model.parameters_to_ignore)
-            told["buckets"] = _buckets(model)
+            told["buckets"] = len(torch_private.bucket_sizes(model)) or None
         return told | {
             "name": self.name,
             "where": self.first,
@@ -160,27 +176,12 @@ def _describe(model: DistributedDataParallel) -> Plain:
         "static_graph": bool(model.static_graph),
         "broadcast_buffers": bool(model.broadcast_buffers),
         "bucket_cap_mb": limit / (1 << 20),
-        "dropout": any(
-            isinstance(m, nn.modules.dropout._DropoutNd) and m.training and m.p > 0 for m in parts
-        ),
+        "dropout": any(isinstance(m, _DROPOUT) and m.training and m.p > 0 for m in parts),
         "batch_norm": any(
-            isinstance(m, nn.modules.batchnorm._BatchNorm)
-            and not isinstance(m, nn.SyncBatchNorm)
-            and m.training
-            and m.track_running_stats
-            for m in parts
+            isinstance(m, _BATCH_NORM) and m.training and m.track_running_stats for m in parts
         ),
         "random_state": zlib.crc32(state.numpy().tobytes()),
     }
-
-
-def _buckets(model: DistributedDataParallel) -> int | None:
-    try:
-        texts = model.logger._get_ddp_logging_data().strs_map
-    except (AttributeError, RuntimeError):  # private, and not there before the first pass
-        return None
-    sizes = texts.get("rebuilt_bucket_sizes") or texts.get("bucket_sizes", "")
-    return sizes.count(",") + 1 if sizes else None
 
 
 def _unregistered(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+
+from .. import torch_private
 
 #: The type of the simulated devices.
 GPU = "cuda"
@@ -42,7 +42,7 @@ def simulated_gpus() -> int:
 
 def device_of(tensor: torch.Tensor) -> torch.device | None:
     """The simulated device that a tensor is on; None if it is on none."""
-    with torch._C.DisableTorchFunction():
+    with torch_private.DisableTorchFunction():
         try:
             return mark_of(tensor.untyped_storage())
         except (NotImplementedError, RuntimeError):  # sparse and other tensors without storage
@@ -61,10 +61,10 @@ def mark_of(storage: Any) -> torch.device | None:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in torch_private.tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
-class SimulatedGPUs(TorchDispatchMode):
+class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     """Hands on devices from operation to operation, on the thread that enters it.
 
     Parameters
@@ -74,8 +74,6 @@ class SimulatedGPUs(TorchDispatchMode):
     """
 
     def __init__(self, count: int) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
         super().__init__()
         self.count = count
         #: Index of the current device, as ``torch.cuda.set_device`` sets it.
@@ -83,7 +81,7 @@ class SimulatedGPUs(TorchDispatchMode):
         #: Where a library creates its own tensors at the moment.
         self.ambient: torch.device | None = None
         self._unchecked = False
-        self._rules = FakeTensorMode(allow_non_fake_inputs=True)
+        self._rules = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
 
     def resolve(self, device: Any) -> torch.device | None:
         """The simulated device that is meant; None for any other.
@@ -140,11 +138,11 @@ class SimulatedGPUs(TorchDispatchMode):
             kwargs["pin_memory"] = False
         result = func(*args, **kwargs)
         if device is not None:
-            known = {_storage_id(tensor) for tensor in inputs}
+            known = {torch_private.storage_identity(tensor) for tensor in inputs}
             outputs = _tensors(result)
             own = self._one_by_one(func, args, outputs)
             for at, tensor in enumerate(outputs):
-                if _storage_id(tensor) not in known | {None}:
+                if torch_private.storage_identity(tensor) not in known | {None}:
                     mark(tensor.untyped_storage(), own[at] if own else device)
         return result
 
@@ -162,7 +160,7 @@ class SimulatedGPUs(TorchDispatchMode):
             or name.startswith(_TRANSPORT)
             or _LISTS in name
             # what could not meet has met in the forward pass; DDP averages in buckets of its own
-            or torch._C._current_graph_task_id() != -1
+            or torch_private.backward_pass() != -1
         ):
             return first
         if name.startswith(_INDEXING) and isinstance(args[1], (list, tuple)):
@@ -173,7 +171,9 @@ class SimulatedGPUs(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, otherwise: torch.device | None
     ) -> torch.device | None:
         """Ask PyTorch's rules, on tensors without values."""
-        fake_args, fake_kwargs = tree_map_only(torch.Tensor, self._fake, (args, kwargs))
+        fake_args, fake_kwargs = torch_private.tree_map_only(
+            torch.Tensor, self._fake, (args, kwargs)
+        )
         try:
             with self._rules:
                 outputs = _tensors(func(*fake_args, **fake_kwargs))
@@ -194,12 +194,10 @@ class SimulatedGPUs(TorchDispatchMode):
         return device if device.type == GPU else None
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        from torch._subclasses.fake_tensor import FakeTensor
-
         shape = torch.empty_strided(
             tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta"
         )
-        return FakeTensor(self._rules, shape, device_of(tensor) or CPU)
+        return torch_private.FakeTensor(self._rules, shape, device_of(tensor) or CPU)
 
     @staticmethod
     def _one_by_one(
@@ -247,10 +245,3 @@ def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
             "indices should be either on cpu or on the same device as the indexed tensor "
             f"({own or CPU})"
         )
-
-
-def _storage_id(tensor: torch.Tensor) -> int | None:
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse: no storage of its own
-        return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
+from .. import torch_private
 from .simulated import CPU, GPU, SimulatedGPUs, device_of, mark, mark_of
 
 _REFUSED = (
@@ -22,7 +23,6 @@ _REFUSED = (
     "can_device_access_peer",
 )
 _NOTHING_TO_DO = (
-    "_lazy_init",
     "init",
     "synchronize",
     "empty_cache",
@@ -81,7 +81,7 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     cuda.device_count = lambda: gpus.count
     cuda.current_device = lambda: gpus.current
     cuda.set_device = set_device
-    cuda._exchange_device = cuda._maybe_exchange_device = exchange
+    torch_private.replace_cuda_internals(exchange)
     cuda.get_device_name = lambda device=None: f"simulated GPU {index(device)}"
     # libraries ask for it to choose what is fast on new GPUs
     cuda.get_device_capability = lambda device=None: (0, 0)
@@ -146,13 +146,13 @@ class _Move(torch.autograd.Function):
 
 def _patch_tensors(gpus: SimulatedGPUs) -> None:
     kind: Any = torch.Tensor
-    base: Any = torch._C.TensorBase
+    original_device = kind.device
     original_to, original_numpy = kind.to, kind.numpy
     original_array, original_new_tensor = kind.__array__, kind.new_tensor
 
     def device(tensor: torch.Tensor) -> torch.device:
         simulated = device_of(tensor)
-        return base.device.__get__(tensor) if simulated is None else simulated
+        return original_device.__get__(tensor) if simulated is None else simulated
 
     def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
@@ -164,7 +164,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
             if isinstance(kwargs.get("device"), int):
                 kwargs["device"] = torch.device(GPU, kwargs["device"])
         copy = bool(kwargs.pop("copy", False))
-        where, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        where, dtype, _, layout = torch_private.parse_to(*args, **kwargs)
         options = {} if layout is None else {"memory_format": layout}
         target = None if where is None else gpus.resolve(where)
         plain = where is None or where.type not in (GPU, "cpu")
@@ -253,34 +253,19 @@ def _then_moved(make: Any) -> Any:
 
 
 def _patch_ddp(gpus: SimulatedGPUs) -> None:
-    broadcast = dist._broadcast_coalesced
+    """Let DDP's buckets be where the parameters are."""
 
-    class Reducer(dist.Reducer):
-        """Its buckets are where the parameters are."""
+    def within(tensor: torch.Tensor | None) -> AbstractContextManager[None]:
+        return gpus.within(None if tensor is None else device_of(tensor))
 
-        def __init__(self, parameters: Any, *args: Any, **kwargs: Any) -> None:
-            self._device = device_of(next(iter(parameters)))
-            with gpus.within(self._device):
-                super().__init__(parameters, *args, **kwargs)
-
-        def _rebuild_buckets(self) -> Any:
-            with gpus.within(self._device):
-                return super()._rebuild_buckets()
-
-    def broadcast_coalesced(group: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        with gpus.within(device_of(tensors[0]) if tensors else None):
-            return broadcast(group, tensors, *args, **kwargs)
-
-    distributed: Any = dist
-    distributed.Reducer = Reducer
-    distributed._broadcast_coalesced = broadcast_coalesced
+    torch_private.let_ddp_work_within(within)
 
 
 def _register_checkpoints(gpus: SimulatedGPUs) -> None:
     """Let ``torch.save`` write the devices, and ``torch.load`` put tensors on them."""
 
     def location(storage: Any) -> str | None:
-        device = mark_of(_untyped(storage))
+        device = mark_of(torch_private.untyped(storage))
         return None if device is None else str(device)
 
     def restore(storage: Any, where: str) -> Any:
@@ -293,11 +278,7 @@ def _register_checkpoints(gpus: SimulatedGPUs) -> None:
                 f"torch.cuda.device_count() is {gpus.count}. Please use torch.load with "
                 "map_location to map your storages to an existing device."
             )
-        mark(_untyped(storage), gpus.resolve(meant))
+        mark(torch_private.untyped(storage), gpus.resolve(meant))
         return storage
 
     torch.serialization.register_package(0, location, restore)
-
-
-def _untyped(storage: Any) -> Any:
-    return getattr(storage, "_untyped_storage", storage)

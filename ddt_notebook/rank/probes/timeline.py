@@ -12,17 +12,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._profiler import (
-    ProfilerConfig,
-    ProfilerState,
-    RecordScope,
-    _ExperimentalConfig,
-)
-from torch.autograd import ProfilerActivity, profiler
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ...model.timeline import BACKWARD, WAIT
+from ...model.torch_features import TIMELINE
+from .. import torch_private
 from . import memory, process_memory
 from .objects import find
 
@@ -95,45 +90,39 @@ class Tracer:
     # -- time ----------------------------------------------------------------------------------
 
     def _start_profiler(self) -> None:
-        if torch.autograd._profiler_enabled():  # the user's own, from an earlier cell
+        if not torch_private.available(TIMELINE):
+            return
+        if torch_private.profiler_enabled():  # the user's own, from an earlier cell
             self._traced_until_s = self._started_s
             return
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes into the cell's output
-        config = ProfilerConfig(
-            ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig()
-        )
-        activities = {ProfilerActivity.CPU}
-        torch.autograd._prepare_profiler(config, activities)
-        scopes = {RecordScope.USER_SCOPE, RecordScope.BACKWARD_FUNCTION}
-        torch.autograd._enable_profiler(config, activities, scopes)
+        try:
+            torch_private.enable_profiler()
+        except (TypeError, AttributeError) as error:  # the names are there, and mean something else
+            torch_private.give_up(TIMELINE, str(error))
+            return
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._profiling = True
-        prepare = profiler._prepare_profiler
-
-        def make_way(*args: Any, **kwargs: Any) -> Any:
-            """There can be one profiler only: the user's own takes the place of this one."""
-            self._end_profile()
-            return prepare(*args, **kwargs)
-
-        profiler._prepare_profiler = make_way
-        self._undo.append(lambda: setattr(profiler, "_prepare_profiler", prepare))
+        # There can be one profiler only: the user's own takes the place of this one.
+        self._undo.append(torch_private.BeforeUsersProfiler(self._end_profile).remove)
 
     def _end_profile(self) -> None:
         if not self._profiling:
             return
         self._profiling = False
         self._traced_until_s = time.monotonic()
-        events = torch.autograd._disable_profiler().events()
+        events = torch_private.disable_profiler().events()
         backward: list[list[int]] = []
         for event in events:
             start = event.start_ns() - self._wall_offset_ns
             end = start + event.duration_ns()
-            if event.scope() == RecordScope.BACKWARD_FUNCTION.value:
+            scope = torch_private.scope_of(event)
+            if scope == "backward":
                 if backward and start - backward[-1][1] < _GAP_NS:
                     backward[-1][1] = max(backward[-1][1], end)
                 else:
                     backward.append([start, end])
-            elif event.scope() == RecordScope.USER_SCOPE.value:
+            elif scope == "user":
                 self._spans.append((event.name()[:200], start, end))
         self._spans += [(BACKWARD, start, end) for start, end in backward]
 
@@ -169,7 +158,7 @@ class Tracer:
             "buckets": [
                 list(sizes)
                 for ddp in memory.ddp_modules(self._all_roots())
-                if (sizes := memory.bucket_sizes(ddp))
+                if (sizes := torch_private.bucket_sizes(ddp))
             ],
             "spans_left_out": len(spans) - len(kept),
         }

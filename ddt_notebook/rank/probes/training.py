@@ -60,6 +60,8 @@ class TrainingRecord:
         self._replicas: weakref.WeakKeyDictionary[DistributedDataParallel, ReplicaLog] = (
             weakref.WeakKeyDictionary()
         )
+        #: Contexts ``join()`` that let ranks have uneven inputs.
+        self._uneven: weakref.WeakSet[Join] = weakref.WeakSet()
         self._stepped: list[OptimizerLog] = []
         self._passed: list[ReplicaLog] = []
         #: The latest of each in this run: mostly it is the only one.
@@ -99,8 +101,7 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
-            log = self._replicas[model] = ReplicaLog(model)
-            log.built = built(model)
+            self._known(model).built = built(model)
         except Exception as error:  # noqa: BLE001  (a model may answer in any way)
             self._end(error)
 
@@ -132,19 +133,43 @@ class TrainingRecord:
         """``join()`` is entered (1) or left (-1)."""
         if get_ident() != self._thread:
             return
-        allows = getattr(context, "_enable", True)
-        if allows and not getattr(context, "_throw_on_early_termination", False):
+        if context in self._uneven:
             self.joining = max(0, self.joining + by)
+
+    def made_join(
+        self,
+        context: Join,
+        joinables: object,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+        **_: object,
+    ) -> None:
+        """A context ``join()`` has been made with these arguments."""
+        if enable and not throw_on_early_termination:
+            self._uneven.add(context)
+
+    def hooked(self, model: DistributedDataParallel) -> None:
+        """The user has registered a communication hook."""
+        if get_ident() != self._thread:
+            return
+        try:
+            self._known(model).has_hook = True
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
 
     def joined(self, module: Any) -> bool:
         """Whether the last pass through a module was inside ``join()``."""
         log = self._replicas.get(module) if _is_replica(module) else None
         return log is not None and log.joined
 
-    def _replica_log(self, model: DistributedDataParallel) -> ReplicaLog:
+    def _known(self, model: DistributedDataParallel) -> ReplicaLog:
         log = self._replicas.get(model)
         if log is None:
             log = self._replicas[model] = ReplicaLog(model)
+        return log
+
+    def _replica_log(self, model: DistributedDataParallel) -> ReplicaLog:
+        log = self._known(model)
         if log.run != self._run:
             log.begin(model, self._run)
             self._passed = [*self._passed, log][-_MAX_LOGS:]
@@ -257,7 +282,9 @@ def install() -> None:
     original_forward = DistributedDataParallel.forward
     original_backward = torch.Tensor.backward
     original_make = Optimizer.__init__
+    original_join = Join.__init__
     original_enter, original_exit = Join.__enter__, Join.__exit__
+    original_register = DistributedDataParallel.register_comm_hook
     is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original_make)
@@ -286,6 +313,19 @@ def install() -> None:
             RECORD.losses(self)
         return original_backward(self, *args, **kwargs)
 
+    @functools.wraps(original_register)
+    def register_comm_hook(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = original_register(self, *args, **kwargs)
+        RECORD.hooked(self)
+        return result
+
+    @functools.wraps(original_join)
+    def make_join(self: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        original_join(self, *args, **kwargs)
+        RECORD.made_join(self, *args, **kwargs)
+
     @functools.wraps(original_enter)
     def enter(self: Any) -> Any:
         entered = original_enter(self)
@@ -298,7 +338,8 @@ def install() -> None:
         RECORD.joins(self, -1)
         return original_exit(self, *raised)
 
-    Join.__enter__, Join.__exit__ = enter, leave
+    Join.__init__, Join.__enter__, Join.__exit__ = make_join, enter, leave
+    DistributedDataParallel.register_comm_hook = register_comm_hook
     DistributedDataParallel.__init__ = init
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward

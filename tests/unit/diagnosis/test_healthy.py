@@ -8,6 +8,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Position, Snapshot
+from ddt_notebook.model.torch_features import LIBRARY_COLLECTIVES, LOADERS, MissingFeature
 
 from .builders import all_reduce, at, call, rank, snapshot
 
@@ -136,7 +137,19 @@ def test_says_in_one_line_what_was_checked():
     assert diagnose(_two(all_reduce())).checked == "2 ranks, 1 collective on 1 group agrees"
     assert diagnose(snapshot(rank(0))).checked == "1 rank, no collectives"
     assert diagnose(_ring()).checked == "3 ranks, no collectives, 3 messages agree"
-    assert "DDP" in diagnose(_two(all_reduce(), flight_recorder=False)).checked
+    missing = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
+    assert (
+        LIBRARY_COLLECTIVES.lost
+        in diagnose(_two(all_reduce(), missing_features=(missing,))).checked
+    )
+
+
+def test_a_finding_says_what_was_not_seen():
+    missing = tuple(MissingFeature(feature=f.id) for f in (LIBRARY_COLLECTIVES, LOADERS))
+    scene = snapshot(rank(0, all_reduce(2), blocked=True), rank(1), outcome="hung")
+    before, after = (diagnose(replace(scene, missing_features=m)) for m in ((), missing))
+    told = after.findings[0].evidence[len(before.findings[0].evidence) :]
+    assert told == [str(missing[0])], "loaders have nothing to do with a hang"
 
 
 @pytest.mark.parametrize("still", ["running", "silent"])

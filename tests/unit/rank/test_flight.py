@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.rank.probes import flight
+from ddt_notebook.model.torch_features import LIBRARY_COLLECTIVES
+from ddt_notebook.rank import torch_private
 from ddt_notebook.rank.probes.flight import FlightReader
 
 
@@ -33,13 +34,13 @@ class Recorder:
         self.entries.append(entry)
         return entry
 
-    def _dump_fr_trace_json(self, collectives: bool, _only_active: bool) -> str:
+    def dump_json(self, collectives: bool, _only_active: bool) -> str:
         completed = sum(entry["retired"] for entry in self.entries)
         given = {"last_enqueued_collective": len(self.entries)}
         status = {"0": given | {"last_completed_collective": completed}}
         return json.dumps({"pg_status": status, "entries": self.entries if collectives else []})
 
-    def _dump_fr_trace(self, *_: bool) -> bytes:
+    def dump(self, *_: bool) -> bytes:
         frames = [{"filename": "cell[1]", "line": 2, "name": "<module>"}]
         return pickle.dumps({"entries": [entry | {"frames": frames} for entry in self.entries]})
 
@@ -47,7 +48,8 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     fake = Recorder()
-    monkeypatch.setattr(flight, "c10d_native", fake)
+    monkeypatch.setattr(torch_private, "dump_flight_recorder_json", fake.dump_json)
+    monkeypatch.setattr(torch_private, "dump_flight_recorder", fake.dump)
     return fake
 
 
@@ -108,14 +110,25 @@ def test_a_dump_that_names_a_class_is_not_read(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder.issue()
-    monkeypatch.setattr(recorder, "_dump_fr_trace", lambda *_: pickle.dumps(Recorder))
+    monkeypatch.setattr(torch_private, "dump_flight_recorder", lambda *_: pickle.dumps(Recorder))
     with pytest.raises(pickle.UnpicklingError, match=r"names .*Recorder"):
         FlightReader().drain(stacks=True)
 
 
-def test_a_version_of_torch_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight, "c10d_native", object())
+@pytest.mark.parametrize("changed", ["gone", "other arguments", "other fields"])
+def test_a_version_of_torch_without_it(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setattr(torch_private, "_missing", {})
     reader = FlightReader()
-    assert not reader.available
+    recorder.issue()
+    if changed == "gone":
+        torch_private.give_up(LIBRARY_COLLECTIVES, "torch:gone")
+    elif changed == "other arguments":
+        monkeypatch.setattr(torch_private, "dump_flight_recorder_json", lambda: "{}")
+    else:
+        recorder.entries[0].pop("op_id")
+    assert reader.drain() == []
+    assert not torch_private.available(LIBRARY_COLLECTIVES)
     assert reader.counts() == {}
     assert reader.drain(stacks=True) == []

@@ -91,20 +91,20 @@ def test_a_mistake_of_the_record_ends_it_for_good() -> None:
 
 
 def test_inside_join_is_known_where_uneven_inputs_are_allowed() -> None:
-    class Allows(Join):
-        def __init__(self, **settings: bool) -> None:
-            self.__dict__.update(settings)
-
     record, *_ = _trained()
-    for context, allows in (
-        (Allows(_enable=True, _throw_on_early_termination=False), 1),
-        (Allows(_enable=False, _throw_on_early_termination=False), 0),
-        (Allows(_enable=True, _throw_on_early_termination=True), 0),
+    made = []
+    for given, allows in (
+        ({}, 1),
+        ({"enable": False, "divide_by_initial_world_size": True}, 0),
+        ({"throw_on_early_termination": True}, 0),
     ):
+        context = Join.__new__(Join)
+        record.made_join(context, [], **given)
+        made.append(context)
         record.joins(context, 1)
         assert record.joining == allows
         record.joins(context, -1)
         assert record.joining == 0
-    record.joins(Allows(), 1)
+    record.joins(made[0], 1)
     record.begin_run()
     assert record.joining == 0

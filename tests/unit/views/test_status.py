@@ -1,6 +1,7 @@
 from dataclasses import dataclass, field
 
 from ddt_notebook.model import Position
+from ddt_notebook.model.torch_features import LOADERS, MissingFeature
 from ddt_notebook.views.status import StatusView
 
 
@@ -22,6 +23,7 @@ class Status:
     has_group: bool = True
     frozen: bool = False
     simulated_gpus: int = 0
+    missing_features: tuple[MissingFeature, ...] = ()
     world_size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,6 +45,14 @@ def test_what_else_to_know_stands_below() -> None:
     assert repr(view).splitlines()[-1] == "  note all variables are gone"
     assert "all variables are gone" in view.to_html()
     assert "note" not in StatusView(Status([Rank(0)])).to_html()
+
+
+def test_what_this_torch_does_not_allow_stands_below() -> None:
+    missing = MissingFeature(feature=LOADERS.id, names=("torch:gone",))
+    view = StatusView(Status([Rank(0)], missing_features=(missing,)))
+    for shown in (repr(view), view.to_html()):
+        assert LOADERS.lost in shown
+        assert "torch:gone" in shown
 
 
 def test_many_ranks_share_rows_by_state() -> None:

@@ -1,0 +1,133 @@
+"""The features that depend on private names of PyTorch.
+
+PyTorch may rename or remove a private name in any release. A rank looks every such name up once,
+when it starts (``rank/torch_private.py``); without the names of a feature, that feature is off and
+everything else works. Which features are off travels in the `Snapshot`, so that a report can say
+what it could not see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """Something that is possible only with private names of PyTorch.
+
+    Attributes
+    ----------
+    id
+        Its name in saved snapshots.
+    lost
+        What the user loses without it, in one clause.
+    symptoms
+        Codes of the symptoms whose findings use it as evidence.
+    """
+
+    id: str
+    lost: str
+    symptoms: tuple[str, ...] = ()
+
+
+LIBRARY_COLLECTIVES = Feature(
+    "library-collectives",
+    "collectives that DDP and other libraries issue themselves are not visible",
+    ("C.4", "D.1.1", "D.1.4", "D.2.1", "D.2.3", "D.2.4"),
+)
+LIBRARY_LINES = Feature(
+    "library-lines",
+    "the lines at which libraries issued collectives are not known",
+    ("C.4", "D.1.1", "D.2.1"),
+)
+TIMELINE = Feature(
+    "timeline",
+    "the timeline has no backward passes and no ranges that the code marks",
+    ("D.2.3",),
+)
+LOADERS = Feature(
+    "loaders",
+    "what the DataLoaders hand out is not recorded",
+    ("C.6", "C.7", "D.2.2", "D.2.3", "D.2.5"),
+)
+PARAMETER_WRITES = Feature(
+    "parameter-writes",
+    "parameters that are written to between two optimizer steps are not noticed",
+    ("D.2.2", "D.2.4", "D.2.5"),
+)
+UNUSED_PARAMETERS = Feature(
+    "unused-parameters",
+    "steps in which DDP found unused parameters are not counted",
+    ("D.2.3", "D.2.4"),
+)
+DDP_BUCKETS = Feature("ddp-buckets", "the sizes of DDP's gradient buckets are unknown", ("D.2.3",))
+ACTIVATIONS = Feature(
+    "activations", "memory that a forward pass keeps for backward is not measured", ("D.1.2",)
+)
+COMPILED_MODULES = Feature(
+    "compiled-modules", "the model inside torch.compile's wrapper is not recognized", ("D.2.2",)
+)
+SPARSE_SIZES = Feature("sparse-sizes", "sparse tensors count as 0 bytes")
+MODELS_FOLLOW = Feature(
+    "models-follow",
+    "a DDP model does not follow when the process group is formed anew: wrap the model again",
+)
+GROUP_NAMES = Feature(
+    "group-names", "process groups may have other names after a group could not be formed"
+)
+SUBGROUP_TIMEOUTS = Feature(
+    "subgroup-timeouts", "a time limit for one cell reaches the default process group only"
+)
+SIMULATED_GPUS = Feature(
+    "simulated-gpus", "GPUs cannot be simulated: the ranks use the CPU", ("C.5", "D.1.3", "D.2.2")
+)
+
+FEATURES: dict[str, Feature] = {
+    feature.id: feature
+    for feature in (
+        LIBRARY_COLLECTIVES,
+        LIBRARY_LINES,
+        TIMELINE,
+        LOADERS,
+        PARAMETER_WRITES,
+        UNUSED_PARAMETERS,
+        DDP_BUCKETS,
+        ACTIVATIONS,
+        COMPILED_MODULES,
+        SPARSE_SIZES,
+        MODELS_FOLLOW,
+        GROUP_NAMES,
+        SUBGROUP_TIMEOUTS,
+        SIMULATED_GPUS,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingFeature:
+    """A feature that is off, since the torch of the ranks lacks names that it needs.
+
+    Attributes
+    ----------
+    feature
+        The `Feature.id`.
+    names
+        The names that are missing, as ``"module:attribute"``, or why they are of no use.
+    """
+
+    feature: str
+    names: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> str:
+        """What the user loses, in one clause; the id of a feature that this version lacks."""
+        known = FEATURES.get(self.feature)
+        return known.lost if known is not None else f"{self.feature} is off"
+
+    def concerns(self, symptom: str) -> bool:
+        """Whether findings with this symptom use the feature as evidence."""
+        known = FEATURES.get(self.feature)
+        return known is not None and symptom in known.symptoms
+
+    def __str__(self) -> str:
+        return f"{self.lost} (this PyTorch lacks {', '.join(self.names)})"

@@ -1,0 +1,369 @@
+"""Every private name of PyTorch that this package uses, each looked up once.
+
+PyTorch may rename or remove a private name in any release. So each name is looked up here, on
+import, and belongs to a feature of `model.torch_features`. A feature with a missing name is off:
+`available` says so, and `missing` reports it to the notebook. Importing this module never fails.
+No other file of the package contains a private name of PyTorch (tests/unit/test_house.py).
+
+A name is written ``"module:attribute"``. To see what a future PyTorch without a name would do, list
+names in the environment variable ``DDT_TORCH_WITHOUT``, separated by commas: they count as missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from ..model.torch_features import (
+    ACTIVATIONS,
+    COMPILED_MODULES,
+    DDP_BUCKETS,
+    GROUP_NAMES,
+    LIBRARY_COLLECTIVES,
+    LIBRARY_LINES,
+    LOADERS,
+    MODELS_FOLLOW,
+    PARAMETER_WRITES,
+    SIMULATED_GPUS,
+    SPARSE_SIZES,
+    SUBGROUP_TIMEOUTS,
+    TIMELINE,
+    UNUSED_PARAMETERS,
+    Feature,
+    MissingFeature,
+)
+
+#: What a first step of DDP imports lazily.
+_LAZILY_IMPORTED = ("torch._dynamo", "torch.distributed._composable_state")
+
+#: The feature of each name that is looked up.
+NAMES: dict[str, Feature] = {}
+#: Looked up when its module has been imported; before, nothing can be compiled.
+_COMPILED = "torch._dynamo:OptimizedModule"
+NAMES[_COMPILED] = COMPILED_MODULES
+_without = frozenset(os.environ.get("DDT_TORCH_WITHOUT", "").split(","))
+_missing: dict[Feature, list[str]] = {}
+
+
+def _look_up(feature: Feature, name: str, otherwise: Any = None) -> Any:
+    """The object with a private name; ``otherwise`` where this PyTorch has no such name."""
+    NAMES[name] = feature
+    try:
+        return pkgutil.resolve_name(name if name not in _without else f"{__name__}:{name}")
+    except Exception:  # noqa: BLE001  (the import of a private module may fail in any way)
+        give_up(feature, name)
+        return otherwise
+
+
+def give_up(feature: Feature, why: str) -> None:
+    """Turn a feature off.
+
+    Parameters
+    ----------
+    feature
+        Which one.
+    why
+        The name that is missing, or how a name differs from what is known of it.
+    """
+    reasons = _missing.setdefault(feature, [])
+    if why not in reasons:
+        reasons.append(why)
+
+
+def import_ahead() -> None:
+    """Import what a first step of DDP would import; without it, ranks start as well."""
+    for name in _LAZILY_IMPORTED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001  (a private module may fail in any way)
+            print(f"{name} was not imported ahead: {error}", file=sys.stderr)
+    if sys.modules.get("torch._dynamo") is not None:
+        _look_up(COMPILED_MODULES, _COMPILED)
+
+
+def available(feature: Feature) -> bool:
+    """Whether this PyTorch has all names that a feature needs."""
+    return feature not in _missing
+
+
+def missing() -> list[MissingFeature]:
+    """The features that are off in this process."""
+    return [
+        MissingFeature(feature=feature.id, names=tuple(why)) for feature, why in _missing.items()
+    ]
+
+
+# -- process groups --------------------------------------------------------------------------------
+
+_C10D = "torch.distributed.distributed_c10d"
+_look_up(LIBRARY_COLLECTIVES, f"{_C10D}:ProcessGroup._get_sequence_number_for_group")
+#: Called with (include entries, only active ones): the Flight Recorder's contents as JSON. Its
+#: arguments go by position: their names have changed between versions.
+dump_flight_recorder_json = _look_up(
+    LIBRARY_COLLECTIVES, "torch._C._distributed_c10d:_dump_fr_trace_json"
+)
+#: Called with (include entries, include stacks, only active ones): the same, pickled.
+dump_flight_recorder = _look_up(LIBRARY_LINES, "torch._C._distributed_c10d:_dump_fr_trace")
+_look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
+_look_up(GROUP_NAMES, f"{_C10D}:_world.group_count")
+_look_up(SUBGROUP_TIMEOUTS, f"{_C10D}:_world.pg_map")
+
+
+def operation_count(group: Any) -> int:
+    """How many operations a process group has been given, as its backend counts them.
+
+    Returns -1 where that is not known: for a backend without such a count, for a group that was
+    just destroyed, and without `LIBRARY_COLLECTIVES`.
+    """
+    if LIBRARY_COLLECTIVES in _missing:
+        return -1
+    try:
+        return int(group._get_sequence_number_for_group())
+    except RuntimeError:
+        return -1
+
+
+def use_group(model: Any, group: Any) -> None:
+    """Let a DDP model work on with another process group (`MODELS_FOLLOW`)."""
+    model._update_process_group(group)
+
+
+def restart_group_names() -> None:
+    """Let the next process group be named "0".
+
+    A group that could not be formed leaves the counter higher on some ranks than on others, and
+    these would look for each other under different keys.
+    """
+    if available(GROUP_NAMES):
+        torch.distributed.distributed_c10d._world.group_count = 0
+
+
+def set_timeouts(timeout: timedelta) -> None:
+    """Give every process group of this rank a time limit."""
+    groups = [torch.distributed.group.WORLD]
+    if available(SUBGROUP_TIMEOUTS):
+        groups = list(torch.distributed.distributed_c10d._world.pg_map)
+    for group in groups:
+        group.set_timeout(timeout)
+
+
+# -- DDP -------------------------------------------------------------------------------------------
+
+_look_up(DDP_BUCKETS, "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data")
+_look_up(UNUSED_PARAMETERS, "torch.distributed:Reducer._get_local_used_map")
+
+
+def bucket_sizes(model: Any) -> tuple[int, ...]:
+    """Bytes of each gradient bucket of a DDP model, in the order in which DDP reduces them.
+
+    Empty before the first backward pass, and without `DDP_BUCKETS`.
+    """
+    if not available(DDP_BUCKETS):
+        return ()
+    try:
+        described = model._get_ddp_logging_data()
+    except RuntimeError:
+        return ()
+    text = described.get("rebuilt_bucket_sizes") or described.get("bucket_sizes") or ""
+    return tuple(int(size) for size in str(text).split(",") if size.strip().isdigit())
+
+
+def used_map(model: Any) -> torch.Tensor:
+    """For each parameter of a DDP model, whether the last step used it (`UNUSED_PARAMETERS`)."""
+    used: torch.Tensor = model.reducer._get_local_used_map()
+    return used
+
+
+# -- modules and tensors ---------------------------------------------------------------------------
+
+#: How attributes of an autograd node begin that hold what it keeps; this one has such attributes.
+_SAVED = "torch.autograd.graph:Node._saved_"
+_Square = type(torch.zeros((), requires_grad=True).square().grad_fn)
+NAMES[_SAVED] = ACTIVATIONS
+if not hasattr(_Square, "_saved_self") or _SAVED in _without:
+    give_up(ACTIVATIONS, _SAVED)
+_look_up(PARAMETER_WRITES, "torch:Tensor._version")
+for _part in ("_indices", "_values"):
+    _look_up(SPARSE_SIZES, f"torch:Tensor.{_part}")
+
+
+def _unknown_version(tensor: torch.Tensor) -> int:
+    raise RuntimeError("this PyTorch does not count how often a tensor is written to")
+
+
+#: How often a tensor was written to in place. Raises RuntimeError without `PARAMETER_WRITES`, and
+#: for a tensor that was made in inference mode. It is called for every parameter in every step, and
+#: so it is not a Python function.
+version = operator.attrgetter("_version") if available(PARAMETER_WRITES) else _unknown_version
+
+
+def saved_values(node: Any) -> Iterator[Any]:
+    """What a node of an autograd graph keeps for its backward pass."""
+    names = []
+    if available(ACTIVATIONS):
+        names = [name for name in dir(type(node)) if name.startswith("_saved_")]
+    for name in (*names, "saved_tensors"):
+        try:
+            yield getattr(node, name, None)
+        except RuntimeError:  # freed already, or changed in place: backward itself will complain
+            continue
+
+
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Indices and values of a sparse COO tensor as they are; empty without `SPARSE_SIZES`."""
+    return (tensor._indices(), tensor._values()) if available(SPARSE_SIZES) else ()
+
+
+def inside_compiled(module: Any) -> Any:
+    """The module that ``torch.compile`` has wrapped; None for any other module."""
+    dynamo = sys.modules.get("torch._dynamo")
+    wrapper = getattr(dynamo, "OptimizedModule", None)
+    if wrapper is None or not available(COMPILED_MODULES) or not isinstance(module, wrapper):
+        return None
+    return next(module.children(), None)
+
+
+# -- DataLoader ------------------------------------------------------------------------------------
+
+_DATALOADER = "torch.utils.data.dataloader:_BaseDataLoaderIter"
+#: The class of the iterators of all DataLoaders.
+LoaderIterator = _look_up(LOADERS, _DATALOADER)
+#: Draws the indices of the next batch from the sampler.
+next_index = _look_up(LOADERS, f"{_DATALOADER}._next_index")
+#: Begins an epoch anew, with the workers of the one before.
+reset_iterator = _look_up(LOADERS, f"{_DATALOADER}._reset")
+
+
+def replace_iterator_methods(next_index: Any, reset: Any) -> None:
+    """Let all DataLoaders draw indices and begin epochs through these functions (`LOADERS`)."""
+    LoaderIterator._next_index = next_index
+    LoaderIterator._reset = reset
+
+
+# -- profiler --------------------------------------------------------------------------------------
+
+_ProfilerConfig = _look_up(TIMELINE, "torch._C._profiler:ProfilerConfig")
+_ProfilerState = _look_up(TIMELINE, "torch._C._profiler:ProfilerState")
+_RecordScope = _look_up(TIMELINE, "torch._C._profiler:RecordScope")
+_ExperimentalConfig = _look_up(TIMELINE, "torch._C._profiler:_ExperimentalConfig")
+_prepare_profiler = _look_up(TIMELINE, "torch.autograd:_prepare_profiler")
+_enable_profiler = _look_up(TIMELINE, "torch.autograd:_enable_profiler")
+_look_up(TIMELINE, "torch.autograd.profiler:_prepare_profiler")
+#: Whether a profiler runs in this process, the user's own or ours.
+profiler_enabled = _look_up(TIMELINE, "torch.autograd:_profiler_enabled")
+#: Ends the profiler; returns what it recorded.
+disable_profiler = _look_up(TIMELINE, "torch.autograd:_disable_profiler")
+
+
+def enable_profiler() -> None:
+    """Record what users and libraries marked, and the nodes of backward passes (`TIMELINE`)."""
+    config = _ProfilerConfig(
+        _ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig()
+    )
+    activities = {torch.autograd.ProfilerActivity.CPU}
+    _prepare_profiler(config, activities)
+    scopes = {_RecordScope.USER_SCOPE, _RecordScope.BACKWARD_FUNCTION}
+    _enable_profiler(config, activities, scopes)
+
+
+def scope_of(event: Any) -> str:
+    """``"user"``, ``"backward"`` or empty: what kind of event the profiler recorded."""
+    if event.scope() == _RecordScope.BACKWARD_FUNCTION.value:
+        return "backward"
+    return "user" if event.scope() == _RecordScope.USER_SCOPE.value else ""
+
+
+class BeforeUsersProfiler:
+    """Calls a function when the user's code starts a profiler of its own, until `remove`."""
+
+    def __init__(self, call: Any) -> None:
+        profiler = torch.autograd.profiler
+        prepare = self._original = profiler._prepare_profiler
+
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            call()
+            return prepare(*args, **kwargs)
+
+        profiler._prepare_profiler = replaced
+
+    def remove(self) -> None:
+        """Step aside."""
+        torch.autograd.profiler._prepare_profiler = self._original
+
+
+# -- simulated GPUs --------------------------------------------------------------------------------
+
+DisableTorchFunction = _look_up(SIMULATED_GPUS, "torch._C:DisableTorchFunction")
+TorchDispatchMode: Any = _look_up(
+    SIMULATED_GPUS, "torch.utils._python_dispatch:TorchDispatchMode", object
+)
+tree_flatten = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_flatten")
+tree_map_only = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_map_only")
+#: Number of the backward pass that runs on this thread; -1 if none does.
+backward_pass = _look_up(SIMULATED_GPUS, "torch._C:_current_graph_task_id")
+#: What the arguments of ``Tensor.to`` mean: device, dtype, non-blocking, memory format.
+parse_to = _look_up(SIMULATED_GPUS, "torch._C._nn:_parse_to")
+_broadcast_coalesced = _look_up(SIMULATED_GPUS, "torch.distributed:_broadcast_coalesced")
+_look_up(SIMULATED_GPUS, "torch.distributed:Reducer._rebuild_buckets")
+_look_up(SIMULATED_GPUS, "torch:UntypedStorage._cdata")
+for _part in ("_exchange_device", "_maybe_exchange_device", "_lazy_init"):
+    _look_up(SIMULATED_GPUS, f"torch.cuda:{_part}")
+FakeTensor = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensor")
+FakeTensorMode = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensorMode")
+
+
+def storage_identity(tensor: torch.Tensor) -> int | None:
+    """The same number for tensors that share their memory; None for a sparse tensor."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def untyped(storage: Any) -> Any:
+    """The storage inside a deprecated typed one."""
+    return getattr(storage, "_untyped_storage", storage)
+
+
+def replace_cuda_internals(exchange_device: Callable[[int], int]) -> None:
+    """Let libraries choose the current GPU through a function, and initialize nothing."""
+    cuda: Any = torch.cuda
+    cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
+    cuda._lazy_init = lambda: None
+
+
+def let_ddp_work_within(within: Callable[[Any], AbstractContextManager[None]]) -> None:
+    """Let DDP make its buckets, and broadcast the model, inside a context.
+
+    Parameters
+    ----------
+    within
+        Gives the context for a tensor of the model; for None if there is no tensor.
+    """
+
+    class Reducer(torch.distributed.Reducer):  # type: ignore[misc]
+        def __init__(self, parameters: Any, *args: Any, **kwargs: Any) -> None:
+            self._example = next(iter(parameters))
+            with within(self._example):
+                super().__init__(parameters, *args, **kwargs)
+
+        def _rebuild_buckets(self) -> Any:
+            with within(self._example):
+                return super()._rebuild_buckets()
+
+    def broadcast_coalesced(group: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        with within(tensors[0] if tensors else None):
+            return _broadcast_coalesced(group, tensors, *args, **kwargs)
+
+    distributed: Any = torch.distributed
+    distributed.Reducer = Reducer
+    distributed._broadcast_coalesced = broadcast_coalesced
