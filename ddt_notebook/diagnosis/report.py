@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from ddt_notebook.model import Finding, Report, Snapshot
+from ddt_notebook.model import Fact, Finding, Report, Snapshot
 from ddt_notebook.model.numbering import in_session_numbers
 
 from .context import Context
@@ -131,8 +131,12 @@ def diagnose(snapshot: Snapshot) -> Report:
 
 def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:
     """A finding that lacks evidence, since the ranks' PyTorch lacks private names, says so."""
-    lacking = [str(m) for m in snapshot.missing_features if m.concerns(finding.symptom)]
-    return replace(finding, evidence=[*finding.evidence, *lacking]) if lacking else finding
+    lacking = [
+        Fact(kind="not-seen", values=asdict(missing))
+        for missing in snapshot.missing_features
+        if missing.concerns(finding.symptom)
+    ]
+    return replace(finding, facts=[*finding.facts, *lacking]) if lacking else finding
 
 
 def _checked(context: Context, ok: bool) -> str:

@@ -35,6 +35,7 @@ from typing import Any
 from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.collective import call_label, tensor_label
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.torch_features import MissingFeature
 
 from .words import agree, count, listing, rank_list, ranks_text, seconds
 
@@ -567,6 +568,7 @@ FACTS: dict[str, Sentence] = {
     # what others did instead
     "no-record": "nothing is known of {ranks}",
     "finished": _state("{ranks} finished the cell"),
+    "not-seen": lambda fact: str(MissingFeature(**fact.values)),
     "raised-exception": _state("{ranks} raised an exception"),
     "ended": _state("{ranks} ended with {ending}"),
     "blocked": _standing("{ranks} {is|are} blocked"),
