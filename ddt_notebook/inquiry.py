@@ -13,7 +13,7 @@ from .diagnosis import diagnose, known
 from .diagnosis.compare import compare_alone
 from .diagnosis.text import diagnose_text
 from .diagnosis.tree import ELSE, NO, YES, Answer, Question
-from .diagnosis.words import count
+from .formatting import count
 from .host import active
 from .host.errors import SessionError
 from .host.session import Session

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ddt_notebook.formatting import count
 from ddt_notebook.model import RankReport, Snapshot
 
 from .errors import first_of_chain, is_peer_error
 from .report import diagnose
 from .tree import Answer, Interview, find
-from .words import count
 
 _SETUP, _TRAINING, _IMPORTING = "B.1", "D.2.1", "A.2"
 _ERROR, _GONE, _STILL = "C.1", "D.1.7", "D.2.1"

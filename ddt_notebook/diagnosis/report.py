@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 
+from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Fact, Finding, Report, Snapshot
 from ddt_notebook.model.numbering import in_session_numbers
 
@@ -36,7 +37,6 @@ from .rules import (
     values,
 )
 from .wording import worded
-from .words import count, ranks_text
 
 Rule = Callable[[Context], Iterable[Finding]]
 

@@ -32,12 +32,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds
 from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.collective import call_label, tensor_label
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.torch_features import MissingFeature
-
-from .words import agree, count, listing, rank_list, ranks_text, seconds
 
 Title = str | Callable[[Finding], str]
 Sentence = str | Callable[[Fact], str]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..diagnosis.words import ranks_text
+from ..formatting import ranks_text
 from ..model import Call, Cell, Position, RankReport, Snapshot, flight
 from ..model.codec import FormatError
 from .files import Dump, read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
+from ..formatting import seconds
 from ..model.preflight import Check
 from .lines import line
 
@@ -63,7 +64,7 @@ def timeout_checks(
 
 def _groups(facts: Mapping[str, str]) -> Iterator[Check]:
     known = {
-        backend: _duration(float(facts[f"timeout {backend}"]))
+        backend: seconds(float(facts[f"timeout {backend}"]))
         for backend in ("gloo", "nccl")
         if facts.get(f"timeout {backend}")
     }
@@ -78,9 +79,7 @@ def _groups(facts: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _session(timeout_s: float, hang_after_s: float) -> Check:
-    seen = (
-        f"{_duration(timeout_s)} in a collective, {_duration(hang_after_s)} once it cannot complete"
-    )
+    seen = f"{seconds(timeout_s)} in a collective, {seconds(hang_after_s)} once it cannot complete"
     if hang_after_s > timeout_s:
         return _check(
             "session",
@@ -157,7 +156,7 @@ def _deepspeed(environment: Mapping[str, str]) -> Iterator[Check]:
         yield _check("DEEPSPEED_TIMEOUT", "warning", value, meaning, "write minutes, such as 30")
     else:
         meaning = "of the groups that deepspeed.init_distributed forms"
-        yield _check("DEEPSPEED_TIMEOUT", "ok", _duration(minutes * _MINUTE), meaning)
+        yield _check("DEEPSPEED_TIMEOUT", "ok", seconds(minutes * _MINUTE), meaning)
 
 
 def _horovod(environment: Mapping[str, str]) -> Iterator[Check]:
@@ -188,9 +187,3 @@ def _either(environment: Mapping[str, str], name: str) -> str | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.strip().isdigit() else None
-
-
-def _duration(seconds: float) -> str:
-    if seconds >= 2 * _MINUTE:
-        return f"{seconds / _MINUTE:g} min"
-    return f"{seconds:g} s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -68,8 +67,8 @@ class CollectivesView(Displayable):
         """One row for each line of the program."""
         lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
         if self._met:
-            rows = self._line_rows()
-            shown = [_in_text(row) for row in rows[:LINES]]
+            rows = self._line_rows(brief=True)
+            shown = rows[:LINES]
             lines += table.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
@@ -121,38 +120,31 @@ class CollectivesView(Displayable):
             notes.append("%%ddt_debug also measures transfers that DDP and async_op start")
         return notes
 
-    def _line_rows(self) -> list[tuple[str, ...]]:
+    def _line_rows(self, *, brief: bool = False) -> list[tuple[str, ...]]:
         groups = group(self._met, lambda m: (_what(m), m.group, _line(m), m.bytes))
-        return [_line_row(alike) for _, alike in groups]
+        return [_line_row(alike, brief=brief) for _, alike in groups]
 
 
-def _line_row(alike: Sequence[Meeting]) -> tuple[str, ...]:
+def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ...]:
+    """One row for collectives of one line; ``brief``: without shapes, rates and source code."""
     first = alike[0]
     last = Counter(m.straggler for m in alike if m.straggler is not None).most_common(1)
     late = [m.late_s for m in alike if last and m.straggler == last[0][0]]
     waited = [longest for m in alike if (longest := _longest_wait(m)) is not None]
     transfers = [m.transfer_s for m in alike if m.transfer_s is not None]
     rates = [m.bytes_per_s for m in alike if m.bytes_per_s is not None]
-    came = ""
-    if last:
-        came = f"rank {last[0][0]} +{short(statistics.median(late))}"
-    return (
-        _what(first),
+    who = "" if brief else "rank "
+    row = (
+        _what(first, shapes=not brief),
         str(len(alike)),
         words.size(first.bytes) if first.bytes is not None else "",
-        came,
+        f"{who}{last[0][0]} +{short(statistics.median(late))}" if last else "",
         short(sum(waited)) if waited else "",
         short(statistics.median(transfers)) if transfers else "",
-        rate(statistics.median(rates)) if rates else "",
-        _line(first),
     )
-
-
-def _in_text(row: tuple[str, ...]) -> tuple[str, ...]:
-    what, times, size, came, waited, transfer, _, line = row
-    place = line.partition(": ")[0]
-    what = re.sub(r" \(.*?\)", "", what)
-    return what, times, size, came.removeprefix("rank "), waited, transfer, place
+    if brief:
+        return (*row, words.one_line(first.first.where.place, 80) if first.first.where else "")
+    return (*row, rate(statistics.median(rates)) if rates else "", _line(first))
 
 
 def _row(meeting: Meeting) -> tuple[str, ...]:
@@ -182,9 +174,9 @@ def _who_came_when(meeting: Meeting) -> str:
     return ", ".join(told)
 
 
-def _what(meeting: Meeting) -> str:
+def _what(meeting: Meeting, *, shapes: bool = True) -> str:
     call = meeting.first
-    tensors = f" ({call.tensor_label})" if call.tensor_label else ""
+    tensors = f" ({call.tensor_label})" if shapes and call.tensor_label else ""
     label = f" · {meeting.label.replace('DistributedDataParallel', 'DDP')}" if meeting.label else ""
     return words.one_line(f"{call.op}{tensors}{label}", 80)
 

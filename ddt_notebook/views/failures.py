@@ -12,7 +12,7 @@ from .places import group
 #: A frame of torch's machinery or of our wrappers around it; also IPython's note on hidden frames.
 _MACHINERY = re.compile(
     r"File \S*(?:torch[/\\](?:distributed[/\\]|autograd[/\\]|_tensor\.py)|"
-    r"ddt_notebook[/\\](?:probes|session)[/\\])|"
+    r"ddt_notebook[/\\]rank[/\\])|"
     r"\s*\[\.\.\. skipping hidden"
 )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..model import RankReport
+from ..model import Position, RankReport
+from ..model.collective import call_label
 from ..model.progress import Wait, cannot_complete, waits
 from ..model.snapshot import Outcome
 from . import html, places, strips, text, words
@@ -42,7 +43,7 @@ _ENDINGS: dict[Outcome, str] = {
 }
 
 #: What ranks must have in common to share a line: state, wait, place; their number if few.
-_Key = tuple[str, str, str, int | None]
+_Key = tuple[str, str, str, Position | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,9 @@ class RankLine:
     wait
         ``4.2 s for rank 1 in all_reduce #17``, empty if it does not wait.
     where
-        The line of code.
+        The line of code, or what ended a rank.
+    place
+        The line as data, where it is known.
     memory_bytes, curve
         Resident memory now, and its course as signs.
     """
@@ -67,6 +70,7 @@ class RankLine:
     state: str
     wait: str = ""
     where: str = ""
+    place: Position | None = None
     memory_bytes: int | None = None
     curve: str = ""
 
@@ -151,14 +155,18 @@ def of_reports(
         state = "stuck" if report.rank in stuck else _WORDS.get(report.state, report.state)
         state = _PAST.get(state, state) if ended else state
         wait = _wait(waiting.get(report.rank))
-        key = (state, wait, _where(report), report.rank if len(reports) <= ROWS else None)
+        place = _place(report)
+        where = words.one_line(place.label, 120) if place is not None else _ended(report)
+        key = (state, wait, where, place, report.rank if len(reports) <= ROWS else None)
         keys[report.rank] = key
         longest[key] = max(longest.get(key, 0.0), report.blocked_s or 0.0)
     lines = []
     for key, alike in places.group(reports, lambda report: keys[report.rank]):
-        state, wait, where, _ = key
+        state, wait, where, place, _ = key
         seconds = f"{words.duration(longest[key])} " if wait else ""
-        line = RankLine(ranks=_ranks(alike), state=state, wait=seconds + wait, where=where)
+        line = RankLine(
+            ranks=_ranks(alike), state=state, wait=seconds + wait, where=where, place=place
+        )
         lines.append(_with_memory(line, alike, memory))
     return LiveView(headline, tuple(lines), notes)
 
@@ -205,8 +213,7 @@ def _chip(line: RankLine) -> html.Markup:
 def _wait(wait: Wait | None) -> str:
     if wait is None:
         return ""
-    call, _, _ = wait.call.label.partition(" (")
-    where = f"in {words.one_line(call, 60)}"
+    where = f"in {words.one_line(call_label(wait.call.op, wait.call.sequence), 60)}"
     missing = wait.missing
     if not missing:
         return where
@@ -214,14 +221,17 @@ def _wait(wait: Wait | None) -> str:
     return f"for {'any of ' if wait.anyone and len(missing) > 1 else ''}{whom} {where}"
 
 
-def _where(report: RankReport) -> str:
+def _place(report: RankReport) -> Position | None:
+    """The line at which a rank stands."""
+    gone = report.state in ("raised", "died", "finished", "idle")
+    return None if gone else report.position
+
+
+def _ended(report: RankReport) -> str:
+    """What ended a rank that stands at no line."""
     if report.state == "raised" and report.error is not None:
         return words.one_line(str(report.error), 120)
-    if report.state == "died":
-        return words.ending(report)
-    if report.state in ("finished", "idle") or report.position is None:
-        return ""
-    return words.one_line(report.position.label, 120)
+    return words.ending(report) if report.state == "died" else ""
 
 
 def _ranks(reports: Sequence[RankReport]) -> tuple[int, ...]:

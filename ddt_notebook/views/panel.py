@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -13,7 +12,6 @@ from .live import LiveView, RankLine
 from .report import KINDS
 from .status import ROWS
 
-_PLACE = re.compile(r"cell\[(\d+)\] line (\d+)")
 #: Findings that the panel shows; the rest is counted.
 _FINDINGS_SHOWN = 5
 
@@ -97,7 +95,7 @@ def _row(line: RankLine, resources: Sequence[ResourcesLike]) -> dict[str, Any]:
         resident = (r.resident_bytes for r in resources if r.resident_bytes is not None)
         line = replace(line, memory_bytes=max(resident, default=None))
     sign, kind = line.sign
-    cell, number = _cell_and_line(line.where)
+    place = line.place if line.place is not None and line.place.cell is not None else None
     return {
         "ranks": list(line.ranks),
         "label": words.rank_list(line.ranks),
@@ -106,8 +104,8 @@ def _row(line: RankLine, resources: Sequence[ResourcesLike]) -> dict[str, Any]:
         "colour": html.COLOURS[kind],
         "wait": line.wait,
         "where": line.where,
-        "cell": cell,
-        "line": number,
+        "cell": place.cell if place is not None else None,
+        "line": place.line if place is not None else None,
         "memory": line.memory,
         **_resources(resources),
     }
@@ -136,7 +134,7 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "title": words.one_line(finding.title, 1000),
         "places": [_place(place) for place in places.of_finding(finding, snapshot)],
         "fixes": [words.one_line(fix.advice, 1000) for fix in finding.fixes],
-        "explain": [command.removeprefix("%ddt_explain ") for command in words.more(finding)],
+        "explain": words.explained_by(finding),
     }
 
 
@@ -148,9 +146,3 @@ def _place(place: places.ShownPlace) -> dict[str, Any]:
         "cell": place.cell,
         "line": place.line,
     }
-
-
-def _cell_and_line(label: str) -> Sequence[int | None]:
-    """The numbers in ``cell[14] line 6: …``; a place in a file has none."""
-    match = _PLACE.match(label)
-    return (int(match[1]), int(match[2])) if match else (None, None)

@@ -51,7 +51,7 @@ def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division
             f"{when}: the ranks with more then wait in a collective for the others; make the "
             "counts even, or use join()"
         )
-        found.append(Flag("warning", text.replace("batchs", "batches")))
+        found.append(Flag("warning", text))
     same = [rank for rank, loader in by_rank.items() if loader.same_order]
     if same:
         fixed = {x.last.sampler_epoch for x in by_rank.values() if x.last is not None} - {None}

@@ -9,8 +9,6 @@ from typing import TypeVar
 from ..model import Finding, Position, RankReport, Snapshot
 from . import words
 
-_PLURALS = {"waits": "wait", "is": "are", "was": "were", "does": "do"}
-
 #: Different places listed; the rest is counted.
 SHOWN = 8
 #: Source lines shown before and after a line of interest.
@@ -101,7 +99,7 @@ def _shown(
     return ShownPlace(
         words.one_line(place.place),
         words.one_line(place.code),
-        _who(members, reports, place.place),
+        _who(members, reports, place),
         cell,
         place.line if cell is not None else None,
         cell is not None
@@ -110,35 +108,38 @@ def _shown(
     )
 
 
-def _who(members: list[int], reports: list[RankReport], place: str = "") -> str:
-    by_state = group(reports, lambda report: _gone_on(report, place) or words.state(report))
+def _who(members: list[int], reports: list[RankReport], place: Position | None = None) -> str:
     if len(reports) != len(members):
         return words.ranks(members)
+    alike = group(reports, lambda report: _gone_on(report, place) or words.state(report))
     return "; ".join(
-        f"{words.ranks(r.rank for r in alike)} {_plural(text, len(alike))}"
-        for text, alike in by_state
+        f"{words.ranks(r.rank for r in same)} "
+        + (_gone_on(same[0], place) or words.state(same[0], len(same)))
+        for _, same in alike
     )
 
 
-def _gone_on(report: RankReport, place: str) -> str:
+def _gone_on(report: RankReport, place: Position | None) -> str:
     """What a blocked rank did at a line in which it does not stand any more; else empty."""
-    waits_in, position = report.blocked_call, report.position
-    if report.state != "blocked" or waits_in is None or waits_in.where is None or not place:
+    waits_in, stands = report.blocked_call, report.position
+    if report.state != "blocked" or waits_in is None or waits_in.where is None or place is None:
         return ""
-    if place in (waits_in.where.place, position.place if position else ""):
+    if _same_line(place, waits_in.where) or (stands is not None and _same_line(place, stands)):
         return ""
-    done = [c for c in report.calls if c.status == "done" and c.where and c.where.place == place]
+    done = [
+        call
+        for call in report.calls
+        if call.status == "done" and call.where and _same_line(place, call.where)
+    ]
     if not done:
         return ""
-    here = place.rpartition(" line ")[0]
-    there = waits_in.where.place.removeprefix(f"{here} ")
-    return f"called {done[-1].op}, then went on to wait in {there}"
+    there = waits_in.where
+    where = f"line {there.line}" if there.file == place.file else there.place
+    return f"called {done[-1].op}, then went on to wait in {where}"
 
 
-def _plural(phrase: str, number: int) -> str:
-    """Turn ``waits in x``, said of one rank, into ``wait in x``, said of several."""
-    first, blank, rest = phrase.partition(" ")
-    return phrase if number == 1 else f"{_PLURALS.get(first, first)}{blank}{rest}"
+def _same_line(one: Position, other: Position) -> bool:
+    return (one.file, one.line) == (other.file, other.line)
 
 
 def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[SourceLine]:

@@ -137,18 +137,18 @@ def _place_lines(found: list[places.ShownPlace], style: Style) -> list[str]:
 
 
 def _without_findings(diagnosis: Report, snapshot: Snapshot | None, but: str, style: Style) -> str:
-    lines = [_outcome(diagnosis, snapshot)]
     if diagnosis.ok:
-        word = style("yellow" if but else "green", f"ok{but}")
-        lines[0] = word + lines[0].removeprefix("ok")
-    elif snapshot is not None:
+        return _outcome(diagnosis, snapshot, style("yellow" if but else "green", f"ok{but}"))
+    lines = [_outcome(diagnosis, snapshot)]
+    if snapshot is not None:
         lines += _place_lines(places.of_snapshot(snapshot), style)
     return "\n".join(lines)
 
 
-def _outcome(diagnosis: Report, snapshot: Snapshot | None) -> str:
+def _outcome(diagnosis: Report, snapshot: Snapshot | None, ok: str = "ok") -> str:
+    """The outcome in one line; ``ok``: the word for a run that is well."""
     if diagnosis.ok or snapshot is None:
-        word = "ok" if diagnosis.ok else "undecided"
+        word = ok if diagnosis.ok else "undecided"
         return f"{word} · {diagnosis.checked}" if diagnosis.checked else word
     return f"{snapshot.outcome} after {words.duration(snapshot.duration_s)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from .. import formatting
 from ..model import Snapshot
 from ..model.matching import Meeting, lateness
 from . import words
@@ -21,17 +22,12 @@ _UNFINISHED = 2
 
 def short(seconds: float | None) -> str:
     """``0.35 ms``, ``150 ms``, ``1.2 s``; empty if it is not known."""
-    if seconds is None:
-        return ""
-    milliseconds = 1e3 * seconds
-    if milliseconds < 10:
-        return f"{milliseconds:.2f} ms"
-    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else words.duration(seconds)
+    return formatting.seconds(seconds) if seconds is not None else ""
 
 
 def rate(bytes_per_s: float | None) -> str:
     """``630 MB/s``; empty if it is not known."""
-    return f"{words.size(round(bytes_per_s))}/s" if bytes_per_s is not None else ""
+    return formatting.rate(bytes_per_s) if bytes_per_s is not None else ""
 
 
 def straggler_flags(

@@ -8,9 +8,10 @@ import unicodedata
 from collections.abc import Iterator
 
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
-from ..diagnosis.words import count, rank_list
-from ..diagnosis.words import ranks_text as ranks
 from ..faults import card_ids
+from ..formatting import count, rank_list, size
+from ..formatting import ranks_text as ranks
+from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson_in_folder
@@ -22,6 +23,7 @@ __all__ = [
     "count",
     "duration",
     "ending",
+    "explained_by",
     "facts",
     "fix_pattern",
     "fix_source",
@@ -96,28 +98,6 @@ def middle(text: str, limit: int = 32) -> str:
     return f"{text[:head]}…{text[-(limit - 1 - head) :]}"
 
 
-def size(number: int | None) -> str:
-    """``512 B``, ``4.2 MB``."""
-    if number is None:
-        return "?"
-    amount = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            break
-        amount /= 1000
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """``0.08 s``, ``4.2 s``, ``3 min``, ``2 h 5 min``."""
-    if seconds < 1:
-        return f"{seconds:.2f} s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def symbol(finding: Finding) -> str:
     """A sign that stands beside the word, never in its place."""
     return _SYMBOLS[finding.confidence]
@@ -146,11 +126,15 @@ def facts(finding: Finding) -> Iterator[tuple[Fact | None, str]]:
     return zip(known, finding.evidence, strict=True)
 
 
-def more(finding: Finding) -> list[str]:
-    """The commands that say more: about the symptom, and about the fault if there is a card."""
+def explained_by(finding: Finding) -> list[str]:
+    """What `ddt.explain` takes: the symptom, and the id of the fault if there is a card."""
     known = finding.cause in card_ids()
-    named = [finding.symptom, *([finding.cause] if known and finding.cause else [])]
-    return [f"%ddt_explain {name}" for name in named]
+    return [finding.symptom, *([finding.cause] if known and finding.cause else [])]
+
+
+def more(finding: Finding) -> list[str]:
+    """The commands that say more about a finding."""
+    return [f"%ddt_explain {name}" for name in explained_by(finding)]
 
 
 def more_pages(finding: Finding) -> list[str]:
@@ -182,8 +166,17 @@ def fix_source(code: str, fix: Fix) -> str:
     return f"{number} of {known.distributed_faults} {noun} in the study"
 
 
-def state(report: RankReport) -> str:
-    """What a rank did or was doing, as the end of the sentence "rank 1 …"."""
+def state(report: RankReport, ranks: int = 1) -> str:
+    """What ranks did or were doing, as the end of the sentence "rank 1 …".
+
+    Parameters
+    ----------
+    report
+        Of one of them.
+    ranks
+        How many did the same.
+    """
+    one = ranks == 1
     match report.state:
         case "finished":
             return "finished the cell"
@@ -192,18 +185,18 @@ def state(report: RankReport) -> str:
         case "died":
             return f"died ({ending(report)})" if ending(report) else "died"
         case "blocked":
-            call = report.blocked_call
-            return f"waits in {call.op}" if call else "waits"
+            call, verb = report.blocked_call, "waits" if one else "wait"
+            return f"{verb} in {call.op}" if call else verb
         case "running":
-            return "was still running"
+            return "was still running" if one else "were still running"
         case "stopped":
-            return "is suspended by the operating system"
+            return f"{'is' if one else 'are'} suspended by the operating system"
         case "silent":
-            return "does not answer"
+            return "does not answer" if one else "do not answer"
         case "idle":
-            return "was not asked to run the cell"
+            return f"{'was' if one else 'were'} not asked to run the cell"
         case "recorded":
-            return "was in none of its collectives"
+            return f"{'was' if one else 'were'} in none of {'its' if one else 'their'} collectives"
 
 
 def ending(report: RankReport) -> str:

@@ -176,7 +176,7 @@ def test_the_time_outs_that_hold() -> None:
     assert (group.verdict, group.seen) == ("ok", "gloo 30 min, nccl 10 min")
     assert "timedelta" in group.meaning
     assert (session.verdict, session.name) == ("ok", "session")
-    assert session.seen == "10 s in a collective, 2 s once it cannot complete"
+    assert session.seen == "10 s in a collective, 2.0 s once it cannot complete"
     assert not list(timeout_checks({}, {}))
     _, odd = timeout_checks(FACTS, {}, (2.0, 10.0))
     assert odd.verdict == "warning"

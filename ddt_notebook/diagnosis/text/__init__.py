@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ddt_notebook import faults
-from ddt_notebook.diagnosis.words import count, ranks_text
+from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Report
 
 from . import digest, findings, frameworks, matches, ranking

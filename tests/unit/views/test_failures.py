@@ -1,3 +1,5 @@
+import importlib.util
+
 from ddt_notebook.model import Finding, Report
 from ddt_notebook.views import failures
 
@@ -30,11 +32,13 @@ def test_freed_ranks_are_one_failure() -> None:
 
 
 def test_frames_below_the_users_call_are_counted() -> None:
+    wrapper = importlib.util.find_spec("ddt_notebook.rank.probes.calls")
+    assert wrapper is not None
     frames = [
         "Cell cell[8], line 7\n----> 7 dist.all_reduce(loss)",
         "    [... skipping hidden 2 frame]",
         "File /lib/python3.11/site-packages/torch/distributed/c10d.py:83, in wrapper\n---> 83",
-        "File /lib/ddt_notebook/probes/calls.py:271, in call\n---> 271",
+        f"File {wrapper.origin}:271, in call\n---> 271",
         "RuntimeError: closed",
     ]
     failure = failures.Failure((0,), "rank 0 raised", "\n\n".join(frames), cause=True)

@@ -33,7 +33,7 @@ class Status:
 def test_one_row_for_each_rank() -> None:
     busy = Rank(1, 4001, state="running", position=Position(file="cell[3]", line=7, code="f()"))
     assert repr(StatusView(Status([Rank(0), busy]))).splitlines() == [
-        "2 ranks · gloo · up 12.0 s",
+        "2 ranks · gloo · up 12 s",
         "  rank  pid   state    memory  at",
         "  0     4000  idle     210 MB",
         "  1     4001  running  210 MB  cell[3] line 7: f()",

@@ -1,0 +1,89 @@
+"""Ranks, counts, times and sizes as text: the one place for all messages and views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: From this many consecutive ranks on, a list is written as a range.
+_RANGE_FROM = 3
+_MINUTE_S = 60
+#: Up to here a time is written in seconds, and up to here with minutes and seconds.
+_SECONDS_UP_TO_S, _BOTH_UP_TO_S = 120, 600
+
+
+def rank_list(ranks: Iterable[int]) -> str:
+    """``0, 2, 3``; three or more in a row become a range: ``0-3, 6``."""
+    numbers = sorted(set(ranks))
+    parts: list[str] = []
+    start = 0
+    while start < len(numbers):
+        end = start
+        while end + 1 < len(numbers) and numbers[end + 1] == numbers[end] + 1:
+            end += 1
+        if end - start + 1 >= _RANGE_FROM:
+            parts.append(f"{numbers[start]}-{numbers[end]}")
+        else:
+            parts.extend(map(str, numbers[start : end + 1]))
+        start = end + 1
+    return ", ".join(parts)
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """``rank 1`` or ``ranks 0, 2, 3``."""
+    numbers = set(ranks)
+    return f"rank{'' if len(numbers) == 1 else 's'} {rank_list(numbers)}"
+
+
+def agree(ranks: Iterable[int], one: str, several: str) -> str:
+    """The form that fits the number of ranks: ``waits`` or ``wait``."""
+    return one if len(set(ranks)) == 1 else several
+
+
+def count(number: int, noun: str) -> str:
+    """``1 group``, ``12 collectives``, ``2 batches``, ``2,000 calls``."""
+    ending = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
+def listing(items: Iterable[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    parts = list(items)
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def seconds(value: float) -> str:
+    """``0.35 ms``, ``150 ms``, ``2.1 s``, ``15 s``, ``2 min 30 s``, ``2 h 5 min``."""
+    if value == 0:
+        return "0 s"
+    if value < 0.9995:
+        return f"{1e3 * value:.2f} ms" if value < 0.01 else f"{1e3 * value:.0f} ms"
+    if value < 9.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < _SECONDS_UP_TO_S:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, _MINUTE_S)
+    if whole < _BOTH_UP_TO_S and rest:
+        return f"{minutes} min {rest} s"
+    minutes = round(value / _MINUTE_S)
+    if minutes < _MINUTE_S:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, _MINUTE_S)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def size(number: int | None) -> str:
+    """``512 B``, ``4.2 MB``; a question mark if it is not known."""
+    if number is None:
+        return "?"
+    amount = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def rate(bytes_per_s: float) -> str:
+    """``630 MB/s``."""
+    return f"{size(round(bytes_per_s))}/s"

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook import formatting
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([1], "rank 1"),
+        ([0, 1], "ranks 0, 1"),
+        ([0, 2, 3], "ranks 0, 2, 3"),
+        ([3, 2, 1, 0], "ranks 0-3"),
+        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5, 7-9"),
+    ],
+)
+def test_ranks(ranks: list[int], text: str):
+    assert formatting.ranks_text(ranks) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 s"),
+        (0.000347, "0.35 ms"),
+        (0.1496, "150 ms"),
+        (0.9996, "1.0 s"),
+        (2, "2.0 s"),
+        (2.13, "2.1 s"),
+        (9.96, "10 s"),
+        (90, "90 s"),
+        (150, "2 min 30 s"),
+        (180, "3 min"),
+        (1790, "30 min"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_seconds(value: float, text: str):
+    assert formatting.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(None, "?"), (512, "512 B"), (4_200_000, "4.2 MB"), (630_000_000, "630 MB")],
+)
+def test_size(number: int | None, text: str):
+    assert formatting.size(number) == text
+
+
+def test_numbers():
+    assert formatting.count(1, "group") == "1 group"
+    assert formatting.count(2, "batch") == "2 batches"
+    assert formatting.count(2000, "call") == "2,000 calls"
+    assert formatting.listing(["a", "b", "c"]) == "a, b and c"
