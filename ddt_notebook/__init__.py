@@ -5,25 +5,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .views.registry import VIEWS as _VIEWS
+
 if TYPE_CHECKING:
-    from .api import collectives as collectives
     from .api import compare as compare
     from .api import diagnose as diagnose
     from .api import diagnose_dumps as diagnose_dumps
     from .api import diagnose_text as diagnose_text
     from .api import estimate as estimate
     from .api import explain as explain
+    from .api import export_report as export_report
     from .api import fault_cards as fault_cards
     from .api import lint as lint
-    from .api import memory as memory
-    from .api import parity as parity
-    from .api import partition as partition
-    from .api import placement as placement
     from .api import single_rank as single_rank
     from .api import taxonomy as taxonomy
-    from .api import timeline as timeline
     from .classroom.loader import UnknownExercise as UnknownExercise
-    from .export import export_report as export_report
     from .faults import FaultCard as FaultCard
     from .faults import UnknownCard as UnknownCard
     from .host.errors import SessionError as SessionError
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Loaded on first use, so that ``import ddt_notebook`` stays quick.
+#: Loaded on first use, so that ``import ddt_notebook`` stays quick; views come from their registry.
 _PUBLIC = {
     "CannotTravel": ".wire.objects",
     "CellFailed": ".magics.failure",
@@ -63,7 +59,6 @@ _PUBLIC = {
     "UnknownCard": ".faults",
     "UnknownExercise": ".classroom.loader",
     "UnknownSymptom": ".symptoms",
-    "collectives": ".api",
     "compare": ".api",
     "diagnose": ".api",
     "doctor": ".preflight.doctor",
@@ -71,25 +66,29 @@ _PUBLIC = {
     "diagnose_text": ".api",
     "estimate": ".api",
     "explain": ".api",
-    "export_report": ".export",
+    "export_report": ".api",
     "fault_cards": ".api",
     "lint": ".api",
-    "memory": ".api",
-    "parity": ".api",
-    "partition": ".api",
-    "placement": ".api",
     "single_rank": ".api",
     "taxonomy": ".api",
-    "timeline": ".api",
 }
 
-__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
+__all__ = [
+    "__version__",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+    *_PUBLIC,
+    *_VIEWS,
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name in _VIEWS:
+        value = importlib.import_module(".api", __name__).view_function(name)
+    elif name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
     globals()[name] = value
     return value
 

@@ -1,34 +1,29 @@
-"""The public functions: what a run, a snapshot or a code of the taxonomy has to say."""
+"""The public functions that work on runs, snapshots, texts and codes of the taxonomy."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .diagnosis import diagnose as _diagnose
-from .model import Snapshot
-from .runs import observed, snapshot_of
+from .runs import RunLike, held_by_ranks, snapshot_of, view_of
+from .views.registry import VIEWS
 from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
     from .faults import FaultCard
-    from .host.result import RunResult
-    from .host.session import Session
-    from .views.collectives import CollectivesView
     from .views.comparison import ComparisonView, SingleRankView
     from .views.estimate import EstimateView
     from .views.explanation import ExplanationView
     from .views.foreseen import ForeseenView
-    from .views.memory import MemoryView
     from .views.pages import Page
-    from .views.parity import ParityView
-    from .views.partition import PartitionView
-    from .views.placement import PlacementView
+    from .views.run_view import RunView
     from .views.taxonomy import TaxonomyView
-    from .views.timeline import TimelineView
 
 
-def diagnose(run: RunResult | Snapshot | Session) -> DisplayedReport:
+def diagnose(run: RunLike) -> DisplayedReport:
     """Say what went wrong in a run, cause first.
 
     Parameters
@@ -181,9 +176,7 @@ def fault_cards() -> list[FaultCard]:
     return cards()
 
 
-def compare(
-    before: RunResult | Snapshot | Session, after: RunResult | Snapshot | Session
-) -> ComparisonView:
+def compare(before: RunLike, after: RunLike) -> ComparisonView:
     """Say whether the symptom of a run is gone in a later one.
 
     Parameters
@@ -205,7 +198,7 @@ def compare(
 
 
 def single_rank(
-    run: RunResult | Snapshot | Session,
+    run: RunLike,
     source: str | None = None,
     *,
     limit: float | None = None,
@@ -241,92 +234,39 @@ def single_rank(
     return SingleRankView(found, snapshot.world_size)
 
 
-def placement(run: RunResult | Snapshot | Session, *names: str) -> PlacementView:
-    """Show where every parameter, buffer, optimizer state and batch lives, rank by rank.
+def export_report(run: RunLike, path: str | Path) -> Path:
+    """Write one HTML page: the diagnosis, and every view of which something was recorded.
 
-    Parameters
-    ----------
-    run
-        A run, a snapshot, or a session (its ranks are asked now).
-    names
-        Variables to show, such as ``"model"`` or ``"trainer.model"``; default: all.
-
-    Raises
-    ------
-    ValueError
-        If it was not observed and the ranks cannot be asked any more.
-    """
-    from .views.placement import PlacementView
-
-    return PlacementView(observed(run, "placement", names), names)
-
-
-def partition(run: RunResult | Snapshot | Session, *names: str) -> PartitionView:
-    """Show who got which data: samples, batches, overlap and gaps, and the shards of models.
-
-    Parameters and errors are those of `placement`.
-    """
-    from .views.partition import PartitionView
-
-    seen = observed(run, "partition", names)
-    asked_now = seen is not run and seen is not getattr(run, "snapshot", None)
-    return PartitionView(seen, names, earlier=asked_now)
-
-
-def parity(run: RunResult | Snapshot | Session, *names: str) -> ParityView:
-    """Show whether the ranks agree: parameters, gradients, optimizer state and settings.
-
-    Parameters and errors are those of `placement`.
-    """
-    from .views.parity import ParityView
-
-    return ParityView(observed(run, "parity", names), names)
-
-
-def memory(run: RunResult | Snapshot | Session, *names: str) -> MemoryView:
-    """Show what each rank's memory holds, its limit and, of a traced run, its course.
-
-    Parameters and errors are those of `placement`.
-    """
-    from .views.memory import MemoryView
-
-    last = getattr(run, "last_run", None)
-    if last is not None and last.snapshot.memory and not names:
-        run = last  # it has the course of memory, too
-    return MemoryView(observed(run, "memory", names))
-
-
-def collectives(run: RunResult | Snapshot | Session) -> CollectivesView:
-    """Show every collective of a run: where, how large, who came when.
+    The page needs no network and no scripts, and follows the reader's choice of light or dark.
 
     Parameters
     ----------
     run
         A run, a snapshot, or a session (its last run is meant).
+    path
+        Where to write the page; an existing file is replaced.
+
+    Returns
+    -------
+    Path
+        Where the page is.
 
     Raises
     ------
     ValueError
         If the session has not run anything yet.
+    OSError
+        If the file cannot be written.
     """
-    from .views.collectives import CollectivesView
+    from .views import document
 
-    return CollectivesView(snapshot_of(run))
-
-
-def timeline(run: RunResult | Snapshot | Session) -> TimelineView:
-    """Show when each rank worked, waited and moved data, and who made the others wait.
-
-    Parameters and errors are those of `collectives`; only a run with ``trace=True`` knows steps
-    and the durations of collectives that DDP issues itself.
-    """
-    from .views.timeline import TimelineView
-
-    return TimelineView(snapshot_of(run))
+    target = Path(path)
+    target.write_text(document.page(snapshot_of(run)), encoding="utf-8")
+    return target
 
 
 def estimate(
-    model: RunResult | Snapshot | Session | int,
+    model: RunLike | int,
     ranks: int | None = None,
     *,
     optimizer: str = "AdamW",
@@ -370,7 +310,7 @@ def estimate(
         needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept)
         source = f"{model:,} parameters in {dtype}, {optimizer}"
         return EstimateView(needs, ranks or 1, limit=each, shared=False, source=source)
-    snapshot = memory(model).snapshot
+    snapshot, _ = held_by_ranks(VIEWS["memory"], model)
     if not snapshot.memory:
         raise ValueError("no memory was recorded in this run")
     largest = max(snapshot.memory, key=lambda m: m.known_bytes)
@@ -383,6 +323,85 @@ def estimate(
         shared=own is None,
         source=f"measured in cell[{snapshot.cell.number}]",
     )
+
+
+def view_function(name: str) -> Callable[..., RunView]:
+    """The public function of a view, such as ``ddt.memory``, with its documentation.
+
+    Parameters
+    ----------
+    name
+        Of the view, in `views.registry`.
+    """
+    view = VIEWS[name]
+    if view.asks_ranks:
+
+        def show_view(run: RunLike, *names: str) -> RunView:
+            return view_of(name, run, names)
+
+    else:
+
+        def show_view(run: RunLike) -> RunView:  # type: ignore[misc]
+            return view_of(name, run)
+
+    view_class = view.load()
+    show_view.__name__ = show_view.__qualname__ = name
+    show_view.__annotations__["return"] = view_class.__name__
+    frame = inspect.getdoc(view_class.to_frame) or ""
+    about = _RANKS_DOC if view.asks_ranks else _RUN_DOC
+    show_view.__doc__ = about.format(
+        view=view, view_class=view_class, frame=frame[:1].lower() + frame[1:]
+    )
+    return show_view
+
+
+_RANKS_DOC = """Show {view.shows}.
+
+Parameters
+----------
+run
+    A run or a snapshot shows what was recorded at the end of the cell. Of a session, the ranks are
+    asked now; so are those of a run that did not record it, unless they have run something since.
+names
+    Variables to show, such as ``"model"`` or ``"trainer.model"``; default: all.
+
+Returns
+-------
+{view_class.__name__}
+    Shows itself in a notebook and in a terminal.
+
+Raises
+------
+ValueError
+    If nothing was recorded, and the ranks cannot be asked any more.
+SessionError
+    If the ranks are busy, or none of them has a variable of that name.
+
+Notes
+-----
+``to_frame()`` gives {frame}
+"""
+_RUN_DOC = """Show {view.shows}.
+
+Parameters
+----------
+run
+    A run, a snapshot, or a session (its last run is meant).
+
+Returns
+-------
+{view_class.__name__}
+    Shows itself in a notebook and in a terminal.
+
+Raises
+------
+ValueError
+    If the session has not run anything yet.
+
+Notes
+-----
+``to_frame()`` gives {frame}
+"""
 
 
 def _refuse_other_than_text(function: str, given: object) -> None:

@@ -1,59 +1,31 @@
-"""What is meant by a run, a snapshot or a session, and what its ranks hold."""
+"""What public functions take as a run, and the views of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from .model import Cell, Snapshot
+from .views.registry import VIEWS, View
 
 if TYPE_CHECKING:
     from .host.result import RunResult
     from .host.session import Session
+    from .views.run_view import RunView
+
+#: A run: its result, what was observed in it, or a session, of which the last run is meant.
+RunLike: TypeAlias = "RunResult | Snapshot | Session"
 
 
-def observed(run: RunResult | Snapshot | Session, what: str, names: Sequence[str] = ()) -> Snapshot:
-    """A snapshot that holds what a probe sees: recorded during the run, or asked for now.
+def snapshot_of(run: RunLike) -> Snapshot:
+    """The snapshot of a run.
 
     Raises
     ------
     ValueError
-        If it was not recorded, and the ranks have gone on since.
+        If the session has not run a cell yet, or this is not a run.
     """
-    if isinstance(run, Snapshot):
-        return run
-    from .host.observing import add
-    from .host.result import RunResult
-    from .host.session import Session
-
-    if isinstance(run, RunResult):
-        if getattr(run.snapshot, what):
-            return run.snapshot
-        session = run.session() if run.session is not None else None
-        if session is None or session.stopped or session.last_run is not run:
-            raise ValueError(
-                f"{what} was not recorded in this run, and its ranks have gone on: run the cell "
-                "again with %%ddt_debug, or session.run(..., trace=True)"
-            )
-    elif isinstance(run, Session):
-        session = run
-    else:
-        raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
-    seen = session.observe(what, names or None)
-    if session.last_run is not None:
-        return add(session.last_run.snapshot, seen)
-    now = Snapshot(
-        cell=Cell(number=0, source=""),
-        world_size=session.world_size,
-        backend=session.backend,
-        device=session.device,
-        has_group=session.has_group,
-    )
-    return add(now, seen)
-
-
-def snapshot_of(run: RunResult | Snapshot | Session) -> Snapshot:
-    """The snapshot that is meant by a run, a snapshot or a session."""
     if isinstance(run, Snapshot):
         return run
     last = getattr(run, "last_run", run)
@@ -61,5 +33,90 @@ def snapshot_of(run: RunResult | Snapshot | Session) -> Snapshot:
         raise ValueError("this session has not run a cell yet")
     snapshot = getattr(last, "snapshot", None)
     if not isinstance(snapshot, Snapshot):
-        raise ValueError(f"{type(run).__name__} is no run, snapshot or session")
+        raise ValueError(_not_a_run(run))
     return snapshot
+
+
+def view_of(name: str, run: RunLike, names: Sequence[str] = ()) -> RunView:
+    """A view of a run.
+
+    Parameters
+    ----------
+    name
+        Of the view, in `views.registry`.
+    run
+        Of a session, views of what the ranks hold ask the ranks now; the other views show its last
+        run. A run in which nothing was recorded for such a view asks its ranks, too, unless they
+        have run something else since.
+    names
+        Variables to show, for views that ask the ranks; default: all.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to show, and the ranks cannot be asked any more.
+    SessionError
+        If the ranks are busy, or none of them has a variable of that name.
+    """
+    view = VIEWS[name]
+    if not view.asks_ranks:
+        return view.of(snapshot_of(run))
+    snapshot, asked_now = held_by_ranks(view, run, names)
+    return view.of(snapshot, names, asked_now=asked_now)
+
+
+def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[Snapshot, bool]:
+    """What a view of the ranks' variables needs, and whether the ranks were asked for it now.
+
+    Parameters and errors are those of `view_of`.
+    """
+    if isinstance(run, Snapshot):
+        return run, False
+    from .host.result import RunResult
+    from .host.session import Session
+
+    if isinstance(run, RunResult):
+        if view.is_in(run.snapshot):
+            return run.snapshot, False
+        session = run.session() if run.session is not None else None
+        if session is None or session.stopped or session.last_run is not run:
+            raise ValueError(
+                f"{view.name} was not recorded in this run, and its ranks have gone on: run the "
+                "cell again with %%ddt_debug, or session.run(..., trace=True)"
+            )
+        return _ask(view, session, names), True
+    if not isinstance(run, Session):
+        raise ValueError(_not_a_run(run))
+    return _ask(view, run, names), True
+
+
+def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
+    """The last run, with what the ranks hold now."""
+    from .host.observing import add
+
+    seen = session.observe(view.needs, names or None)
+    if session.last_run is not None:
+        before = session.last_run.snapshot
+        now = add(before, seen)
+        traced = {memory.rank: memory for memory in before.memory if memory.at_ms}
+        if view.needs != "memory" or not traced or names:
+            return now
+        return replace(
+            now,
+            memory=tuple(
+                memory.with_course_of(traced[memory.rank]) if memory.rank in traced else memory
+                for memory in now.memory
+            ),
+        )
+    nothing_ran = Snapshot(
+        cell=Cell(number=0, source=""),
+        world_size=session.world_size,
+        backend=session.backend,
+        device=session.device,
+        has_group=session.has_group,
+    )
+    return add(nothing_ran, seen)
+
+
+def _not_a_run(given: object) -> str:
+    return f"expected a run, a snapshot or a session, but got {type(given).__name__}"

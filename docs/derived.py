@@ -11,6 +11,7 @@ from IPython.core.magic import Magics
 
 from ddt_notebook.magics import extension
 from ddt_notebook.symptoms import lessons, stages, symptoms
+from ddt_notebook.views.registry import VIEWS
 
 FIGURES = "figures.json"
 _MAGICS_HEAD = """# Magics
@@ -28,6 +29,9 @@ puts them into a folder of yours.
 Begin with the [quick start](notebooks/00-quickstart.ipynb) and
 [the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) goes from a
 script and its log to a diagnosis.
+"""
+_VIEWS_HEAD = """| view | shows | magic | function | of a session, it shows |
+|---|---|---|---|---|
 """
 _MEASURED_HEAD = """# Measured: every notebook
 
@@ -49,11 +53,25 @@ def write(docs: Path) -> None:
         "magics.md": _MAGICS_HEAD + "".join(_magics()),
         "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
         "measured.md": "".join(_measured(docs / FIGURES)),
+        "views_table.md": _VIEWS_HEAD + "".join(_views()),  # included by views.md
+        "views_functions.md": "".join(_view_functions()),  # included by api.md
     }
     for name, text in made.items():
         path = docs / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def _views() -> Iterator[str]:
+    for view in VIEWS.values():
+        function = f"{{py:func}}`ddt_notebook.{view.name}`"
+        of = "the ranks now" if view.asks_ranks else "the last run"
+        yield f"| {view.name} | {view.shows} | `%ddt_show {view.name}` | {function} | {of} |\n"
+
+
+def _view_functions() -> Iterator[str]:
+    functions = "\n".join(f".. autofunction:: ddt_notebook.{name}" for name in VIEWS)
+    yield f"```{{eval-rst}}\n{functions}\n```\n"
 
 
 def _magics() -> Iterator[str]:

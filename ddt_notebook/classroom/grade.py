@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ddt_notebook.views import html, observed, text, words
+from ddt_notebook.views import html, table, text, words
 from ddt_notebook.views.bundle import Displayable
 
 State = Literal["ok", "fails", "not reached"]
@@ -138,10 +138,15 @@ class Grade(Displayable):
         }
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each behaviour."""
+        """One row for each behaviour, as a pandas DataFrame.
+
+        - ``key``, ``title``: short and full name of the behaviour
+        - ``state``: whether it holds
+        - ``message``: what was seen; empty if it holds
+        """
         columns = ("key", "title", "state", "message")
         rows = [{name: getattr(verdict, name) for name in columns} for verdict in self.verdicts]
-        return observed.frame(rows, columns)
+        return table.frame(rows, columns)
 
     def to_text(self) -> str:
         """A line for each behaviour, and what was seen of those that fail."""

@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
-from .. import api
 from ..host import active
-from ..model import Snapshot
+from ..runs import view_of
 from ..spelling import similar_names
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page
-from ..views.stacks import StacksView
+from ..views.registry import VIEWS
 from ..views.status import StatusView
 from . import options as opt
 from .config import DDT
 from .running import RunningMagics, one_line
 
-#: Views of the last run, and views of what the ranks hold.
-RUN_VIEWS: dict[str, Callable[[Snapshot], Displayable]] = {
-    "stacks": StacksView,
-    "collectives": api.collectives,
-    "timeline": api.timeline,
-}
-RANK_VIEWS: dict[str, Callable[..., Displayable]] = {
-    "placement": api.placement,
-    "partition": api.partition,
-    "parity": api.parity,
-    "memory": api.memory,
-}
 _ANEW = (
     "the ranks were started anew: all their variables are gone; run the cells again that define "
     "what you need"
@@ -160,20 +146,21 @@ class DDTMagics(RunningMagics):
         """Show one view of the last run, or of what the ranks hold."""
         if args.zoom and args.view != "timeline":
             raise UsageError("ddt_show: --zoom is for the timeline: %ddt_show timeline --zoom")
-        if args.view in RANK_VIEWS:
-            with one_line("ddt_show"):
-                return RANK_VIEWS[args.view](self._session(), *args.variables)
-        if args.view not in RUN_VIEWS:
-            known = ", ".join([*RUN_VIEWS, *RANK_VIEWS])
+        if args.view not in VIEWS:
+            known = ", ".join(VIEWS)
             raise UsageError(f"ddt_show: there is no view {args.view!r}; there is: {known}")
-        run = self._session().last_run
-        if run is None:
+        session = self._session()
+        if not VIEWS[args.view].asks_ranks and session.last_run is None:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
+        with one_line("ddt_show"):
+            view = view_of(args.view, session, args.variables)
         if args.zoom and getattr(self._shell, "kernel", None) is not None:
+            from ..views.timeline import TimelineView
             from ..widgets.zoom import TimelineZoom
 
-            return TimelineZoom(api.timeline(run.snapshot), self._shell)
-        return RUN_VIEWS[args.view](run.snapshot)
+            assert isinstance(view, TimelineView)
+            return TimelineZoom(view, self._shell)
+        return view
 
     def _variable(self, name: str) -> object:
         known = self._shell.user_ns

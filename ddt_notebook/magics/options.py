@@ -15,6 +15,7 @@ from IPython.core.magic import no_var_expand, output_can_be_silenced
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from ..spelling import similar_names
+from ..views.registry import VIEWS
 from .config import DDT
 
 Magic = Callable[..., Any]
@@ -211,8 +212,8 @@ PATH = Option("path", nargs="?", metavar="FILE.py", help="a file to read instead
 VIEW = Option(
     "view",
     metavar="VIEW",
-    help="stacks, collectives or timeline of the last run; placement, partition, parity or memory "
-    "of what the ranks hold",
+    help=f"{', '.join(v.name for v in VIEWS.values() if not v.asks_ranks)} of the last run; "
+    f"{', '.join(v.name for v in VIEWS.values() if v.asks_ranks)} of what the ranks hold now",
 )
 ZOOM = Option(
     "--zoom",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,33 +12,25 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics
 
-from .. import api
 from ..diagnosis import diagnose
 from ..diagnosis.compare import compare
 from ..host import active, launcher
 from ..host.errors import SessionError
 from ..host.result import RunResult
 from ..host.session import Session
+from ..runs import view_of
 from ..views import words
 from ..views.bundle import Displayable
 from ..views.comparison import ComparisonView
-from ..views.overview import Flagged, Overview
+from ..views.overview import Overview
+from ..views.registry import below_diagnosis
 from ..views.report import DisplayedReport, show
+from ..views.run_view import RunView
 from .config import DDT
 from .failure import CellFailed
 from .missing import with_variables
 from .place import first_line
 from .stream import OutputStreamer, live_line
-
-#: The views that `Overview` shows.
-_FLAGGED: dict[str, Callable[..., Flagged]] = {
-    "placement": api.placement,
-    "memory": api.memory,
-    "partition": api.partition,
-    "collectives": api.collectives,
-    "timeline": api.timeline,
-    "parity": api.parity,
-}
 
 
 class RunningMagics(Magics):
@@ -154,12 +146,12 @@ def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
     )
 
 
-def _views(run: RunResult) -> dict[str, Flagged]:
+def _views(run: RunResult) -> dict[str, RunView]:
     """The views of a run, less those of which nothing was recorded."""
     views = {}
-    for name, view in _FLAGGED.items():
+    for view in below_diagnosis():
         with suppress(ValueError):
-            views[name] = view(run)
+            views[view.name] = view_of(view.name, run)
     return views
 
 

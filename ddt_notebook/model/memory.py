@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 MemoryKind = Literal[
@@ -89,3 +89,17 @@ class RankMemory:
     def known_bytes(self) -> int:
         """Sum of the parts."""
         return sum(self.parts.values())
+
+    def with_course_of(self, run: RankMemory) -> RankMemory:
+        """These figures with what only a traced run measures: activations, peak and samples."""
+        kept = {kind: size for kind, size in run.parts.items() if kind == "activations"}
+        return replace(
+            self,
+            parts=self.parts | kept,
+            peak_bytes=run.peak_bytes,
+            started_s=run.started_s,
+            at_ms=run.at_ms,
+            rss_kb=run.rss_kb,
+            data_kb=run.data_kb,
+            gpu_kb=run.gpu_kb,
+        )

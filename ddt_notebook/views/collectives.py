@@ -11,9 +11,10 @@ from ..model import Snapshot
 from ..model.matching import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
-from . import flags, html, observed, table, words
-from .bundle import Displayable
+from . import html, table, words
+from .html import Markup
 from .places import group
+from .run_view import RunView
 from .times import rate, short, straggler_flags
 
 #: Rows by line of the program, and collectives listed one by one.
@@ -25,26 +26,9 @@ _LINE_HEAD = ("collective", "times", "bytes", "came last", "waited", "transfer",
 #: What fits 80 columns: the line without its text, and no rate.
 _TEXT_HEAD = ("collective", "×", "bytes", "last rank", "waited", "transfer", "line")
 _HEAD = ("#", "group", "collective", "bytes", "who came when", "transfer", "rate", "line")
-_COLUMNS = (
-    "sequence",
-    "group",
-    "op",
-    "label",
-    "shape",
-    "dtype",
-    "bytes",
-    "at_ms",
-    "straggler",
-    "late_ms",
-    "longest_wait_ms",
-    "transfer_ms",
-    "bytes_per_s",
-    "line",
-    "arrivals_ms",
-)
 
 
-class CollectivesView(Displayable):
+class CollectivesView(RunView):
     """The collectives of a run, by line of the program and one by one.
 
     Parameters
@@ -54,30 +38,33 @@ class CollectivesView(Displayable):
         known if it was traced.
     """
 
-    __slots__ = ("_met", "flags", "snapshot")
+    __slots__ = ("_met",)
+
+    name = "collectives"
+    columns = (
+        *("sequence", "group", "op", "label", "shape", "dtype", "bytes", "at_ms", "straggler"),
+        *("late_ms", "longest_wait_ms", "transfer_ms", "bytes_per_s", "line", "arrivals_ms"),
+    )
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
         self._met = meetings(snapshot)
         seen = activities(snapshot, self._met) if snapshot.timeline else None
         costs = held_up(self._met, seen)
         self.flags = straggler_flags(snapshot, self._met, costs, snapshot.duration_s)
 
-    def to_text(self) -> str:
-        """One row for each line of the program."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines: list[str] = []
         if self._met:
             rows = self._line_rows(brief=True)
             shown = rows[:LINES]
             lines += table.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
-        return "\n".join([*lines, *self._notes()])
+        return [*lines, *self._notes()]
 
-    def to_html(self) -> str:
-        """The same, with each collective on a click."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts = []
         if self._met:
             rows = self._line_rows()
             parts.append(html.table(rows[:LINES], _LINE_HEAD))
@@ -88,16 +75,34 @@ class CollectivesView(Displayable):
             if len(self._met) > LISTED:
                 summary = f"the first {LISTED} collectives of {len(self._met):,}"
             parts.append(html.details(summary, html.table(listed, _HEAD)))
-        parts += map(html.line, self._notes())
-        return html.view(*parts)
+        return [*parts, *map(html.line, self._notes())]
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each collective, in order of time."""
-        start = next(iter(self._met[0].arrivals_s.values()), 0.0) if self._met else 0.0
-        return observed.frame([_record(meeting, start) for meeting in self._met], _COLUMNS)
+        """One row for each collective in order of time, as a pandas DataFrame.
 
-    def _title(self) -> str:
-        return observed.title("collectives", self.snapshot, len(self.snapshot.ranks))
+        Columns with times hold None where a time is not known: in Flight Recorder dumps, and for
+        transfers that only a traced run measures.
+
+        - ``sequence``: number within its process group
+        - ``group``: name of the process group; ``"0"`` is the default group
+        - ``op``: such as ``"all_reduce"``
+        - ``label``: what a library issued it for, such as ``"DDP bucket 1/3"``; else empty
+        - ``shape``, ``dtype``: shapes of the tensors and type of the first, on the lowest rank
+        - ``bytes``: size of the tensors that one rank passed in, in bytes
+        - ``at_ms``: when the first rank came, in milliseconds since the first collective
+        - ``straggler``: rank that came last; None if a rank never came
+        - ``late_ms``: milliseconds by which it came after the others (their median)
+        - ``longest_wait_ms``: milliseconds for which the rank that came first waited
+        - ``transfer_ms``: milliseconds from the last arrival to the end on the last rank
+        - ``bytes_per_s``: ``bytes`` by transfer time, in bytes per second
+        - ``line``: line of the program that called it
+        - ``arrivals_ms``: for each rank, milliseconds after the first arrival
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        start = next(iter(self._met[0].arrivals_s.values()), 0.0) if self._met else 0.0
+        return [_record(meeting, start) for meeting in self._met]
 
     def _healthy(self) -> str:
         if not self._met:
@@ -110,7 +115,7 @@ class CollectivesView(Displayable):
         return f"{told}; nobody waited long for one rank"
 
     def _notes(self) -> list[str]:
-        notes = observed.not_seen(self.snapshot, LIBRARY_COLLECTIVES, LIBRARY_LINES)
+        notes = self._not_observed(LIBRARY_COLLECTIVES, LIBRARY_LINES)
         if any(report.calls_dropped for report in self.snapshot.ranks):
             notes.append("of very many collectives that agreed on all ranks, the last are kept")
         untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..model.estimate import Needs, Plan, plans
-from . import html, observed, table, text, words
+from . import html, table, text, words
 from .bundle import Displayable
 
 _HEAD = ("", "batch", "model", "activations", "process", "each rank", "all ranks", "fits")
@@ -58,14 +58,23 @@ class EstimateView(Displayable):
     def to_html(self) -> str:
         """The table as HTML."""
         return html.view(
-            observed.heading(self._title()),
+            html.heading(self._title()),
             html.line(self._verdict()),
             html.table(self._rows(), _HEAD),
             html.line(self._note()),
         )
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each plan, in bytes of one rank."""
+        """One row for each plan, as a pandas DataFrame; all sizes are bytes of one rank.
+
+        - ``sharding``: what spreads the model over the ranks, such as ``"DDP"``
+        - ``batch``: size of the batch as a part of the present one
+        - ``parameters``, ``gradients``, ``optimizer_state``, ``buffers``, ``buckets``: of the model
+        - ``activations``: what the forward pass keeps for backward
+        - ``base``: the process without a model
+        - ``total``: the sum of these
+        - ``fits``: whether that is within the limit; None without a limit
+        """
         names = [field.name for field in fields(Needs)]
         rows = [
             {"sharding": plan.sharding, "batch": plan.batch}
@@ -73,7 +82,7 @@ class EstimateView(Displayable):
             | {"total": plan.needs.total, "fits": self.fits(plan)}
             for plan in self.plans
         ]
-        return observed.frame(rows, ("sharding", "batch", *names, "total", "fits"))
+        return table.frame(rows, ("sharding", "batch", *names, "total", "fits"))
 
     def _title(self) -> str:
         return f"memory estimate · {words.count(self.ranks, 'rank')} · {self.source}"

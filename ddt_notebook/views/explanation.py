@@ -9,7 +9,7 @@ from typing import Any
 from ..faults import FaultCard
 from ..symptoms import FixPattern, Symptom
 from ..symptoms.lessons import lesson_in_folder
-from . import html, text, words
+from . import html, table, text, words
 from .bundle import Displayable
 
 #: Fix patterns listed; the rest is counted.
@@ -87,11 +87,14 @@ class ExplanationView(Displayable):
         }
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each fix pattern."""
-        from .observed import frame
+        """One row for each fix pattern, as a pandas DataFrame.
 
+        - ``pattern``: kind of change, in the study's words
+        - ``faults``: number of faults that it repaired in the study
+        - ``share``: ``faults`` as a part of the symptom's distributed faults, from 0 to 1
+        """
         rows = [dataclasses.asdict(pattern) for pattern in self._patterns]
-        return frame(rows, ("pattern", "faults", "share"))
+        return table.frame(rows, ("pattern", "faults", "share"))
 
     def _lesson(self) -> str | None:
         return lesson_in_folder(self._symptom.code)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..faults.search import Hit
-from . import html, text, words
+from . import html, table, text, words
 from .bundle import Displayable
 
 
@@ -46,11 +46,15 @@ class HitsView(Displayable):
         return {"query": self.query, "hits": [dataclasses.asdict(hit) for hit in self.hits]}
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each hit."""
-        from .observed import frame
+        """One row for each hit, best first, as a pandas DataFrame.
 
+        - ``kind``: ``"symptom"`` of the study, or ``"card"``
+        - ``name``: code of the symptom, or id of the fault card
+        - ``title``: its title
+        - ``score``: how well it fits, without a unit; comparable within one search only
+        """
         rows = [dataclasses.asdict(hit) for hit in self.hits]
-        return frame(rows, ("kind", "name", "title", "score"))
+        return table.frame(rows, ("kind", "name", "title", "score"))
 
     def _title(self) -> str:
         return f"{words.count(len(self.hits), 'page')} about “{words.one_line(self.query, 60)}”"

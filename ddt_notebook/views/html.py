@@ -134,6 +134,11 @@ def line(*content: str) -> Markup:
     return tag("div", *content, style="margin:2px 0", role="line")
 
 
+def heading(text: str) -> Markup:
+    """The title of a view."""
+    return line(tag("b", text))
+
+
 def excerpt(lines: Sequence[SourceLine]) -> Markup:
     """Numbered source lines, with an arrow and the ranks at those where ranks stood."""
     width = max((len(str(line.number)) for line in lines), default=1)

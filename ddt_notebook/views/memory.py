@@ -8,10 +8,12 @@ from typing import Any
 from ..model import Snapshot
 from ..model.memory import KINDS, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
-from . import figures, flags, html, observed, strips, table, text, words
+from . import figures, flags, html, strips, table, text, words
 from .figures import Figure, Figured
 from .flags import Flag
+from .html import Markup
 from .places import group
+from .run_view import RunView
 
 #: Columns of ranks that hold the same, and rows of single ranks in a terminal.
 GROUPS, ROWS = 5, 8
@@ -34,24 +36,32 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-class MemoryView(Figured):
+class MemoryView(RunView, Figured):
     """Memory of each rank: what it is made of, its course, its limit.
 
     Parameters
     ----------
     snapshot
         With its ``memory``; the course and the activations are known of a run with ``trace=True``.
+    names
+        Variables that the ranks were asked to count; the snapshot holds no others.
+    asked_now
+        Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("flags", "snapshot")
+    __slots__ = ()
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    name = "memory"
+    columns = ("rank", "device", *KINDS, "rest", "rss", "peak", "pss", "gpu_peak")
+
+    def __init__(
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
+    ) -> None:
+        super().__init__(snapshot, asked_now=asked_now)
         self.flags = _flags(snapshot.memory)
 
-    def to_text(self) -> str:
-        """What it is made of, and the course of each rank."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines = []
         if self.snapshot.memory:
             head, rows = self._parts()
             lines += table.columns(rows, head, range(1, len(head)))
@@ -59,24 +69,36 @@ class MemoryView(Figured):
             lines += table.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
             if len(ranks) > ROWS:
                 lines.append(f"  and {words.count(len(ranks) - ROWS, 'more rank')}")
-        lines += [line for note in self._notes() for line in text.wrap("", note)]
-        return "\n".join(lines)
+        return lines + [line for note in self._notes() for line in text.wrap("", note)]
 
-    def to_html(self) -> str:
-        """The same, with every rank."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts = []
         if self.snapshot.memory:
             head, rows = self._parts()
             parts.append(html.table(rows, head))
             parts.append(html.details("each rank", html.table(self._rank_rows(40), _HEAD)))
-        parts += map(html.line, self._notes())
-        return html.view(*parts)
+        return [*parts, *map(html.line, self._notes())]
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each rank, in bytes."""
-        columns = ("rank", "device", *KINDS, "rest", "rss", "peak", "pss", "gpu_peak")
-        rows = [
+        """One row for each rank, as a pandas DataFrame; all sizes in bytes.
+
+        - ``rank``: global rank
+        - ``device``: where the counted tensors are, such as ``"cpu"`` or ``"cuda:0"``
+        - ``parameters``, ``gradients``, ``optimizer state``, ``buffers``, ``DDP buckets``,
+          ``tensors``: what models, optimizers and other variables hold; memory that several share
+          counts once
+        - ``activations``: what backward keeps after a forward pass; 0 if the run was not traced
+        - ``rest``: what is in none of these parts, of the process or of the GPU
+        - ``rss``: resident set of the process
+        - ``peak``: largest resident set while the cell ran; None if it was not traced
+        - ``pss``: resident set in which pages of several processes are divided among them; None if
+          the system does not count it
+        - ``gpu_peak``: most that PyTorch's allocator held on the GPU; None without a GPU
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
             {
                 "rank": m.rank,
                 "device": m.device,
@@ -89,10 +111,16 @@ class MemoryView(Figured):
             }
             for m in self.snapshot.memory
         ]
-        return observed.frame(rows, columns)
 
     def samples_frame(self) -> Any:
-        """A pandas DataFrame with one row for each sample, in bytes."""
+        """One row for each sample of a traced run, as a pandas DataFrame.
+
+        - ``rank``: global rank
+        - ``at_ms``: milliseconds since the rank began the cell
+        - ``rss``: resident set of the process in bytes
+        - ``data``: private mapped memory in bytes, which ``--memory`` limits; None if not counted
+        - ``gpu``: memory of PyTorch's allocator in bytes; None without a GPU
+        """
         columns = ("rank", "at_ms", "rss", "data", "gpu")
         rows = [
             {
@@ -105,7 +133,7 @@ class MemoryView(Figured):
             for m in self.snapshot.memory
             for i, at in enumerate(m.at_ms)
         ]
-        return observed.frame(rows, columns)
+        return table.frame(rows, columns)
 
     def to_plotly(self) -> Figure:
         """Memory over time, one line for each rank, and the limits that are near."""
@@ -161,8 +189,8 @@ class MemoryView(Figured):
 
     # -- words ---------------------------------------------------------------------------------
 
-    def _title(self) -> str:
-        return observed.title("memory", self.snapshot, len(self.snapshot.memory))
+    def _ranks(self) -> int:
+        return len(self.snapshot.memory)
 
     def _healthy(self) -> str:
         if not self.snapshot.memory:
@@ -215,14 +243,17 @@ class MemoryView(Figured):
     def _notes(self) -> list[str]:
         if not self.snapshot.memory:
             return []
-        when = {m.measured for m in self.snapshot.memory}
-        first = next(iter(sorted(when)))
+        first = min(m.measured for m in self.snapshot.memory)
         seen = "at the end of the cell" if first == "end" else f"after {first}"
+        seen = "now" if self.asked_now else seen
         rest = "Python, torch's libraries, temporary tensors and pages that ranks share"
-        notes = observed.not_seen(self.snapshot, ACTIVATIONS, DDP_BUCKETS)
+        notes = self._not_observed(ACTIVATIONS, DDP_BUCKETS)
         notes += [f"parts were counted {seen}; the rest is {rest}"]
         if not any(m.at_ms for m in self.snapshot.memory):
             notes.append("%%ddt_debug also shows activations and the course of memory")
+        elif self.asked_now:
+            cell = f"cell[{self.snapshot.cell.number}]"
+            notes.append(f"activations, peak and course were measured while {cell} ran")
         return notes
 
 

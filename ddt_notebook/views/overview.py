@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Protocol
 
 from . import flags, html, words
 from .bundle import Displayable
-from .flags import Flag
-
-
-class Flagged(Protocol):
-    """A view that points out what is wrong."""
-
-    @property
-    def flags(self) -> list[Flag]:
-        """What it points out, the gravest first."""
-
-    def to_html(self) -> str:
-        """The whole view."""
+from .run_view import RunView
 
 
 class Overview(Displayable):
@@ -39,7 +27,7 @@ class Overview(Displayable):
     __slots__ = ("_cut_off", "_report", "_views")
 
     def __init__(
-        self, report: Displayable, views: Mapping[str, Flagged], *, cut_off: bool = False
+        self, report: Displayable, views: Mapping[str, RunView], *, cut_off: bool = False
     ) -> None:
         self._report = report
         self._views = views
@@ -92,5 +80,5 @@ class Overview(Displayable):
                 label = later
 
 
-def _told(view: Flagged) -> list[str]:
+def _told(view: RunView) -> list[str]:
     return flags.as_lines(view.flags, "nothing odd")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ..model import Finding, Report, Snapshot
-from . import html, observed, places, words
+from . import html, places, words
 from .live import LiveView, RankLine
 from .report import KINDS
 from .status import ROWS
@@ -117,7 +117,7 @@ def _resources(ranks: Sequence[ResourcesLike]) -> dict[str, Any]:
     used, cap = max(known, default=(0, None))
     bound = "≤ " if len(known) > 1 else ""
     return {
-        "device": observed.listing(r.device for r in ranks if r.device),
+        "device": words.listing(r.device for r in ranks if r.device),
         "share": min(1.0, used / cap) if cap else None,
         "allocated": f"{bound}{words.size(used)} of {words.size(cap)} allocated" if cap else "",
     }

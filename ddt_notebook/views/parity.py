@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..model import Snapshot
-from ..model.parity import Disagreement, ParityItem, ParityRole, ValueDifference, disagreements
-from . import flags, html, observed, table, text, words
-from .bundle import Displayable
+from ..model.parity import (
+    Disagreement,
+    ParityItem,
+    ParityRole,
+    RankParity,
+    ValueDifference,
+    disagreements,
+)
+from . import html, table, text, words
+from .flags import Flag, ordered
 from .html import Markup
-from .parity_flags import as_join_allows, disagreement_text, first_difference, owner
-from .parity_flags import flags as find_flags
+from .places import group
+from .run_view import RunView, chosen
 
 #: Rows of the summary, and of the list of what differs.
 ROWS = 24
@@ -22,9 +29,16 @@ DIFFERING = 60
 _HEAD = ("of", "what", "number", "equal", "differ on")
 _DIFFERING_HEAD = ("what", "role", "ranks", "first difference", "largest difference")
 _NOUNS = {"state": "optimizer state", "random": "random generator"}
+_PLURALS = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "state": "entries of the state",
+    "setting": "settings",
+}
 
 
-class ParityView(Displayable):
+class ParityView(RunView):
     """What is equal on all ranks, and what is not.
 
     Parameters
@@ -33,43 +47,58 @@ class ParityView(Displayable):
         With its ``parity``.
     names
         Variables to show; default: all.
+    asked_now
+        Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_differing", "_parities", "flags", "snapshot")
+    __slots__ = ("_differing", "_parities")
 
-    def __init__(self, snapshot: Snapshot, names: Sequence[str] = ()) -> None:
-        self.snapshot = snapshot
+    name = "parity"
+    columns = ("rank", "name", "role", "kind", "part", "value", "equal")
+
+    def __init__(
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
+    ) -> None:
+        super().__init__(snapshot, asked_now=asked_now)
         self._parities = [
-            replace(parity, items=tuple(observed.chosen(parity.items, names)))
-            for parity in snapshot.parity
+            replace(parity, items=tuple(chosen(parity.items, names))) for parity in snapshot.parity
         ]
         self._differing = disagreements(self._parities)
-        self.flags = find_flags(self._parities, self._differing)
+        self.flags = _find_flags(self._parities, self._differing)
 
-    def to_text(self) -> str:
-        """What differs, then what was compared, 80 columns wide."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines: list[str] = []
         if rows := self._rows():
             lines += table.columns(rows, _HEAD, (2, 3))
         for found in self._told()[:8]:
-            lines += text.wrap("", disagreement_text(found, self._difference(found)))
-        return "\n".join(lines)
+            lines += text.wrap("", _disagreement_text(found, self._difference(found)))
+        return lines
 
-    def to_html(self) -> str:
-        """The same, with all that differs on a click."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts = []
         if rows := self._rows():
             parts.append(html.table(rows, _HEAD))
         if self._differing:
             parts.append(self._everything())
-        return html.view(*parts)
+        return parts
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each item of each rank."""
-        columns = ("rank", "name", "role", "kind", "part", "value", "equal")
+        """One row for each item of each rank, as a pandas DataFrame.
+
+        - ``rank``: global rank
+        - ``name``: such as ``"model.fc1.weight"`` or ``"optimizer.lr[0]"``
+        - ``role``: ``"parameter"``, ``"buffer"``, ``"gradient"``, ``"state"`` (of an optimizer),
+          ``"setting"`` or ``"random"`` (the state of a random generator)
+        - ``kind``: type and shape of a tensor, such as ``"float32 10×20"``
+        - ``part``: of a sharded tensor, which part the rank holds; only equal parts are compared
+        - ``value``: fingerprint of a tensor's content, 16 hexadecimal digits; text of a setting
+        - ``equal``: whether all ranks that have the item agree on it
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
         different = {(found.name, found.role) for found in self._differing}
-        rows = [
+        return [
             {
                 "rank": parity.rank,
                 "name": item.name,
@@ -82,23 +111,22 @@ class ParityView(Displayable):
             for parity in self._parities
             for item in parity.items
         ]
-        return observed.frame(rows, columns)
 
-    def _title(self) -> str:
-        return observed.title("parity", self.snapshot, len(self._parities))
+    def _ranks(self) -> int:
+        return len(self._parities)
 
     def _told(self) -> list[Disagreement]:
         return [
             found
             for found in self._differing
-            if found.role != "random" and not as_join_allows(found, self._parities)
+            if found.role != "random" and not _as_join_allows(found, self._parities)
         ]
 
     def _healthy(self) -> str:
         if len(self._parities) < 2:
             return "there is only one rank: nothing to compare"
         items = {item.name for p in self._parities for item in p.items if item.role != "random"}
-        items -= {f.name for f in self._differing if as_join_allows(f, self._parities)}
+        items -= {f.name for f in self._differing if _as_join_allows(f, self._parities)}
         if not items:
             return "no rank holds a module or an optimizer in its variables"
         several = words.count(len(items), "thing")
@@ -112,17 +140,17 @@ class ParityView(Displayable):
         known: dict[tuple[str, ParityRole], dict[tuple[str, str], ParityItem]] = {}
         for parity in self._parities:
             for item in parity.items:
-                of = known.setdefault((owner(item.name, item.role), item.role), {})
+                of = known.setdefault((_owner(item.name, item.role), item.role), {})
                 of[item.name, item.part] = item
-        differing = {(owner(f.name, f.role), f.role): set[str]() for f in self._differing}
+        differing = {(_owner(f.name, f.role), f.role): set[str]() for f in self._differing}
         ranks = {key: set[int]() for key in differing}
         for found in self._differing:
-            differing[owner(found.name, found.role), found.role].add(found.name)
-            ranks[owner(found.name, found.role), found.role].update(found.deviating)
+            differing[_owner(found.name, found.role), found.role].add(found.name)
+            ranks[_owner(found.name, found.role), found.role].update(found.deviating)
         joined = {
-            (owner(f.name, f.role), f.role)
+            (_owner(f.name, f.role), f.role)
             for f in self._differing
-            if as_join_allows(f, self._parities)
+            if _as_join_allows(f, self._parities)
         }
         rows: list[tuple[str, ...]] = []
         for (name, role), items in known.items():
@@ -160,7 +188,7 @@ class ParityView(Displayable):
                     html.name(found.name),
                     _NOUNS.get(found.role, found.role),
                     groups,
-                    first_difference(found, difference),
+                    _first_difference(found, difference),
                     _largest(difference),
                 )
             )
@@ -177,3 +205,143 @@ def _largest(difference: ValueDifference | None) -> str:
     if difference.largest is None:
         return "not a number"
     return f"{difference.largest:.3g}"
+
+
+def _owner(name: str, role: str) -> str:
+    """The variable that an item belongs to: ``"model"`` of ``"model.fc1.weight"``."""
+    if role == "random":
+        return "random state"
+    if role == "state":
+        return name.partition(".state.")[0]
+    if role == "setting":
+        return name.rpartition(".")[0]
+    return name.partition(".")[0]
+
+
+def _as_join_allows(found: Disagreement, parities: Sequence[RankParity]) -> bool:
+    """Whether these are gradients after ``join()``: ranks with less data keep older ones."""
+    return found.role == "gradient" and _of_joined(found.name, parities)
+
+
+def _of_joined(name: str, parities: Sequence[RankParity]) -> bool:
+    """Whether a gradient, or an entry of an optimizer's state, is of a model inside ``join()``."""
+    joined = tuple(f"{model}." for parity in parities for model in parity.joined)
+    return name.rpartition(".state.")[2].startswith(joined)
+
+
+def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> list[Flag]:
+    """One for each object and role that differs, the gravest first."""
+    wrapped = {name for parity in parities for name in parity.wrapped}
+    copied = {name for parity in parities for name in parity.synchronized_buffers}
+    measured = {d.name: d for parity in parities for d in parity.differences}
+    trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
+    found = []
+    for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
+        first = members[0]
+        # other random numbers on each rank are lawful, too, and often wanted
+        if role == "random" or _as_join_allows(first, parities):
+            continue
+        ranks = sorted({rank for member in members for rank in member.deviating})
+        if role == "setting":
+            found += [Flag("error", _disagreement_text(member, None)) for member in members]
+            continue
+        if len(members) == 1:
+            text = _disagreement_text(first, measured.get(first.name))
+        else:
+            what = f"{len(members):,} {_PLURALS[role]} of {words.middle(name, 60)}"
+            text = f"{what} differ on {words.ranks(ranks)}, first "
+            text += _disagreement_text(first, measured.get(first.name))
+        if role == "state" and all(_of_joined(member.name, parities) for member in members):
+            why = "join() makes parameters equal at its end, but not the optimizer's state"
+            found.append(Flag("warning", f"{text}; {why}"))
+            continue
+        kept_equal = name in wrapped or (role == "state" and bool(wrapped))
+        found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
+    different = {member.name for member in differing}
+    return ordered([*found, *_not_finite(parities, different)])
+
+
+def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> list[Flag]:
+    """Parameters and buffers on which the ranks agree, and that are nan or inf.
+
+    Gradients are left out: a gradient scaler meets nan and inf, and skips the step. So is inf in
+    buffers: masks are made of it.
+    """
+    odd = [
+        (parity.rank, item)
+        for parity in parities
+        for item in parity.items
+        if item.name not in different
+        and (
+            (item.role == "parameter" and item.not_finite)
+            or (item.role == "buffer" and item.not_finite == "nan")
+        )
+    ]
+    found = []
+    for (name, role), members in group(odd, lambda m: (_owner(m[1].name, m[1].role), m[1].role)):
+        ranks = sorted({rank for rank, _ in members})
+        names = list(dict.fromkeys(item.name for _, item in members))
+        values = " or ".join(sorted({item.not_finite for _, item in members}, reverse=True))
+        what = f"{words.middle(names[0], 80)} holds {values}"
+        if len(names) > 1:
+            what = f"{len(names):,} {_PLURALS[role]} of {words.middle(name, 60)} hold {values}"
+        everywhere = len(ranks) == len(parities) > 1
+        if everywhere:
+            what += " on every rank; that the ranks agree says nothing then"
+        found.append(Flag("warning", what if everywhere else f"{what} on {words.ranks(ranks)}"))
+    return found
+
+
+def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) -> Flag:
+    """How grave it is depends on whether something should have kept the ranks equal."""
+    if role == "buffer" and copied:
+        return Flag("hint", f"{text}; DDP copies rank 0's at the next forward pass in training")
+    if role == "gradient" and not wrapped:
+        return Flag("warning", f"{text}; nothing averages them over the ranks")
+    if role == "parameter" and not wrapped:
+        advice = "the model is not wrapped in DDP or FSDP" if trained else "load or seed them alike"
+        return Flag("warning", f"{text}; {advice}")
+    return Flag("error" if wrapped else "warning", text)
+
+
+def _disagreement_text(found: Disagreement, difference: ValueDifference | None) -> str:
+    """``model.fc1.weight: rank 1 differs from rank 0 …``."""
+    name = words.middle(found.name, 80)
+    if "" in found.groups:
+        lacking = found.groups[""]
+        return (
+            f"{name} is there on {words.ranks(found.agreeing)}, but not on {words.ranks(lacking)}"
+        )
+    return f"{name}: {_first_difference(found, difference)}" + _how_far(difference)
+
+
+def _first_difference(found: Disagreement, difference: ValueDifference | None) -> str:
+    """The first place where two ranks differ, or what each group of ranks has."""
+    kinds = list(dict.fromkeys(found.kinds))
+    groups = list(found.groups.items())
+    if len(kinds) > 1:
+        return ", ".join(
+            f"{kind or 'absent'} on {words.ranks(ranks)}"
+            for kind, (_, ranks) in zip(found.kinds[:4], groups[:4], strict=True)
+        )
+    if difference is not None:
+        if not difference.count:
+            return "equal values in different bits (such as 0.0 and -0.0)"
+        at = f"[{', '.join(map(str, difference.first))}]"
+        here, there = words.middle(difference.here, 24), words.middle(difference.there, 24)
+        return f"element {at} is {there} on rank {difference.reference}, but {here}"
+    if found.role == "setting" or kinds[0].endswith("scalar"):
+        return ", ".join(
+            f"{words.middle(value, 40)} on {words.ranks(ranks)}" for value, ranks in groups[:4]
+        ) + (f" and {len(groups) - 4} more values" if len(groups) > 4 else "")
+    verb = "differs" if len(found.deviating) == 1 else "differ"
+    return f"{words.ranks(found.deviating)} {verb} from {words.ranks(found.agreeing)}"
+
+
+def _how_far(difference: ValueDifference | None) -> str:
+    if difference is None or not difference.count:
+        return ""
+    share = f"{difference.count:,} of {words.count(difference.elements, 'element')} differ"
+    if difference.largest is None:
+        return f" ({share}, some are no finite numbers)"
+    return f" ({share}, by up to {difference.largest:.3g})"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..model import Snapshot
 from ..model.partition import Division, LoaderPartition, ModelShard, division
-from . import flags, html, observed, table, text, words
-from .bundle import Displayable
-from .partition_flags import flags as find_flags
+from . import html, table, text, words
+from .flags import Flag, ordered
+from .html import Markup
 from .places import group
+from .run_view import RunView, chosen
 
 #: Up to this many ranks each one has a row; beyond, those with equal counts share one.
 ROWS = 8
@@ -24,9 +26,10 @@ _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indice
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 _SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
+_SAMPLER = "give the loader a DistributedSampler"
 
 
-class PartitionView(Displayable):
+class PartitionView(RunView):
     """Samples, batches and shards of each rank, compared.
 
     Parameters
@@ -34,31 +37,36 @@ class PartitionView(Displayable):
     snapshot
         With its ``partition``.
     names
-        Variables to show; default: all.
-    earlier
-        Whether to show loaders, too, that were used in earlier cells only.
+        Variables to show; default: those of the run, or all if the ranks were asked now.
+    asked_now
+        Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_loaders", "_shards", "flags", "snapshot")
+    __slots__ = ("_loaders", "_shards")
+
+    name = "partition"
+    columns = (
+        *("loader", "rank", "dataset", "dataset_size", "sampler", "epoch", "epoch_in_cell"),
+        *("batches", "samples", "complete", "repeated", "first"),
+    )
 
     def __init__(
-        self, snapshot: Snapshot, names: Sequence[str] = (), *, earlier: bool = False
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
     ) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot, asked_now=asked_now)
         self._loaders: dict[str, dict[int, LoaderPartition]] = {}
         self._shards: dict[str, dict[int, ModelShard]] = {}
         for partition in snapshot.partition:
-            for loader in observed.chosen(partition.loaders, names):
+            for loader in chosen(partition.loaders, names):
                 self._loaders.setdefault(loader.name, {})[partition.rank] = loader
-            for shard in observed.chosen(partition.shards, names):
+            for shard in chosen(partition.shards, names):
                 self._shards.setdefault(shard.name, {})[partition.rank] = shard
-        if not earlier and not names:
+        if not asked_now and not names:
             self._loaders = _used_in_run(self._loaders, snapshot)
-        self.flags = find_flags(self._loaders)
+        self.flags = _find_flags(self._loaders)
 
-    def to_text(self) -> str:
-        """What is odd, then each loader and sharded model by rank, 80 columns wide."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines: list[str] = []
         for head, columns, rows in self._tables():
             lines += text.wrap("", head)
             if rows:
@@ -66,28 +74,37 @@ class PartitionView(Displayable):
                 lines += table.columns(rows, columns, right, indent=4)
         if self._left_out:
             lines.append(f"  and {words.count(self._left_out, 'more object')}")
-        return "\n".join(lines)
+        return lines
 
-    def to_html(self) -> str:
-        """The same as tables."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts = []
         for head, columns, rows in self._tables():
-            parts.append(html.line(html.tag("b", head)))
+            parts.append(html.heading(head))
             if rows:
                 parts.append(html.table(rows, columns))
         if self._left_out:
             parts.append(html.line(f"and {words.count(self._left_out, 'more object')}"))
-        return html.view(*parts)
+        return parts
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each epoch of each loader on each rank."""
-        columns = (
-            *("loader", "rank", "dataset", "dataset_size", "sampler", "epoch"),
-            *("epoch_in_cell", "batches"),
-            *("samples", "complete", "repeated", "first"),
-        )
-        rows = [
+        """One row for each epoch of each loader on each rank, as a pandas DataFrame.
+
+        - ``loader``: variable that holds the loader
+        - ``rank``: global rank
+        - ``dataset``: class of the data set
+        - ``dataset_size``: number of its samples; None if it has no length
+        - ``sampler``: class of the sampler
+        - ``epoch``: number of the epoch since the loader was made, from 1
+        - ``epoch_in_cell``: number of the epoch in its cell, from 1
+        - ``batches``, ``samples``: how many the rank got in the epoch
+        - ``complete``: whether the rank iterated to the end
+        - ``repeated``: how many of the samples the rank got more than once; None for earlier epochs
+        - ``first``: indices of the first samples
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
             {
                 "loader": name,
                 "rank": rank,
@@ -106,7 +123,6 @@ class PartitionView(Displayable):
             for rank, loader in by_rank.items()
             for epoch in loader.epochs
         ]
-        return observed.frame(rows, columns)
 
     def divisions(self) -> dict[str, Division]:
         """Overlap, gaps and counts of the last epoch of each loader."""
@@ -116,8 +132,8 @@ class PartitionView(Displayable):
     def _left_out(self) -> int:
         return max(0, len(self._loaders) + len(self._shards) - OBJECTS)
 
-    def _title(self) -> str:
-        return observed.title("partition", self.snapshot, len(self.snapshot.partition))
+    def _ranks(self) -> int:
+        return len(self.snapshot.partition)
 
     def _healthy(self) -> str:
         if not self._loaders and not self._shards:
@@ -225,7 +241,7 @@ def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:
 def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
     def row(shard: ModelShard) -> tuple[str, ...]:
         share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
-        spread = observed.listing(shard.placements, 3)
+        spread = words.listing(shard.placements, 3)
         size = words.size(shard.local_bytes)
         return (f"{shard.local_parameters:,}", f"{share:.1%}", size, spread)
 
@@ -234,3 +250,118 @@ def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
     if len(alike) > 2 * ROWS:
         rows.append((f"and {len(alike) - 2 * ROWS} more rows", *[""] * 4))
     return rows
+
+
+def _find_flags(loaders: Mapping[str, Mapping[int, LoaderPartition]]) -> list[Flag]:
+    """All that is odd about the loaders, the gravest first."""
+    found: list[Flag] = []
+    for name, by_rank in loaders.items():
+        seen = division(by_rank)
+        short = words.middle(name, 60)
+        if seen.ranks:
+            found += _of_loader(short, by_rank, seen)
+        found += _of_sampler(short, by_rank)
+    return ordered(found)
+
+
+def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
+    found = [*_overlap(name, by_rank, seen)]
+    if problem := next((x.problem for x in by_rank.values() if x.problem), ""):
+        found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
+    if seen.gaps:
+        dropped = any(loader.drop_last for loader in by_rank.values())
+        missing = sum(loader.replicas is not None for loader in by_rank.values())
+        text = (
+            f"{words.count(seen.gaps, 'sample')} of {name} went to no rank "
+            f"(index {_indices(seen.first_gap)}"
+        )
+        if dropped:
+            found.append(Flag("hint", f"{text}): drop_last leaves them out"))
+        elif missing and len(seen.ranks) < max(loader.replicas or 0 for loader in by_rank.values()):
+            found.append(Flag("warning", f"{text}): only {words.ranks(seen.ranks)} iterated"))
+        else:
+            found.append(Flag("warning", f"{text})"))
+    if seen.uneven and not seen.joined:
+        counts = sorted(seen.batches.items(), key=lambda item: item[1])
+        (fewest, low), (most, high) = counts[0], counts[-1]
+        when = f" in epoch {seen.epoch}" if seen.epoch else ""
+        text = (
+            f"{name} gave rank {fewest} {words.count(low, 'batch')} and rank {most} {high:,}"
+            f"{when}: the ranks with more then wait in a collective for the others; make the "
+            "counts even, or use join()"
+        )
+        found.append(Flag("warning", text))
+    same = [rank for rank, loader in by_rank.items() if loader.same_order]
+    if same:
+        fixed = {x.last.sampler_epoch for x in by_rank.values() if x.last is not None} - {None}
+        advice = "call sampler.set_epoch(epoch) before each epoch" if fixed else "check its seed"
+        text = f"{name} gave the same order in every epoch on {words.ranks(same)}: {advice}"
+        found.append(Flag("warning", text))
+    return found
+
+
+def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
+    indexed = all(loader.indexed for loader in by_rank.values())
+    if not indexed:
+        if not seen.overlap:
+            return []
+        what = "the same samples" if seen.identical else f"{seen.overlap} equal samples"
+        text = (
+            f"{name}: ranks got {what} at the start of the epoch, by their content: divide the "
+            "data in the data set's __iter__ by rank and world size"
+        )
+        return [Flag("warning", text)]
+    if seen.overlap <= seen.padding:
+        return []
+    if seen.same_content is False:
+        text = (
+            f"{name}: ranks got samples of the same index with different content: each rank has "
+            "data of its own, or changes it at random"
+        )
+        return [Flag("hint", text)]
+    if seen.identical:
+        text = (
+            f"{words.ranks(seen.ranks)} each got the same {words.count(seen.covered, 'sample')} of "
+            f"{name}: {_SAMPLER}, unless this is an evaluation that every rank repeats"
+        )
+        return [Flag("warning", text)]
+    text = (
+        f"{words.count(seen.overlap, 'sample')} of {name} went to more than one rank "
+        f"(index {_indices(seen.first_overlap)})"
+    )
+    if _divides(by_rank) and _shared_evenly(by_rank):
+        replicas = next(iter(by_rank.values())).replicas
+        parts = f"the sampler makes {replicas} parts for {words.count(len(by_rank), 'rank')}"
+        return [Flag("hint", f"{text}: {parts}, as with tensor parallelism")]
+    return [Flag("warning", f"{text}: {_SAMPLER}" if not _divides(by_rank) else text)]
+
+
+def _divides(by_rank: Mapping[int, LoaderPartition]) -> bool:
+    return all(loader.replicas is not None for loader in by_rank.values())
+
+
+def _shared_evenly(by_rank: Mapping[int, LoaderPartition]) -> bool:
+    """Whether several ranks get the same part on purpose, as in tensor parallel groups."""
+    parts = Counter(loader.replica for loader in by_rank.values())
+    replicas = {loader.replicas for loader in by_rank.values()}
+    return replicas == {len(parts)} and len(set(parts.values())) == 1
+
+
+def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition]) -> list[Flag]:
+    """Ranks whose samplers all take them for the same one."""
+    if not _divides(by_rank) or _shared_evenly(by_rank):
+        return []
+    alike = group(by_rank, lambda rank: (by_rank[rank].replica, by_rank[rank].replicas))
+    return [
+        Flag(
+            "warning",
+            f"the samplers of {name} on {words.ranks(ranks)} all take their rank for {replica} of "
+            f"{replicas}: leave num_replicas and rank out, or pass dist.get_rank()",
+        )
+        for (replica, replicas), ranks in alike
+        if len(ranks) > 1
+    ]
+
+
+def _indices(first: tuple[int, ...]) -> str:
+    return ", ".join(map(str, first)) + (", …" if len(first) == 8 else "")

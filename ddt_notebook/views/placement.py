@@ -10,11 +10,11 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
-from . import flags, html, observed, table, text, words
-from .bundle import Displayable
+from . import html, table, text, words
+from .flags import Flag, ordered
 from .html import Markup
-from .placement_flags import flags as find_flags
 from .places import group
+from .run_view import RunView, chosen
 
 #: Rows for one object; a deeper model is summed up by its upper modules.
 ROWS = 12
@@ -24,6 +24,8 @@ TENSORS = 200
 
 _WRAPPERS = {"DTensor": "DTensor shards"}
 _HEAD = ("part", "device", "type", "tensors", "bytes")
+#: Roles of the tensors that make up a model.
+_MODEL = ("parameter", "buffer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class _Shown:
     devices: tuple[str, ...]
 
 
-class PlacementView(Displayable):
+class PlacementView(RunView):
     """Device, type and size of what each rank holds; equal ranks once.
 
     Parameters
@@ -44,22 +46,28 @@ class PlacementView(Displayable):
         With its ``placement``.
     names
         Variables to show; default: all.
+    asked_now
+        Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_objects", "_placements", "flags", "snapshot")
+    __slots__ = ("_objects", "_placements")
 
-    def __init__(self, snapshot: Snapshot, names: Sequence[str] = ()) -> None:
-        self.snapshot = snapshot
+    name = "placement"
+    columns = ("rank", "object", "kind", "wrapper", *TensorPlacement.__dataclass_fields__)
+
+    def __init__(
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
+    ) -> None:
+        super().__init__(snapshot, asked_now=asked_now)
         self._placements = [
-            replace(placement, objects=tuple(observed.chosen(placement.objects, names)))
+            replace(placement, objects=tuple(chosen(placement.objects, names)))
             for placement in snapshot.placement
         ]
         self._objects = _merge(self._placements)
-        self.flags = find_flags(self._placements)
+        self.flags = _find_flags(self._placements)
 
-    def to_text(self) -> str:
-        """What is odd, then each object by module, 80 columns wide."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines: list[str] = []
         shown = self._objects
         for item in shown[:OBJECTS]:
             lines += text.wrap("", words.middle(item.item.name, 60) + _about(item))
@@ -68,12 +76,10 @@ class PlacementView(Displayable):
                 lines += table.columns(rows, _HEAD, (4,), indent=4)[1:]
         if len(shown) > OBJECTS:
             lines.append(f"  and {words.count(len(shown) - OBJECTS, 'more object')}")
-        return "\n".join(lines)
+        return lines
 
-    def to_html(self) -> str:
-        """The same, with every tensor on a click."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts: list[Markup] = []
         shown = self._objects
         for item in shown[:OBJECTS]:
             parts.append(html.line(html.tag("b", words.middle(item.item.name, 60)), _about(item)))
@@ -84,22 +90,41 @@ class PlacementView(Displayable):
             parts.append(html.line(f"and {words.count(len(shown) - OBJECTS, 'more object')}"))
         if shown:
             parts.append(_every_tensor(shown))
-        return html.view(*parts)
+        return parts
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each tensor of each rank."""
-        columns = ("rank", "object", "kind", "wrapper", *TensorPlacement.__dataclass_fields__)
-        rows = [
+        """One row for each tensor of each rank, as a pandas DataFrame.
+
+        - ``rank``: global rank
+        - ``object``: variable that holds the tensor, such as ``"trainer.model"``
+        - ``kind``: ``"module"``, ``"optimizer"`` or ``"tensor"``: what the variable is
+        - ``wrapper``: what spreads a module over the ranks, such as ``"DDP"``; else empty
+        - ``name``: of the tensor within the object; empty if the variable is the tensor itself
+        - ``role``: ``"parameter"``, ``"buffer"``, ``"attribute"`` (of a module, not registered),
+          ``"state"`` (of an optimizer) or ``"tensor"``
+        - ``device``, ``dtype``: such as ``"cuda:0"`` and ``"float32"``
+        - ``shape``: of the whole tensor
+        - ``bytes``: size of what this rank holds, in bytes
+        - ``requires_grad``: whether autograd records operations on it
+        - ``placements``, ``mesh``: of a DTensor, such as ``"Shard(0)"`` and ``"dp=2"``; else empty
+        - ``local_shape``: shape of the part of a DTensor that this rank holds; else None
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
             {"rank": p.rank, "object": o.name, "kind": o.kind, "wrapper": o.wrapper}
             | {field: getattr(t, field) for field in TensorPlacement.__dataclass_fields__}
             for p in self._placements
             for o in p.objects
             for t in o.tensors
         ]
-        return observed.frame(rows, columns)
+
+    def _ranks(self) -> int:
+        return len(self.snapshot.placement)
 
     def _title(self) -> str:
-        title = observed.title("placement", self.snapshot, len(self.snapshot.placement))
+        title = super()._title()
         gpus = max((sum(a.simulated for a in p.accelerators) for p in self._placements), default=0)
         return f"{title} · {words.count(gpus, 'simulated GPU')}" if gpus else title
 
@@ -107,7 +132,7 @@ class PlacementView(Displayable):
         objects = self._objects
         if not objects:
             return "no rank holds a module, an optimizer or a tensor in its variables"
-        devices = observed.listing(sorted({d for item in objects for d in item.devices}))
+        devices = words.listing(sorted({d for item in objects for d in item.devices}))
         return f"{words.count(len(objects), 'object')} on {devices}, nothing odd"
 
 
@@ -152,12 +177,12 @@ def _about(shown: _Shown) -> str:
     if item.wrapper:
         what = [f"{words.middle(item.type, 60)} in {_WRAPPERS.get(item.wrapper, item.wrapper)}"]
     if item.also:
-        what.append(f"also {observed.listing(item.also)}")
+        what.append(f"also {words.listing(item.also)}")
     if item.kind != "module" and len(item.tensors) == 1:
         what.append(_tensor(item.tensors[0]))
     elif item.kind == "optimizer" and not item.tensors:
         what.append("no state yet")
-    devices = [observed.listing(shown.devices, 8)] if shown.devices else []
+    devices = [words.listing(shown.devices, 8)] if shown.devices else []
     size = words.size(item.bytes) + (" each" if len(shown.ranks) > 1 else "")
     return "".join(f" · {part}" for part in (*what, words.ranks(shown.ranks), *devices, size))
 
@@ -207,11 +232,11 @@ def _row(name: str, tensors: list[TensorPlacement], shown: _Shown) -> tuple[str,
         what = ", ".join(words.count(n, role) for role, n in roles.items())
     spread = dict.fromkeys(f"{t.placements} on {t.mesh}" for t in tensors if t.placements)
     if spread:
-        what += f", {observed.listing(spread, 2)}"
-    dtypes = observed.listing((t.dtype for t in tensors), 3)
+        what += f", {words.listing(spread, 2)}"
+    dtypes = words.listing((t.dtype for t in tensors), 3)
     return (
         name,
-        observed.listing(devices, 3),
+        words.listing(devices, 3),
         dtypes,
         what,
         words.size(sum(t.bytes for t in tensors)),
@@ -251,3 +276,134 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
         rows = [*rows[:TENSORS], (f"and {total - TENSORS:,} more: to_frame()", *[""] * 7)]
     head = ("tensor", "ranks", "role", "device", "type", "shape", "bytes", "spread")
     return html.details(f"every tensor ({total:,})", html.table(rows, head))
+
+
+def _find_flags(placements: Sequence[RankPlacement]) -> list[Flag]:
+    """All that is odd, the gravest first; the same oddity of several ranks once."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for placement in placements:
+        for flag in _of_rank(placement, len(placements)):
+            found.setdefault(flag, []).append(placement.rank)
+    everywhere = len(placements)
+    told = [
+        Flag(kind, text if len(ranks) == everywhere else f"{words.ranks(ranks)}: {text}")  # type: ignore[arg-type]
+        for (kind, text), ranks in found.items()
+    ]
+    return ordered([*told, *_accelerators(placements)])
+
+
+def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]:
+    found = []
+    for item in placement.objects:
+        if item.kind == "module":
+            found += _mixed_devices(item)
+            found += _unregistered(item)
+            if world_size > 1 and item.stepped_alone and not item.wrapper:
+                found.append(_not_wrapped(item))
+    found += _apart(placement.objects)
+    if placement.unreadable:
+        text = (
+            f"{words.listing(placement.unreadable)} could not be looked at: it raised an exception"
+        )
+        found.append(("hint", text))
+    if placement.objects_left_out:
+        more = words.count(placement.objects_left_out, "more object")
+        found.append(("hint", f"{more} not shown: name those that you want to see"))
+    return found
+
+
+def _mixed_devices(item: PlacedObject) -> list[tuple[str, str]]:
+    model = [t for t in item.tensors if t.role in _MODEL]
+    for module, members in group(model, lambda t: t.module):
+        devices = {t.device for t in members}
+        if len(devices) > 1:
+            name = f"{item.name}.{module}" if module else item.name
+            where = words.listing(f"{t.name.rpartition('.')[2]} on {t.device}" for t in members[:4])
+            return [("error", f"{name} has its tensors on different devices: {where}")]
+    devices = {t.device for t in model}
+    if "meta" in devices:
+        count = sum(t.device == "meta" for t in model)
+        text = f"{words.count(count, 'tensor')} of {item.name} on the meta device"
+        return [("error", f"{text} have no values yet: call to_empty() and initialise them")]
+    if "cpu" in devices and len(devices) > 1:
+        on_cpu = words.listing(t.name for t in model if t.device == "cpu")
+        others = ", ".join(sorted(devices - {"cpu"}))
+        return [("error", f"{item.name} is on {others}, but {on_cpu} stayed on cpu")]
+    if len(devices) > 1:
+        return [("hint", f"{item.name} is spread over {', '.join(sorted(devices))}")]
+    return []
+
+
+def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
+    found = []
+    for tensor in item.tensors:
+        if tensor.role == "attribute":
+            what = "a parameter" if tensor.requires_grad else "neither parameter nor buffer"
+            advice = "nn.Parameter" if tensor.requires_grad else "register_buffer"
+            if tensor.requires_grad:
+                what = "a tensor that wants a gradient, but no parameter"
+            text = (
+                f"{item.name}.{tensor.name} is {what}: .to(device) does not move it, "
+                f"state_dict() and DDP do not know it; use {advice}"
+            )
+            found.append(("warning", text))
+    if item.loose_modules:
+        modules = words.listing(item.loose_modules)
+        text = (
+            f"{item.name} keeps modules in a plain list or dict ({modules}): their parameters are "
+            "neither moved nor trained nor synchronised; use nn.ModuleList or nn.ModuleDict"
+        )
+        found.append(("warning", text))
+    return found
+
+
+def _not_wrapped(item: PlacedObject) -> tuple[str, str]:
+    text = (
+        f"{item.name} is trained but not wrapped in DDP or FSDP: each rank trains a copy of its "
+        "own, unless the cell averages the gradients itself"
+    )
+    return ("warning", text)
+
+
+def _apart(objects: Sequence[PlacedObject]) -> list[tuple[str, str]]:
+    """A batch that waits on another device than the only one that models are on."""
+    devices = {
+        t.device for o in objects if o.kind == "module" for t in o.tensors if t.role in _MODEL
+    }
+    if len(devices) != 1 or devices == {"cpu"}:
+        return []
+    (device,) = devices
+    apart = [o.name for o in objects if o.kind == "tensor" if _elsewhere(o.tensors, device)]
+    if not apart:
+        return []
+    return [("hint", f"the model is on {device}, but {words.listing(apart)} is not")]
+
+
+def _elsewhere(tensors: Sequence[TensorPlacement], device: str) -> bool:
+    return any(t.device != device for t in tensors)
+
+
+def _accelerators(placements: Sequence[RankPlacement]) -> list[Flag]:
+    """Ranks that share a GPU, and GPUs that nobody uses."""
+    users: dict[str, list[int]] = {}
+    labels: dict[str, str] = {}
+    for placement in placements:
+        used = {t.device for o in placement.objects for t in o.tensors}
+        for accelerator in placement.accelerators:
+            labels[accelerator.identity] = accelerator.device
+            members = users.setdefault(accelerator.identity, [])
+            if accelerator.device in used:
+                members.append(placement.rank)
+    found = []
+    for identity, ranks in users.items():
+        if len(ranks) > 1:
+            text = (
+                f"{words.ranks(ranks)} share one GPU ({labels[identity]}): give each rank its own "
+                "with torch.cuda.set_device(local_rank)"
+            )
+            found.append(Flag("warning", text))
+    idle = [labels[identity] for identity, ranks in users.items() if not ranks]
+    if idle:
+        verb = "is" if len(idle) == 1 else "are"
+        found.append(Flag("hint", f"{words.listing(idle)} {verb} there, but no rank uses it"))
+    return found

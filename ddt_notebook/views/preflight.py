@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.preflight import VERDICTS, Check, Preflight, Verdict
-from . import html, observed, text, words
+from . import html, table, text, words
 from .bundle import Displayable
 
 _SIGNS: dict[Verdict, tuple[str, str]] = {
@@ -46,10 +46,17 @@ class PreflightView(Displayable):
         return self.preflight.to_json()
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each check."""
+        """One row for each check, as a pandas DataFrame.
+
+        - ``topic``, ``name``: what was checked
+        - ``verdict``: ``"ok"``, ``"warning"`` or ``"error"``
+        - ``seen``: what was found
+        - ``meaning``: what that means for a job; may be empty
+        - ``fix``: what to change; empty if nothing
+        """
         columns = ("topic", "name", "verdict", "seen", "meaning", "fix")
         rows = [{name: getattr(check, name) for name in columns} for check in self.checks]
-        return observed.frame(rows, columns)
+        return table.frame(rows, columns)
 
     def to_text(self) -> str:
         """What is wrong in full, and a line for each topic that is well."""

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from ..model import Position, RankReport, Snapshot
 from . import html, words
-from .bundle import Displayable
+from .html import Markup
 from .places import group
+from .run_view import RunView
 
 #: Frames shown of one stack: the innermost ones.
 FRAMES = 12
 
 
-class StacksView(Displayable):
-    """The Python stacks of a snapshot, grouped."""
+class StacksView(RunView):
+    """The Python stacks of the ranks at the end of a run, grouped.
 
-    __slots__ = ("snapshot",)
+    Parameters
+    ----------
+    snapshot
+        Of any run.
+    """
+
+    __slots__ = ()
+
+    name = "stacks"
+    columns = ("rank", "state", "depth", "file", "line", "function", "code")
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
 
     def to_text(self) -> str:
         """One block per group of ranks, outermost frame first."""
@@ -29,11 +42,40 @@ class StacksView(Displayable):
 
     def to_html(self) -> str:
         """One block per group of ranks, outermost frame first."""
-        parts = []
+        parts: list[Markup] = []
         for title, frames in self._groups():
-            parts.append(html.line(html.tag("b", title)))
+            parts.append(html.heading(title))
             parts.append(html.pre("\n".join(map(_frame, frames)) or "no Python frame was seen"))
         return html.view(html.line(self._summary()), *parts)
+
+    def to_frame(self) -> Any:
+        """One row for each frame of each rank, as a pandas DataFrame.
+
+        - ``rank``: global rank
+        - ``state``: what the rank did, such as ``"waits in all_reduce"``
+        - ``depth``: number of the frame, from 0 for the outermost one shown
+        - ``file``: path of the file, or ``"cell[3]"``
+        - ``line``: number of the line, from 1
+        - ``function``: name of the function; ``"<module>"`` outside of functions
+        - ``code``: text of the line, empty if it is not known
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        return list(self._frames())
+
+    def _frames(self) -> Iterator[dict[str, Any]]:
+        for report in self.snapshot.ranks:
+            for depth, frame in enumerate(_stack(report)):
+                yield {
+                    "rank": report.rank,
+                    "state": words.state(report),
+                    "depth": depth,
+                    "file": frame.file,
+                    "line": frame.line,
+                    "function": frame.function,
+                    "code": frame.code,
+                }
 
     def _summary(self) -> str:
         return f"stacks at the end of cell[{self.snapshot.cell.number}]"

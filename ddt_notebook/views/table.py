@@ -1,8 +1,9 @@
-"""A table in columns for a terminal."""
+"""Tables: in columns for a terminal, and as a pandas DataFrame."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from . import text, words
 
@@ -44,3 +45,10 @@ def columns(
         ]
         lines.append(f"{' ' * indent}{(' ' * _GAP).join(padded)}".rstrip())
     return lines
+
+
+def frame(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+    """A pandas DataFrame; imports pandas on first use."""
+    import pandas as pd
+
+    return pd.DataFrame(list(rows), columns=list(columns))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..faults import cards
 from ..symptoms import Stage, Symptom, fixes, stages, symptoms
-from . import figures, html, observed, text, words
+from . import figures, html, table, text, words
 from .figures import Figure, Figured
 
 #: Okabe and Ito's, one for each stage.
@@ -68,10 +68,17 @@ class TaxonomyView(Figured):
         }
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each symptom."""
+        """One row for each symptom, as a pandas DataFrame.
+
+        - ``code``, ``title``: such as ``"D.2.1"`` and ``"hang"``
+        - ``stage``, ``stage_title``: letter and name of its stage
+        - ``faults``: number of faults in the study that showed it
+        - ``distributed_faults``: number of those that occur only in distributed training
+        - ``cards``: number of fault cards that show it
+        """
         names = [field.name for field in dataclasses.fields(Symptom)]
         rows = [dataclasses.asdict(s) | {"cards": self._cards[s.code]} for s in symptoms()]
-        return observed.frame(rows, (*names, "cards"))
+        return table.frame(rows, (*names, "cards"))
 
     def to_plotly(self) -> Figure:
         """A treemap: the larger, the more faults."""

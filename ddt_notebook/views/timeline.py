@@ -13,8 +13,10 @@ from ..model.matching import Meeting, lateness, meetings
 from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE
-from . import export, figures, flags, html, observed, strips, table, text, words
+from . import export, figures, flags, html, strips, table, text, words
 from .figures import Bar, Figure, Figured, Kind, Lanes
+from .html import Markup
+from .run_view import RunView
 from .strips import slots
 from .times import rate, short, straggler_flags
 
@@ -40,7 +42,7 @@ _PHASES: dict[SpanKind, Kind] = {
 _SPANS = _PHASES | {"user": Kind("record_function", "#999999", "-", -0.33, 0.12)}
 
 
-class TimelineView(Figured):
+class TimelineView(RunView, Figured):
     """The time of each rank: a picture, the share of each activity, the stragglers.
 
     Parameters
@@ -49,10 +51,16 @@ class TimelineView(Figured):
         Of a run with ``trace=True``; of any other, the user's own synchronous collectives.
     """
 
-    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "flags", "snapshot", "window")
+    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "window")
+
+    name = "timeline"
+    columns = (
+        *("rank", "compute_ms", "waiting_ms", "communication_ms", "data_ms"),
+        *("came_last", "cost_ms"),
+    )
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        super().__init__(snapshot)
         self._met = meetings(snapshot)
         self._late = lateness(self._met)
         self._activities = activities(snapshot, self._met)
@@ -78,9 +86,8 @@ class TimelineView(Figured):
 
     # -- faces ---------------------------------------------------------------------------------
 
-    def to_text(self) -> str:
-        """The shares, and a strip of signs for each rank."""
-        lines = [self._title(), *flags.to_text(self.flags, self._healthy())]
+    def _text(self) -> list[str]:
+        lines: list[str] = []
         if self.window is not None:
             lines += text.wrap("", self._summary())
             shown = self._shown()
@@ -93,12 +100,10 @@ class TimelineView(Figured):
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
             lines.append(f"  {strips.legend()}")
-        return "\n".join([*lines, *(f"  {note}" for note in self._notes())])
+        return [*lines, *(f"  {note}" for note in self._notes())]
 
-    def to_html(self) -> str:
-        """The same, with the strips in colour and the table below."""
-        parts: list[str] = [observed.heading(self._title())]
-        parts += flags.to_html(self.flags, self._healthy())
+    def _html(self) -> list[Markup]:
+        parts = []
         if self.window is not None:
             parts.append(html.line(self._summary()))
             rows = [
@@ -108,13 +113,25 @@ class TimelineView(Figured):
             parts.append(html.table(rows, ("rank", strips.legend())))
             shares_table = html.table(map(self._row, self._shares), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
-        parts += map(html.line, self._notes())
-        return html.view(*parts)
+        return [*parts, *map(html.line, self._notes())]
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame with one row for each rank: its time in milliseconds."""
-        columns = ("rank", "compute_ms", "waiting_ms", "communication_ms", "data_ms")
-        rows = [
+        """One row for each rank, as a pandas DataFrame.
+
+        The first four times are parts of the stretch of time that the title of the view names.
+
+        - ``rank``: global rank
+        - ``compute_ms``: the rank's own work, in milliseconds
+        - ``waiting_ms``: waiting for other ranks, in milliseconds
+        - ``communication_ms``: moving bytes while the rank did nothing else, in milliseconds
+        - ``data_ms``: loading data, in milliseconds
+        - ``came_last``: number of collectives to which the rank came last
+        - ``cost_ms``: milliseconds for which it made the other ranks wait
+        """
+        return super().to_frame()
+
+    def _records(self) -> list[dict[str, Any]]:
+        return [
             {
                 "rank": s.rank,
                 "compute_ms": 1e3 * s.compute_s,
@@ -126,7 +143,6 @@ class TimelineView(Figured):
             }
             for s in self._shares
         ]
-        return observed.frame(rows, (*columns, "came_last", "cost_ms"))
 
     def to_plotly(self) -> Figure:
         """A Gantt chart of the whole cell; see `zoom`."""
@@ -177,8 +193,8 @@ class TimelineView(Figured):
 
     # -- words ---------------------------------------------------------------------------------
 
-    def _title(self) -> str:
-        return observed.title("timeline", self.snapshot, len(self._shares))
+    def _ranks(self) -> int:
+        return len(self._shares)
 
     def _healthy(self) -> str:
         if self.window is None:
@@ -204,7 +220,7 @@ class TimelineView(Figured):
         return " · ".join(parts)
 
     def _notes(self) -> list[str]:
-        notes = observed.not_seen(self.snapshot, TIMELINE)
+        notes = self._not_observed(TIMELINE)
         if not self.snapshot.timeline:
             notes.append("not traced: %%ddt_debug also shows steps and collectives of DDP")
         for timeline in self.snapshot.timeline:

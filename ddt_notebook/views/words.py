@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
 from ..faults import card_ids
@@ -29,6 +29,7 @@ __all__ = [
     "fix_source",
     "heading",
     "is_unclassified",
+    "listing",
     "middle",
     "more",
     "one_line",
@@ -96,6 +97,13 @@ def middle(text: str, limit: int = 32) -> str:
         return text
     head = (limit - 1) // 2
     return f"{text[:head]}…{text[-(limit - 1 - head) :]}"
+
+
+def listing(items: Iterable[str], limit: int = 4) -> str:
+    """Different items, the first few of them: ``cpu, cuda:0 and 2 more``."""
+    unique = list(dict.fromkeys(items))
+    shown = ", ".join(middle(item, 60) for item in unique[:limit])
+    return f"{shown} and {len(unique) - limit} more" if len(unique) > limit else shown
 
 
 def symbol(finding: Finding) -> str:

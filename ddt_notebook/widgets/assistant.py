@@ -17,13 +17,13 @@ from .. import api, inquiry
 from ..diagnosis.consultation import Consultation, Repair
 from ..host import active
 from ..host.errors import SessionError
+from ..runs import view_of
 from ..views import html, words
-from ..views.bundle import Displayable
+from ..views.bundle import Displayable, Message
 from ..views.consultation import ConsultationView, RepairView
 from ..views.html import Markup
 from ..views.pages import page
 from .controls import Controls, style_sheet
-from .looking import look
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -197,7 +197,7 @@ class Assistant(Displayable):
             case "tried":
                 return self._tried
             case name:
-                return look(name, self._subject.run)
+                return _look(name, self._subject.run)
 
     def _draw(self) -> None:
         runs = self._runs(self.view.repair)
@@ -247,6 +247,16 @@ def offered(consultation: Consultation) -> str:
     if question is None or not consultation.interview.can_check(question):
         return ""
     return inquiry.offer(question, active.get())
+
+
+def _look(view: str, run: RunResult | None) -> Displayable:
+    """A view of a run, or the reason for which there is none."""
+    if run is None:
+        return Message("nothing has run on ranks yet")
+    try:
+        return view_of(view, run)
+    except (SessionError, ValueError) as error:
+        return Message(f"{view}: {error}")
 
 
 def _ranks(run: RunResult) -> tuple[int, ...]:

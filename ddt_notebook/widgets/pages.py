@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..host import active
 from ..views import words
+from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
     from ..model import Snapshot
@@ -29,11 +30,9 @@ def answer(name: object) -> dict[str, str]:
     dict
         ``page``: the name; ``html``: the page, empty if there is none; ``missing``: why.
     """
-    from ..views import document
-
     run = active.last_run()
     page, missing = "", ""
-    if name not in (REPORT, *document.VIEWS):
+    if name != REPORT and name not in VIEWS:
         missing = f"there is no view {words.one_line(str(name), 40)}"
     elif run is None:
         missing = "nothing has run on ranks yet: put %%ddt or %%ddt_debug on top of a cell"
@@ -46,11 +45,10 @@ def answer(name: object) -> dict[str, str]:
 
 
 def _page(name: str, snapshot: Snapshot) -> tuple[str, str]:
-    from ..views import document
-
     if name == REPORT:
+        from ..views import document
+
         return document.page(snapshot), ""
-    if missing := document.missing(name, snapshot):
-        return "", missing
-    view, _ = document.VIEWS[name]
-    return view(snapshot).to_html(), ""
+    view = VIEWS[name]
+    missing = view.missing(snapshot)
+    return ("", missing) if missing else (view.of(snapshot).to_html(), "")

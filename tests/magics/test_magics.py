@@ -17,9 +17,10 @@ from ddt_notebook.magics.doctor import DoctorMagics
 from ddt_notebook.magics.extension import unload_ipython_extension
 from ddt_notebook.magics.failure import CellFailed
 from ddt_notebook.magics.live import LiveMagics
-from ddt_notebook.magics.magics import RANK_VIEWS, RUN_VIEWS, DDTMagics
+from ddt_notebook.magics.magics import DDTMagics
 from ddt_notebook.magics.options import rank_list
 from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot
+from ddt_notebook.views.registry import VIEWS
 from ddt_notebook.views.report import DisplayedReport
 
 from .conftest import Notebook
@@ -151,7 +152,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_start --ranks 4", "no option --ranks; -n 4 sets how many ranks there are"),
         ("%ddt_start -r 4", "no option -r; -n 4 sets how many ranks there are"),
         ("%ddt_pull x --ranks 1", "did you mean --rank"),
-        ("%ddt_show", "ddt_show: VIEW is missing: stacks, collectives or timeline"),
+        ("%ddt_show", "ddt_show: VIEW is missing: stacks, collectives, timeline"),
         ("%ddt_show --zoom", "VIEW is missing"),
         ("%ddt_push", "ddt_push: NAME is missing: variables of the notebook"),
     ],
@@ -186,7 +187,7 @@ def test_every_magic_has_help(fake: Notebook, magic: str) -> None:
 
 def test_the_views_are_listed_where_none_is_named(fake: Notebook) -> None:
     shown = fake.shown("%ddt_show")
-    assert all(view in shown for view in (*RUN_VIEWS, *RANK_VIEWS))
+    assert all(view in shown for view in VIEWS)
     assert "NAME" not in shown
 
 

@@ -112,6 +112,20 @@ def test_on_request_without_a_trace(ranks: Ranks) -> None:
         assert set(frame.tensors) == {4000}
 
 
+def test_of_a_session_it_is_what_the_ranks_hold_now(ranks: Ranks) -> None:
+    setting = "model = DDP(network)\noptimizer = torch.optim.SGD(model.parameters())\n"
+    result, recorded = traced(ranks, setting + 2 * STEP)
+    session = ranks.session(2)
+    import torch  # takes seconds, and only this test needs it
+
+    session.push(pushed=torch.ones(1000))
+    now, then = ddt.memory(session), ddt.memory(result)
+    assert set(now.to_frame().tensors - then.to_frame().tensors) == {4000}
+    assert now.to_json()["rows"][0]["activations"] == recorded.parts["activations"]
+    assert len(now.samples_frame()) == len(then.samples_frame()) > 0
+    assert set(now.to_frame()["gradients"]) == {4 * PARAMETERS}
+
+
 def test_the_cap_of_a_rank_is_its_limit() -> None:
     with ddt.Session(2, memory="300M") as session:
         result = session.run("kept = torch.ones(60_000_000)", trace=True)

@@ -6,7 +6,7 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import card, cards
-from ddt_notebook.widgets.looking import VIEWS
+from ddt_notebook.runs import view_of
 
 #: Their flags do not depend on how fast this machine is.
 STEADY = {"parity", "placement", "partition", "memory"}
@@ -16,9 +16,8 @@ SHOWN = [fault.id for fault in cards() if set(fault.views[:1]) & STEADY]
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_first_view_points_it_out(name: str) -> None:
     fault = card(name)
-    view_name = fault.views[0]
     with ddt.Session(fault.n, **{"hang_after": 0.5, **fault.options}) as session:
         if fault.setup:
             session.run(fault.setup)
-        view = VIEWS[view_name](session.run(fault.broken, trace=True))
-        assert view.flags, f"{view_name}: {view!r}"  # type: ignore[attr-defined]
+        view = view_of(fault.views[0], session.run(fault.broken, trace=True))
+        assert view.flags, f"{view.name}: {view!r}"

@@ -44,7 +44,7 @@ def test_holds_the_diagnosis_and_what_was_recorded(tmp_path: Path) -> None:
     snapshot = replace(Snapshot.load(FIXTURE), memory=(RankMemory(rank=0, rss_bytes=5_000_000),))
     written = ddt.export_report(snapshot, tmp_path / "report.html")
     text = written.read_text(encoding="utf-8")
-    assert Page(text).headings == ["diagnosis", "collectives", "timeline", "memory"]
+    assert Page(text).headings == ["diagnosis", "memory", "collectives", "timeline"]
     assert "rank 1 never entered all_reduce" in text
     assert "5.0 MB" in text
 
@@ -66,13 +66,6 @@ def test_fetches_nothing_and_runs_nothing() -> None:
     assert not {name for name in page.attributes if name.startswith("on")}
     assert not re.search(r"url\(|@import", text)
     assert "default-src 'none'" in text
-
-
-def test_a_view_of_which_nothing_was_recorded_says_what_to_do() -> None:
-    snapshot = Snapshot.load(FIXTURE)
-    for name in ("placement", "memory", "partition", "parity"):
-        assert "%%ddt_debug" in document.missing(name, snapshot)
-    assert document.missing("collectives", snapshot) == ""
 
 
 def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_shows_the_diagnosis_and_the_views_of_which_something_was_recorded() -> 
 
     looked = replace(Snapshot.load(FIXTURE), placement=(RankPlacement(rank=0),))
     assert named(render(json.dumps(looked.to_json()))[1:]) == [
-        *("collectives", "timeline", "placement")
+        *("placement", "collectives", "timeline")
     ]
 
 

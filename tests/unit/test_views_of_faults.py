@@ -6,7 +6,7 @@ import pytest
 
 from ddt_notebook.faults import FaultCard, cards, views
 from ddt_notebook.symptoms import loader as taxonomy
-from ddt_notebook.widgets.looking import VIEWS
+from ddt_notebook.views.registry import VIEWS
 
 
 @pytest.mark.parametrize("card", cards(), ids=lambda card: card.id)

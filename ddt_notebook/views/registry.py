@@ -1,0 +1,159 @@
+"""Every view of a run, once: the API, the magics, the pages and JupyterLab read this list.
+
+To add a view, write its class in a module of this package and add an entry to `VIEWS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..model import Snapshot
+    from .run_view import RunView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How a view is called, where its class is, and what it needs.
+
+    Attributes
+    ----------
+    name
+        As in ``ddt.NAME(run)``, ``%ddt_show NAME`` and the ``views`` of fault cards.
+    label
+        On buttons and in menus.
+    shows
+        What it shows, as the end of the sentence "Show …".
+    view_class
+        Module in this package and class, imported on first use. The class derives from `RunView`
+        and is called with a snapshot; if `asks_ranks`, also with names of variables and
+        ``asked_now``.
+    needs
+        Field of `Snapshot` that is empty if there is nothing to show.
+    asks_ranks
+        Whether the view shows what the ranks hold, so that a session's ranks are asked for it with
+        the probe named like `needs`. The other views show what happened in the last run.
+    recorded_when
+        Which runs record it without ``trace=True``; empty if no run does.
+    below_diagnosis
+        Whether it stands below the diagnosis: in ``%%ddt_debug``, in exported pages, in opened
+        ``.ddt.json`` files and in JupyterLab's panel and menu.
+    """
+
+    name: str
+    label: str
+    shows: str
+    view_class: str
+    needs: str = "ranks"
+    asks_ranks: bool = False
+    recorded_when: str = ""
+    below_diagnosis: bool = True
+
+    def load(self) -> Any:
+        """The class of the view."""
+        module, name = self.view_class.split(":")
+        return getattr(importlib.import_module(f".{module}", __package__), name)
+
+    def of(
+        self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
+    ) -> RunView:
+        """The view of a snapshot.
+
+        Parameters
+        ----------
+        snapshot
+            What was observed.
+        names
+            Variables to show, for views that ask the ranks; default: all.
+        asked_now
+            Whether the ranks were asked at their prompt, and not at the end of the cell.
+        """
+        view: RunView
+        if self.asks_ranks:
+            view = self.load()(snapshot, names, asked_now=asked_now)
+        else:
+            view = self.load()(snapshot)
+        return view
+
+    def is_in(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot holds something to show."""
+        return bool(getattr(snapshot, self.needs))
+
+    def missing(self, snapshot: Snapshot) -> str:
+        """Why there is nothing to show, and what to do; empty if there is something."""
+        if self.is_in(snapshot):
+            return ""
+        when = f"; a run records it {self.recorded_when}" if self.recorded_when else ""
+        return (
+            f"nothing was recorded of {self.name} in cell[{snapshot.cell.number}]{when}: put "
+            "%%ddt_debug on top of the cell, or ask the ranks how they are now with "
+            f"%ddt_show {self.name}"
+        )
+
+
+VIEWS: dict[str, View] = {
+    view.name: view
+    for view in (
+        View(
+            name="stacks",
+            label="Stacks",
+            shows="where each rank stood at the end of a run, frame by frame",
+            view_class="stacks:StacksView",
+            below_diagnosis=False,  # the diagnosis shows the line of each rank
+        ),
+        View(
+            name="placement",
+            label="Placement",
+            shows="where each parameter, buffer, optimizer state and tensor lives, rank by rank",
+            view_class="placement:PlacementView",
+            needs="placement",
+            asks_ranks=True,
+        ),
+        View(
+            name="memory",
+            label="Memory",
+            shows="what each rank's memory is made of, its limit and, of a traced run, its course",
+            view_class="memory:MemoryView",
+            needs="memory",
+            asks_ranks=True,
+        ),
+        View(
+            name="partition",
+            label="Partition",
+            shows="which rank got which samples (overlap, gaps, padding), and the shards of models",
+            view_class="partition:PartitionView",
+            needs="partition",
+            asks_ranks=True,
+            recorded_when="in which a loader was used or a model was trained",
+        ),
+        View(
+            name="collectives",
+            label="Collectives",
+            shows="every collective of a run: operation, shape, bytes, line, and who came last",
+            view_class="collectives:CollectivesView",
+        ),
+        View(
+            name="timeline",
+            label="Timeline",
+            shows="when each rank worked, waited, communicated and loaded data in a run",
+            view_class="timeline:TimelineView",
+        ),
+        View(
+            name="parity",
+            label="Parity",
+            shows="whether the ranks agree on parameters, gradients, optimizer state and settings",
+            view_class="parity:ParityView",
+            needs="parity",
+            asks_ranks=True,
+            recorded_when="in which a model was trained",
+        ),
+    )
+}
+
+
+def below_diagnosis() -> list[View]:
+    """The views that stand below a diagnosis, in their order."""
+    return [view for view in VIEWS.values() if view.below_diagnosis]

@@ -1,0 +1,126 @@
+"""What all views of a run have in common: title, flags, and rows as a DataFrame or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from ..model import Snapshot
+from ..model.torch_features import Feature
+from . import flags, html, table, words
+from .bundle import Displayable
+from .flags import Flag
+from .html import Markup
+
+
+class RunView(Displayable):
+    """Base of the views of a run, which `registry` lists.
+
+    Parameters
+    ----------
+    snapshot
+        What was observed.
+    asked_now
+        Whether the ranks were asked at their prompt; else they reported at the end of the cell.
+
+    Attributes
+    ----------
+    flags
+        What the view points out, the most severe first. Subclasses fill it.
+    """
+
+    __slots__ = ("asked_now", "flags", "snapshot")
+
+    #: Of the view, as in ``%ddt_show NAME``.
+    name: ClassVar[str]
+    #: Names of the columns of `to_frame`.
+    columns: ClassVar[tuple[str, ...]]
+
+    def __init__(self, snapshot: Snapshot, *, asked_now: bool = False) -> None:
+        self.snapshot = snapshot
+        self.asked_now = asked_now
+        self.flags: list[Flag] = []
+
+    def to_text(self) -> str:
+        """The title, the flags and the tables, 80 columns wide."""
+        above = [self._title(), *flags.to_text(self.flags, self._healthy())]
+        return "\n".join([*above, *self._text()])
+
+    def to_html(self) -> str:
+        """The title, the flags and the tables."""
+        above = [html.heading(self._title()), *flags.to_html(self.flags, self._healthy())]
+        return html.view(*above, *self._html())
+
+    def to_json(self) -> dict[str, Any]:
+        """The view's name, its flags, and its rows by column as plain data."""
+        return {
+            "view": self.name,
+            "cell": self.snapshot.cell.number,
+            "flags": [dataclasses.asdict(flag) for flag in self.flags],
+            "rows": self._records(),
+        }
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas DataFrame; subclasses document the columns."""
+        return table.frame(self._records(), self.columns)
+
+    def _title(self) -> str:
+        """``placement · after cell[3] · 4 ranks · 2026-11-20 20:01:08``."""
+        parts: list[str] = [self.name]
+        if self.snapshot.cell.number:
+            parts.append(f"after cell[{self.snapshot.cell.number}]")
+        parts.append(words.count(self._ranks(), "rank"))
+        if self.asked_now:
+            parts.append("asked now")
+        elif self.snapshot.created:
+            parts.append(self.snapshot.created[:19].replace("T", " "))
+        return " · ".join(parts)
+
+    def _ranks(self) -> int:
+        """Number of ranks that the view shows."""
+        return len(self.snapshot.ranks)
+
+    def _not_observed(self, *features: Feature) -> list[str]:
+        """A line for each feature that the view lacks because PyTorch lacks a private name."""
+        ids = {feature.id for feature in features}
+        return [
+            str(missing) for missing in self.snapshot.missing_features if missing.feature in ids
+        ]
+
+    def _healthy(self) -> str:
+        """What was checked, for a view that flags nothing."""
+        raise NotImplementedError
+
+    def _text(self) -> Iterable[str]:
+        """Lines below the flags."""
+        raise NotImplementedError
+
+    def _html(self) -> Iterable[Markup]:
+        """Elements below the flags."""
+        raise NotImplementedError
+
+    def _records(self) -> list[dict[str, Any]]:
+        """The rows of `to_frame`."""
+        raise NotImplementedError
+
+
+class Named(Protocol):
+    """Something with the name of a variable."""
+
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+def chosen(items: Iterable[N], names: Sequence[str]) -> list[N]:
+    """The items that the names mean: a variable, or what is within it; all without names."""
+    if not names:
+        return list(items)
+    return [item for item in items if any(_within(item.name, name) for name in names)]
+
+
+def _within(full: str, name: str) -> bool:
+    return full == name or full.startswith((f"{name}.", f"{name}["))
