@@ -56,12 +56,12 @@ def worded(finding: Finding) -> Finding:
 
 def title(finding: Finding) -> str:
     """What happened, in one line."""
-    return _text(TITLES[finding.kind], finding)
+    return rendered(TITLES[finding.kind], finding)
 
 
 def sentence(fact: Fact) -> str:
     """A fact in one line; reasons that were read from the source begin with ``likely why``."""
-    text = _text(FACTS[fact.kind] if fact.kind in FACTS else REASONS[fact.kind], fact)
+    text = rendered(FACTS[fact.kind] if fact.kind in FACTS else REASONS[fact.kind], fact)
     if not is_reason(fact):
         return text
     return f"likely why: {fact.place.place}: `{fact.place.code}` {text}" if fact.place else text
@@ -75,7 +75,8 @@ def is_reason(fact: Fact) -> bool:
 # -- templates ---------------------------------------------------------------------------------
 
 
-def _text(entry: Title | Sentence, subject: Any) -> str:
+def rendered(entry: Title | Sentence, subject: Any) -> str:
+    """A template or a function of the tables, filled with the data of a finding or a fact."""
     return (
         _FORMATTER.vformat(entry, (), _Slots(subject)) if isinstance(entry, str) else entry(subject)
     )
@@ -530,7 +531,7 @@ def _called_as_outsider(fact: Fact) -> str:
 
 def _standing(text: str) -> Sentence:
     """What ranks do at a line, if that is known."""
-    return lambda fact: f"{_text(text, fact)}{_ending_at(fact)}"
+    return lambda fact: f"{rendered(text, fact)}{_ending_at(fact)}"
 
 
 def _state(text: str) -> Sentence:
@@ -538,10 +539,10 @@ def _state(text: str) -> Sentence:
 
     def told(fact: Fact) -> str:
         if "op" not in fact.values:
-            return _text(text, fact)
+            return rendered(text, fact)
         its = agree(fact.ranks, "its", "their")
         last = f"{_label(fact.values)}{_ending_at(fact)}"
-        return f"{_text(text, fact)}; {its} last collective was {last}"
+        return f"{rendered(text, fact)}; {its} last collective was {last}"
 
     return told
 
@@ -551,7 +552,7 @@ FACTS: dict[str, Sentence] = {
     "text": "{text}",
     "note": "{note}",
     # a line of source
-    "shows": lambda f: f"{_text('{line}: `{code}`', f)} {f.values['says']}".rstrip(),
+    "shows": lambda f: f"{rendered('{line}: `{code}`', f)} {f.values['says']}".rstrip(),
     # where ranks wait
     "blocked-in": _blocked_in,
     "waits-for-handle": lambda f: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from IPython.core.error import UsageError
@@ -11,39 +12,45 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, magics_class
 
 from .. import api
+from ..assistant.assistant import WORDS, Assistant, fixed_cell_of
+from ..assistant.checks import last_run
+from ..assistant.panel import Panel
+from ..assistant.view import FixedCellView
 from ..diagnosis.text import diagnose_log
 from ..host import active
 from ..host.result import RunResult
-from ..host.session import Session
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page
 from ..views.report import show
 from . import options as opt
 from .config import DDT
-from .correcting import correct
-from .guide import Guide
 from .place import first_line
 from .running import RunningMagics, one_line
+from .stream import live_line
 
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"
     "what goes wrong, or start a session with %ddt_start -n 4 and put %%ddt on top of its cells;\n"
-    "for a fault that happened elsewhere: %ddt_debug and the text of the error, or the questions"
+    "for a fault that happened elsewhere: %ddt_debug with the text of the error, or the questions"
 )
-_EARLIER = "this was run before the ranks were stopped; their variables are gone"
+_EARLIER = "this ran before the ranks were stopped; their variables are gone"
+_LEFT = "you left the assistant; %ddt_debug ask starts it again"
 _LONGEST_PATH = 400
 #: A symptom by its code.
 _CODE = re.compile(r"[A-D](\.\d+){1,2}", re.IGNORECASE)
+#: What stands above the user's own cell, corrected (it says whether the symptom is gone), and above
+#: the example of a fault card.
+_AGAIN, _EXAMPLE = "%%ddt_debug --again\n", "%%ddt_debug\n# an example, not your cell: {}\n"
 
 
 @magics_class
 class DebugMagics(RunningMagics):
-    """Findings, questions, and what to do about them."""
+    """The assistant, and what can be said of code that has not run yet."""
 
     def __init__(self, shell: InteractiveShell, config: DDT) -> None:
         super().__init__(shell, config)
-        self._guide = Guide(shell, config)
+        self._assistant: Assistant | None = None
 
     @line_cell_magic
     @opt.options(
@@ -65,10 +72,10 @@ class DebugMagics(RunningMagics):
         session = active.get()
         if args.about:
             if cell is not None:
-                raise UsageError("ddt_debug: words are for %ddt_debug, on a line of its own")
+                raise UsageError("ddt_debug: words are for %ddt_debug, on a line by itself")
             return self._about(args.about)
         if cell is None:
-            return self._debug_last(session, args)
+            return self._debug_last(args)
         if args.single or args.fix:
             raise UsageError("ddt_debug: --single and --fix are about the last run: %ddt_debug")
         if session is None:
@@ -78,33 +85,33 @@ class DebugMagics(RunningMagics):
                 f"ddt_debug: the session has {words.count(session.world_size, 'rank')}; "
                 f"%ddt_stop ends it, then -n {args.world_size} starts another"
             )
-        before = self._last_run(session, "--again") if args.again else None
+        before = _last_run("--again") if args.again else None
         self._foresee(cell)
         return self._run(session, cell, args, overview=True, before=before, trace=True)
 
-    def _debug_last(self, session: Session | None, args: argparse.Namespace) -> Displayable:
-        """What the line magic does: report, run again, run on one rank, or correct."""
+    def _debug_last(self, args: argparse.Namespace) -> Displayable:
+        """What the line magic does: report, run again, run on one rank, or fix."""
         asked = [name for name in ("again", "single", "fix") if getattr(args, name)]
         if len(asked) > 1:
             raise UsageError(f"ddt_debug: one at a time: {' or '.join(f'--{n}' for n in asked)}")
         mine = {"help", *asked} | ({"timeout"} if args.again or args.single else set())
         mine |= {"out"} if args.again else set()
-        others = [name for name, value in vars(args).items() if value and name not in mine]
-        if others:
+        if any(value for name, value in vars(args).items() if name not in mine):
             raise UsageError("ddt_debug: options belong to %%ddt_debug, on top of a cell")
-        if not asked:
-            return self._report_or_ask(session)
-        if args.again:
-            session = self._session()
-        if args.fix and (given := self._guide.repair()) is not None:
-            return given
-        last = self._last_run(session, f"--{asked[0]}")
-        if args.single:
-            with one_line("ddt_debug"):
-                return api.single_rank(last, limit=args.timeout)
-        if args.fix:
-            return correct(self._shell, self._report(last))
-        assert session is not None  # --again is what is left
+        match asked:
+            case ["again"]:
+                return self._again(args)
+            case ["single"]:
+                with one_line("ddt_debug"):
+                    return api.single_rank(_last_run("--single"), limit=args.timeout)
+            case ["fix"]:
+                return self._fix()
+            case _:
+                return self._report_or_ask()
+
+    def _again(self, args: argparse.Namespace) -> Displayable:
+        """Run the last cell again and compare."""
+        session, last = self._session(), _last_run("--again")
         args.ranks = tuple(r.rank for r in last.snapshot.ranks if r.state != "idle")
         cell = last.snapshot.cell
         return self._run(
@@ -117,24 +124,80 @@ class DebugMagics(RunningMagics):
             trace=bool(last.snapshot.timeline),
         )
 
-    def _report_or_ask(self, session: Session | None) -> Displayable:
-        """The findings of the last run; where there are none, questions below what it tells."""
-        run, notes = session.last_run if session is not None else None, []
-        if run is None:
-            run, notes = active.last_run(), [_EARLIER]
-        if run is None:
-            return self._guide.open(Message(_FIRST_STEPS))
-        report = self._report(run, notes)
-        if self._guide.has_buttons and (report.findings or report.hints):
-            return self._guide.discuss(report, run)
-        return report if report.findings else self._guide.open(report)
+    def _fix(self) -> Displayable:
+        """Put the cell without the fault into a new cell."""
+        cell = self._assistant.fixed_cell if self._assistant is not None else None
+        with one_line("ddt_debug"):
+            cell = cell or fixed_cell_of(self._report(_last_run("--fix")))
+        head = _AGAIN if cell.own else _EXAMPLE.format(cell.change)
+        self._shell.set_next_input(head + cell.source)
+        return FixedCellView(cell, placed=True)
 
-    @staticmethod
-    def _last_run(session: Session | None, option: str) -> RunResult:
-        run = session.last_run if session is not None else active.last_run()
+    # -- the assistant -------------------------------------------------------------------------
+
+    @property
+    def _has_buttons(self) -> bool:
+        return self._defaults.widgets and getattr(self._shell, "kernel", None) is not None
+
+    def _report_or_ask(self) -> Displayable:
+        """The findings of the last run; without findings, what it shows, and the questions."""
+        run = last_run()
         if run is None:
-            raise UsageError(f"ddt_debug: nothing has run yet, so that {option} has nothing to see")
-        return run
+            return self._show(Assistant.asking(Message(_FIRST_STEPS)))
+        session = active.get()
+        earlier = session is None or session.last_run is not run
+        report = self._report(run, [_EARLIER] if earlier else [])
+        if self._has_buttons and (report.findings or report.hints):
+            return self._show(Assistant.about(report, run))
+        return report if report.findings else self._show(Assistant.asking(report))
+
+    def _take(self, word: str) -> Displayable:
+        """Take an answer or another word of the assistant."""
+        if word == "ask":
+            return self._show(Assistant.asking())
+        if self._assistant is None:
+            raise UsageError("ddt_debug: there is no question; %ddt_debug ask starts the questions")
+        assistant = replace(self._assistant)  # a panel that is on the page keeps its own state
+        with one_line("ddt_debug"):
+            if word == "check":
+                assistant.refresh()
+                if assistant.offer:
+                    print(f"check: {assistant.offer}")
+                with live_line(self._shell, "checking …") as say:
+                    assistant.take(word, say)
+            else:
+                assistant.take(word)
+        return self._show(assistant)
+
+    def _show(self, assistant: Assistant) -> Displayable:
+        self._took_step(assistant)
+        if assistant.left:
+            return Message(_LEFT)
+        if self._has_buttons:
+            return Panel(assistant, self._shell, self._took_step)
+        return assistant.view()
+
+    def _took_step(self, assistant: Assistant) -> None:
+        self._assistant = None if assistant.left else assistant
+
+    def _about(self, text: str) -> Displayable:
+        """What the words after the magic mean: a step, a symptom, or a text to diagnose."""
+        steps = text.lower().split()
+        if steps and all(word in ("ask", *WORDS) or word.isdecimal() for word in steps):
+            if len(steps) > 1:
+                raise UsageError(
+                    f"ddt_debug: one at a time: %ddt_debug {steps[0]}, then %ddt_debug {steps[1]}"
+                )
+            return self._take(steps[0])
+        if _CODE.fullmatch(text.strip()):
+            with one_line("ddt_debug"):
+                return page(text)
+        path = Path(text).expanduser()
+        if "\n" not in text and len(text) < _LONGEST_PATH and path.is_file():
+            return show(diagnose_log(path))
+        return api.diagnose_text(text)
+
+    # -- before a cell runs --------------------------------------------------------------------
 
     @line_cell_magic
     @opt.options(opt.PATH, silenced=False)
@@ -173,15 +236,9 @@ class DebugMagics(RunningMagics):
         else:
             self._shell.display_pub.publish(foreseen._repr_mimebundle_())
 
-    def _about(self, text: str) -> Displayable:
-        """What the words after the magic ask for: an answer, a symptom, or a text to diagnose."""
-        word = text.strip().lower()
-        if self._guide.understands(word):
-            return self._guide.say(word)
-        if _CODE.fullmatch(text.strip()):
-            with one_line("ddt_debug"):
-                return page(text)
-        path = Path(text).expanduser()
-        if "\n" not in text and len(text) < _LONGEST_PATH and path.is_file():
-            return show(diagnose_log(path))
-        return api.diagnose_text(text)
+
+def _last_run(option: str) -> RunResult:
+    run = last_run()
+    if run is None:
+        raise UsageError(f"ddt_debug: nothing has run yet, so {option} has nothing to work on")
+    return run

@@ -18,7 +18,7 @@ def test_questions_lead_to_a_symptom(notebook: Notebook) -> None:
     assert "How far did the job get?" in repr(notebook.run("%ddt_debug ask"))
     assert "What do you see?" in repr(notebook.run("%ddt_debug 5"))
     end = repr(notebook.run("%ddt_debug 3"))
-    while "hang D.2.1, as likely as" not in end:
+    while "hang D.2.1, with a probability of" not in end:
         assert "question" in end.splitlines()[0]
         end = repr(notebook.run("%ddt_debug 1"))
     assert "fix communication configuration" in end
@@ -30,8 +30,8 @@ def test_undo_unknown_restart_and_leave(notebook: Notebook) -> None:
     assert repr(notebook.run("%ddt_debug undo")) == first
     notebook.run("%ddt_debug 2")
     assert repr(notebook.run("%ddt_debug restart")) == first
-    assert "put away" in repr(notebook.run("%ddt_debug leave"))
-    with pytest.raises(UsageError, match="nothing was asked; %ddt_debug ask begins"):
+    assert "you left the assistant" in repr(notebook.run("%ddt_debug leave"))
+    with pytest.raises(UsageError, match="there is no question; %ddt_debug ask starts"):
         notebook.run("%ddt_debug 1")
 
 
@@ -49,7 +49,7 @@ def test_what_a_run_showed_need_not_be_answered(notebook: Notebook) -> None:
         notebook.run("%%ddt\n1 / 0")
     shown = repr(notebook.run("%ddt_debug ask"))
     assert "(rank 0 raised\n  ZeroDivisionError)" in shown
-    assert "What does the first error speak of?" in shown
+    assert "What is the first error about?" in shown
     notebook.run("%ddt_stop")
 
 
@@ -67,7 +67,7 @@ def test_a_healthy_run_says_so_and_then_asks(notebook: Notebook) -> None:
     view = notebook.run("%ddt_debug")
     shown = repr(view)
     assert shown.startswith("ok · 2 ranks, 1 collective on 1 group agrees")
-    assert "Does it run to its end? yes (the last run came to its end" in shown
+    assert "Does the job run to its end? yes (the last run ended" in shown
     assert "What do you see?" in shown
     html = view.to_html()
     assert html.index("1 collective on 1 group") < html.index("What do you see?")
@@ -81,26 +81,26 @@ def test_hints_come_first_and_count(notebook: Notebook) -> None:
     notebook.run(f"%%ddt\n{card.broken}")
     shown = repr(notebook.run("%ddt_debug"))
     assert shown.index("hint · may be intended") < shown.index("question 1")
-    assert f"hinted at by the last run: setup failure {card.symptom}" in shown
+    assert f"the last run hints at setup failure {card.symptom}" in shown
     notebook.run("%ddt_stop")
 
 
 def test_a_check_says_what_it_does_and_answers(notebook: Notebook) -> None:
     notebook.run("%ddt_start -n 2 --hang-after 0.3")
     notebook.run("%%ddt\nimport os\nfirst = not os.path.exists('seen')")
-    with pytest.raises(UsageError, match="nothing was asked"):
+    with pytest.raises(UsageError, match="there is no question"):
         notebook.run("%ddt_debug check")
     asked = repr(notebook.run("%ddt_debug ask"))
     assert (
-        "%ddt_debug check does it for you: run the last cell up to 3 times more, each"
+        "%ddt_debug check answers it for you: run the last cell up to 3 more times, each"
         in " ".join(asked.split())
     )
     shown = notebook.shown("%ddt_debug check")
-    assert "check: run the last cell up to 3 times more, each time on 2 fresh ranks" in shown
-    assert "What do you see? checked, and not told (3 runs: the cell came to its end" in (
+    assert "check: run the last cell up to 3 more times, each time on 2 fresh ranks" in shown
+    assert "What do you see? the check gave no answer (in 3 runs the cell ended" in (
         " ".join(shown.split())
     )
-    with pytest.raises(UsageError, match="nothing that could run here answers this question"):
+    with pytest.raises(UsageError, match="no check can answer this question here"):
         notebook.run("%ddt_debug check")
     assert repr(notebook.run("%ddt_debug undo")) == asked
     notebook.run("%ddt_stop")
@@ -109,7 +109,7 @@ def test_a_check_says_what_it_does_and_answers(notebook: Notebook) -> None:
 def test_a_check_leads_on(notebook: Notebook) -> None:
     notebook.run("%ddt_start -n 2")
     notebook.shown("%%ddt\ntorch.ones(2, 3) @ torch.ones(2, 3)")
-    assert "What does the first error speak of?" in repr(notebook.run("%ddt_debug ask"))
+    assert "What is the first error about?" in repr(notebook.run("%ddt_debug ask"))
     shown = notebook.shown("%ddt_debug check")
     assert "check: read the error of the last run: RuntimeError" in shown
     assert "shapes, sizes or types of tensors (D.1.5: rank" in " ".join(shown.split())
@@ -122,7 +122,7 @@ def test_the_last_run_outlives_its_session(notebook: Notebook) -> None:
     notebook.run("%ddt_stop")
     shown = repr(notebook.run("%ddt_debug"))
     assert "rank 1 raised ZeroDivisionError" in shown
-    assert "note this was run before the ranks were stopped" in shown
+    assert "note this ran before the ranks were stopped" in shown
     assert "(rank 1 raised" in repr(notebook.run("%ddt_debug ask"))
     assert notebook.run("%ddt_debug --single").verdict == "several"
     with pytest.raises(UsageError, match="no session: start one"):

@@ -125,7 +125,7 @@ def test_one_rank_that_lacks_a_variable_says_which(ranks: Notebook) -> None:
 
 
 def test_mistakes(ranks: Notebook) -> None:
-    with pytest.raises(UsageError, match="nothing has run yet, so that --again"):
+    with pytest.raises(UsageError, match="nothing has run yet, so --again"):
         ranks.run("%ddt_debug --again")
     ranks.shown("%%ddt\n1 / 0")
     with pytest.raises(UsageError, match="one at a time: --again or --fix"):

@@ -6,39 +6,36 @@ import re
 
 import pytest
 
-from ddt_notebook.diagnosis import consultation as steps
+from ddt_notebook.assistant.checks import answers_of_run
+from ddt_notebook.assistant.questions import Answer, Questionnaire
+from ddt_notebook.assistant.state import State, start
+from ddt_notebook.assistant.view import AssistantView, FixedCellView
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.consultation import Consultation
-from ddt_notebook.diagnosis.known import begin
-from ddt_notebook.diagnosis.tree import Answer, Interview
-from ddt_notebook.model import Cell, Place, Snapshot
+from ddt_notebook.model import Cell, Fact, Place, Snapshot
 from ddt_notebook.views.bundle import Message
-from ddt_notebook.views.consultation import ConsultationView, RepairView
-from ddt_notebook.views.interview import InterviewView
 
-from .builders import crash, hang, hang_finding
-from .test_html import HOSTILE, KEPT, parsed
+from ..views.builders import crash, hang, hang_finding
+from ..views.test_html import HOSTILE, KEPT, parsed
 
 SLOW = conclude("D.2.3", "late", cause="straggler-compute", ranks=[2])
 CARD = "collective-under-rank-condition"
 
 
-def asked(*choices: int) -> Consultation:
-    made = steps.begin()
+def asked(*choices: int) -> State:
+    made = start()
     for choice in choices:
         made = made.chosen(choice)
     return made
 
 
-def at_symptom() -> Consultation:
-    made = steps.begin()
+def at_symptom() -> State:
+    made = start()
     while made.question is not None:
-        chances = made.question.truths["D.2.1"]
-        made = made.chosen(chances.index(max(chances)))
+        made = made.chosen(made.question.choice_for("D.2.1"))
     return made
 
 
-def at_fault() -> Consultation:
+def at_fault() -> State:
     found = at_symptom()
     return found.chosen(found.choices.index("a collective under a condition on the rank"))
 
@@ -48,7 +45,7 @@ def words_of(text: str) -> str:
 
 
 STANDS = {
-    "finding": lambda: steps.begin([hang_finding(cause=CARD), SLOW], begin(hang())),
+    "finding": lambda: start([hang_finding(cause=CARD), SLOW], answers_of_run(hang())),
     "question": lambda: asked(4),
     "symptom": at_symptom,
     "fault": at_fault,
@@ -57,17 +54,17 @@ STANDS = {
 
 @pytest.mark.parametrize("stand", STANDS)
 def test_text_html_and_json_say_the_same(stand: str) -> None:
-    consultation = STANDS[stand]()
-    assert consultation.stand == stand
+    state = STANDS[stand]()
+    assert state.at == stand
     snapshot = hang() if stand == "finding" else None
-    view = ConsultationView(consultation, snapshot=snapshot, before=Message("all is well so far"))
+    view = AssistantView(state, snapshot=snapshot, before=Message("all is well so far"))
     html, plain = parsed(view.to_html()), words_of(view.to_text())
-    told = [*consultation.choices, "all is well so far"]
+    told = [*state.choices, "all is well so far"]
     told += [part for answer in view.answers for part in answer]
-    told += [f"%ddt_show {name}" for name in consultation.views]
-    for fix in consultation.fixes[:6]:
+    told += [f"%ddt_show {name}" for name in state.views]
+    for fix in state.fixes[:6]:
         told += [fix.pattern, fix.advice]
-    told += [name for what, name in consultation.steps if what != "stage"]
+    told += [name for what, name in state.path if what != "stage"]
     told += [view.lesson or "", "undo"]
     for expected in told:
         assert words_of(expected) in plain, expected
@@ -77,65 +74,67 @@ def test_text_html_and_json_say_the_same(stand: str) -> None:
     assert max(map(len, view.to_text().splitlines())) <= 80
     assert view.to_html() == view.to_html()
     plain_data = view.to_json()
-    assert plain_data["choices"] == list(consultation.choices)
-    assert plain_data["path"] == dict(consultation.steps)
+    assert plain_data["choices"] == list(state.choices)
+    assert plain_data["path"] == dict(state.path)
     assert (plain_data["question"] is None) is (stand != "question")
 
 
 def test_the_columns_hold_what_the_whole_holds() -> None:
-    consultation = STANDS["finding"]()
-    view = ConsultationView(consultation, snapshot=hang(), detail=Message("opened"))
+    state = STANDS["finding"]()
+    view = AssistantView(state, snapshot=hang(), opened=Message("opened"))
     assert "training & evaluation" in parsed(view.path_html()).text
     assert "→ 6          dist.all_reduce(loss)" in parsed(view.middle_html()).text
     assert "11%, 5 of 44 hangs in the study" in parsed(view.changes_html()).text
-    assert "opened" in parsed(view.detail_html()).text
+    assert "opened" in parsed(view.opened_html()).text
     assert "opened" in view.to_text()
     assert "opened" in view.to_html()
 
 
 def test_a_check_is_offered_in_words() -> None:
-    view = ConsultationView(asked(4), offer="run the last cell once more")
+    view = AssistantView(asked(4), offer="run the last cell once more")
     for shown in (view.to_text(), view.to_html()):
         assert "run the last cell once more" in " ".join(shown.split())
     assert view.to_json()["check"] == "run the last cell once more"
-    assert "likely so far" in parsed(view.changes_html()).text
+    assert "probable so far" in parsed(view.changes_html()).text
 
 
 def test_what_was_seen_needed_no_question_and_is_not_counted_as_one() -> None:
-    seen = Interview(
+    one_step = Fact(kind="steps-before-failure", values={"steps": 1})
+    seen = Questionnaire(
         (
-            Answer("formed", 0, "the session formed it"),
-            Answer("stage", 4, "optimizers took steps in the last run"),
-            Answer("shows", 2, "the last run hung"),
-            Answer("first", 1, "optimizers had taken up to 1 step"),
+            Answer("formed", 0, "run", Fact(kind="group-formed")),
+            Answer("stage", 4, "run", Fact(kind="steps-taken")),
+            Answer("shows", 2, "run", Fact(kind="hung")),
+            Answer("first", 1, "run", one_step),
         )
     )
     assert seen.question is None
     expected = "no question was needed: the last run shows hang D.2.1"
-    for shown in (InterviewView(seen), ConsultationView(steps.begin(interview=seen))):
-        assert expected in words_of(shown.to_text())
-        assert expected in words_of(parsed(shown.to_html()).text)
-        assert "100%" not in shown.to_text() + parsed(shown.to_html()).text
+    shown = AssistantView(start(questionnaire=seen))
+    assert expected in words_of(shown.to_text())
+    assert expected in words_of(parsed(shown.to_html()).text)
+    assert "100%" not in shown.to_text() + parsed(shown.to_html()).text
 
 
 def test_questions_and_checks_are_counted() -> None:
-    checked = steps.begin().chosen(4)
+    checked = start().chosen(4)
     while checked.question is not None:
-        chances = checked.question.truths["D.2.1"]
-        checked = checked.observed(Answer(checked.question.id, chances.index(max(chances)), "seen"))
-    count = len(checked.interview.answers) - 1
+        choice = checked.question.choice_for("D.2.1")
+        answer = Answer(checked.question.id, choice, seen=Fact(kind="hung"))
+        checked = checked.checked(answer)
+    count = len(checked.questionnaire.answers) - 1
     checks = "1 check" if count == 1 else f"{count} checks"
-    title = InterviewView(checked.interview).title()
-    assert title.startswith(f"after 1 question and {checks}: hang D.2.1, as likely as ")
+    title = AssistantView(checked).title()
+    assert title.startswith(f"after 1 question and {checks}: hang D.2.1, with a probability of ")
     assert "100%" not in title
 
 
 def test_it_is_said_whose_cell_is_repaired() -> None:
-    example = ConsultationView(at_fault())
+    example = AssistantView(at_fault())
     assert "gives an example (not your cell), repaired" in words_of(example.to_text())
-    repair = example.repair
-    assert repair is not None
-    view = RepairView(repair)
+    cell = example.fixed_cell
+    assert cell is not None
+    view = FixedCellView(cell)
     for shown in (view.to_text(), parsed(view.to_html()).text):
         assert words_of(shown).startswith("an example (not your cell), repaired: a collective")
     assert "+ " in view.to_text()
@@ -156,10 +155,8 @@ def test_hostile_text_stays_text() -> None:
             1: Place(file=HOSTILE, line=1, code=HOSTILE),
         },
     )
-    view = ConsultationView(
-        steps.begin([finding, finding]), snapshot=snapshot, detail=Message(HOSTILE)
-    )
-    shown = (view.to_html(), view.path_html(), view.middle_html(), view.detail_html())
+    view = AssistantView(start([finding, finding]), snapshot=snapshot, opened=Message(HOSTILE))
+    shown = (view.to_html(), view.path_html(), view.middle_html(), view.opened_html())
     for html in shown:
         page = parsed(html)
         assert page.tags <= KEPT | {"style", "ol"}
@@ -169,5 +166,5 @@ def test_hostile_text_stays_text() -> None:
 
 def test_literal_colours_only_outside_the_style_sheet() -> None:
     for make in STANDS.values():
-        body = re.sub(r"<style>.*?</style>", "", ConsultationView(make()).to_html())
+        body = re.sub(r"<style>.*?</style>", "", AssistantView(make()).to_html())
         assert "var(" not in body
