@@ -14,6 +14,7 @@ from .advice import NAME_NOT_DEFINED, SYNTAX
 from .attributes import plain_tensor
 from .context import Context
 from .errors import Meaning
+from .modules import module_names
 
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
@@ -25,7 +26,6 @@ _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: What turns a tensor into a number, or cuts it from its graph.
 _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
-_MODEL = re.compile(r"model|net|module|ddp|loss|criterion", re.IGNORECASE)
 
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
@@ -129,6 +129,7 @@ def _on_all_ranks(context: Context, error: RankError) -> bool:
 
 def _kept_graphs(context: Context, error: RankError) -> Iterator[Place]:
     """Lines of the loops around the exception that collect tensors with their graph."""
+    modules = module_names(context, error)
     for frame in error.frames:
         if frame.cell is None:
             continue
@@ -138,7 +139,7 @@ def _kept_graphs(context: Context, error: RankError) -> Iterator[Place]:
             continue
         for loop in reversed(loops):
             for node in ast.walk(loop):
-                if isinstance(node, ast.stmt) and _collects(node, loop):
+                if isinstance(node, ast.stmt) and _collects(node, loop, modules):
                     yield Place(file=frame.file, line=node.lineno, code=ast.unparse(node))
 
 
@@ -148,16 +149,16 @@ def _cuts(block: ast.With) -> bool:
     return "no_grad" in text or "inference_mode" in text
 
 
-def _collects(node: ast.stmt, loop: ast.AST) -> bool:
-    """Whether a statement adds a tensor of the model to a sum or a list."""
+def _collects(node: ast.stmt, loop: ast.AST, modules: frozenset[str]) -> bool:
+    """Whether a statement adds what a module computed to a sum or a list."""
     match node:
         case ast.AugAssign(target=ast.Name(name), op=ast.Add(), value=value):
-            return _has_graph(value, loop) and not _starts_anew(name, loop)
+            return _has_graph(value, loop, modules) and not _starts_anew(name, loop)
         case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp(op=ast.Add()) as value):
             rest = [side for side in (value.left, value.right) if not _is(side, name)]
-            return len(rest) == 1 and _has_graph(rest[0], loop)
+            return len(rest) == 1 and _has_graph(rest[0], loop, modules)
         case ast.Expr(ast.Call(func=ast.Attribute(ast.Name(name), "append"), args=[value])):
-            return _has_graph(value, loop) and not _starts_anew(name, loop)
+            return _has_graph(value, loop, modules) and not _starts_anew(name, loop)
     return False
 
 
@@ -171,23 +172,55 @@ def _is(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _has_graph(value: ast.expr, loop: ast.AST) -> bool:
-    """Whether an expression is, by its names, a loss or an output of a model with its graph."""
-    variables = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
-    names = variables + [node.attr for node in ast.walk(value) if isinstance(node, ast.Attribute)]
-    compared = any(isinstance(node, ast.Compare) for node in ast.walk(value))
-    if compared or _DETACHED.intersection(names) or _freed(loop).intersection(variables):
-        return False
-    return any(_MODEL.search(name) for name in names)
+def _has_graph(value: ast.expr, loop: ast.AST, modules: frozenset[str]) -> bool:
+    """Whether an expression is computed by a module in this round, and still has its graph."""
+    assigned = _assigned(loop)
+    freed = _freed(loop, assigned)
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        variables = _variables(part)
+        names = variables | {
+            node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)
+        }
+        compared = any(isinstance(node, ast.Compare) for node in ast.walk(part))
+        if compared or _DETACHED & names or freed & variables:
+            continue
+        if names & modules:
+            return True
+        pending += [assigned.pop(name) for name in variables & assigned.keys()]
+    return False
 
 
-def _freed(loop: ast.AST) -> set[str]:
-    """Variables of which ``backward`` frees what the graph holds."""
-    calls = (node for node in ast.walk(loop) if isinstance(node, ast.Call) and not node.keywords)
+def _assigned(loop: ast.AST) -> dict[str, ast.expr]:
+    """The variables that a loop assigns, and what."""
     return {
+        target.id: node.value
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _freed(loop: ast.AST, assigned: dict[str, ast.expr]) -> set[str]:
+    """Variables of which ``backward`` frees what the graph holds, and those they come from."""
+    calls = (node for node in ast.walk(loop) if isinstance(node, ast.Call) and not node.keywords)
+    pending = [
         call.func.value.id
         for call in calls
         if isinstance(call.func, ast.Attribute)
         and call.func.attr == "backward"
         and isinstance(call.func.value, ast.Name)
-    }
+    ]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += _variables(assigned[name]) & assigned.keys() if name in assigned else ()
+    return found
+
+
+def _variables(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 from ddt_notebook.model import Call, Snapshot
+from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
 from .messages import MessageMismatch, Single, match_messages
@@ -60,9 +61,7 @@ class Mismatch:
     @property
     def minority(self) -> tuple[int, ...]:
         """Everyone outside the largest side; all ranks when no side is the largest."""
-        if len(self.sides[0].ranks) == len(self.sides[1].ranks):
-            return self.ranks
-        return tuple(sorted(rank for side in self.sides[1:] for rank in side.ranks))
+        return tuple(minority(side.ranks for side in self.sides))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ddt_notebook.model import Snapshot
-from ddt_notebook.model.parity import Disagreement, disagreements
+from ddt_notebook.model.parity import Disagreement, disagreements, grouped, minority
 from ddt_notebook.model.training import NO_GRADIENT, ModelTraining, OptimizerTraining, TrainingState
 
 #: What spreads a model over ranks so that each holds a part of its own.
@@ -76,14 +76,7 @@ class Replicas:
 
     def deviating(self, value: Callable[[int], Any]) -> list[int]:
         """Ranks that are not as most are; all where no group is larger than the others."""
-        groups: dict[Any, list[int]] = defaultdict(list)
-        for rank in self.ranks:
-            groups[value(rank)].append(rank)
-        sizes = sorted(map(len, groups.values()), reverse=True)
-        if len(sizes) > 1 and sizes[0] == sizes[1]:
-            return list(self.ranks)
-        most = max(groups.values(), key=len)
-        return [rank for rank in self.ranks if rank not in most]
+        return minority(grouped({rank: value(rank) for rank in self.ranks}).values())
 
 
 def _unequal(rows: Iterator[tuple[int, ...]] | Any) -> list[int]:
@@ -155,11 +148,3 @@ def how_far(snapshot: Snapshot, name: str) -> list[str]:
                     f"at the end {name} differs on {pair} in {share}, by up to {one.largest:.3g}"
                 ]
     return []
-
-
-def minority(found: Disagreement) -> list[int]:
-    """Ranks that are not as most are; all where no group is larger than the others."""
-    sizes = sorted((len(ranks) for ranks in found.groups.values()), reverse=True)
-    if len(sizes) > 1 and sizes[0] == sizes[1]:
-        return sorted(rank for ranks in found.groups.values() for rank in ranks)
-    return list(found.deviating)

@@ -12,6 +12,7 @@ from typing import Any
 
 from .collective import Shape
 from .operations import from_recorder
+from .position import is_library
 
 _DTYPES = {
     "Float": "float32",
@@ -25,7 +26,6 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "/ddt_notebook/", "<")
 #: Innermost first, as the recorder has them: file, line, function.
 Frames = Iterable[tuple[str, int, str]]
 
@@ -50,7 +50,7 @@ def user_frame(frames: Frames) -> tuple[tuple[str, int, str] | None, str | None]
     caller = None
     for file, line, function in frames:
         caller = caller or library(file.partition("/torch/")[2])
-        if file.startswith("cell[") or (file and not any(part in file for part in _LIBRARIES)):
+        if file and not is_library(file):
             return (file, line, function), caller
     return None, caller
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 ParityRole = Literal["parameter", "buffer", "gradient", "state", "setting", "random"]
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+def grouped(values: Mapping[int, _Value]) -> dict[_Value, list[int]]:
+    """The ranks that have each value, in the order of the ranks; the largest group first."""
+    groups: dict[_Value, list[int]] = defaultdict(list)
+    for rank, value in sorted(values.items()):
+        groups[value].append(rank)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def minority(groups: Iterable[Sequence[int]]) -> list[int]:
+    """The ranks outside the largest group; all ranks if no group is larger than the others."""
+    first, *others = sorted(groups, key=len, reverse=True)
+    if others and len(others[0]) == len(first):
+        others.append(first)
+    return sorted(rank for group in others for rank in group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
 from ..model import Position, RankError
+from ..model.position import is_library
 
 #: Called with kind, data, metadata, transient, update.
 SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
@@ -31,8 +32,6 @@ _PROBES = str(Path(__file__).parent.parent / "probes")
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
-#: Paths that are never the user's own code.
-_NOT_USERS = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/ddt_notebook/")
 
 
 class CellCompiler(CachingCompiler):
@@ -190,12 +189,7 @@ def position(file: str, line: int, function: str) -> Position:
 
 def users_line(frames: tuple[Position, ...]) -> Position | None:
     """The innermost line that is the user's own: a cell, or a file outside the libraries."""
-    for frame in reversed(frames):
-        if frame.cell is not None:
-            return frame
-        if not frame.file.startswith("<") and not any(part in frame.file for part in _NOT_USERS):
-            return frame
-    return None
+    return next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
 
 
 def describe_error(error: BaseException, traceback_text: str) -> RankError:

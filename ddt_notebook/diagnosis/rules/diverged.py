@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Finding, Place
-from ddt_notebook.model.parity import Disagreement
+from ddt_notebook.model.parity import Disagreement, minority
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 
 from .sources import module_calls
@@ -205,7 +205,7 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
             "D.2.5",
             f"the state of {first.name} differs between ranks: {_parted(group, step)}",
             cause="ranks-diverged-learning-rate",
-            ranks=replicas.minority(state[0]),
+            ranks=minority(state[0].groups.values()),
             places=_places(context, group, made=True),
             evidence=[
                 f"gradients and settings were equal, {state[0].name} is not",
@@ -253,7 +253,7 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
         return None
     changed = [rank for rank, o in group.ranks.items() if o.changed_before]
     told = bool(changed) and len(changed) < len(group.ranks)
-    ranks = changed if told else replicas.minority(found[0])
+    ranks = changed if told else minority(found[0].groups.values())
     return conclude_text(
         "D.2.5",
         f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}: "

@@ -100,6 +100,35 @@ def _first_inputs(context: Context, rank: int) -> tuple[int, ...]:
 
 def slices_by_rank(context: Context) -> bool:
     """Whether the code takes a part of something by the number of the rank."""
+    nodes, derived = _by_rank(context)
+    return any(_takes_a_part(node, derived) for node in nodes)
+
+
+def leaves_part_out(context: Context) -> bool:
+    """Whether the code joins what lies before and behind a rank's part, as cross-validation does.
+
+    The ranks then train on overlapping data, each without the part that it evaluates on.
+    """
+    nodes, derived = _by_rank(context)
+    return any(
+        isinstance(node, (ast.Call, ast.BinOp))
+        and {"before", "behind"} <= {_side(part, derived) for part in ast.walk(node)}
+        for node in nodes
+    )
+
+
+def _side(node: ast.AST, derived: set[str]) -> str:
+    """What ``x[:part]`` and ``x[part:]`` take, where the number of the rank decides on the part."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
+        return ""
+    lower, upper = node.slice.lower, node.slice.upper
+    if lower is None and upper is not None and _mentions(upper, derived):
+        return "before"
+    return "behind" if upper is None and lower is not None and _mentions(lower, derived) else ""
+
+
+def _by_rank(context: Context) -> tuple[list[ast.AST], set[str]]:
+    """The nodes of all cells, and the names that are computed from the number of the rank."""
     cells = (context.snapshot.cell, *context.snapshot.earlier_cells)
     trees = [tree for cell in cells if (tree := syntax.parse(cell)) is not None]
     nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -108,7 +137,7 @@ def slices_by_rank(context: Context) -> bool:
         if isinstance(node, ast.Assign) and _mentions(node.value, derived):
             names = [part for target in node.targets for part in ast.walk(target)]
             derived |= {name.id for name in names if isinstance(name, ast.Name)}
-    return any(_takes_a_part(node, derived) for node in nodes)
+    return nodes, derived
 
 
 def _takes_a_part(node: ast.AST, derived: set[str]) -> bool:

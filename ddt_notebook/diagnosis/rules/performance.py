@@ -226,7 +226,7 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
             evidence=[
                 listing(
                     f"rank {rank} waited {seconds(waited)} of {seconds(lasted)} for "
-                    f"{count(batches, 'batch').replace('batchs', 'batches')}"
+                    f"{count(batches, 'batch')}"
                     for rank, (waited, lasted, batches, _) in spent.items()
                 )
             ],

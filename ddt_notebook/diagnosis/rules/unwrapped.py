@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,15 +14,9 @@ from ddt_notebook.diagnosis.words import count, listing
 from ddt_notebook.model import Finding
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
 
-from .parallel_groups import slices_by_rank
+from .parallel_groups import leaves_part_out, slices_by_rank
 
 _MOST_NAMES = 3
-#: Words of programs in which each rank has a model of its own on purpose.
-_COMPARED = re.compile(
-    r"\b(k_?)?folds?\b|cross.?val|ensemble|bagging|bootstrap|sweep|grid_|search|trials?\b|"
-    r"candidate|population|federated|personal|island",
-    re.IGNORECASE,
-)
 
 
 def unwrapped(context: Context) -> Iterator[Finding]:
@@ -82,7 +75,8 @@ def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
     if not (started_equal or divided):
         return None
     alike = len({tuple(sorted(o.settings.items())) for o in group.ranks.values()}) == 1
-    meant = sampled or (alike and not _own_data(context) and not _compares(context, group))
+    own = not alike or _own_data(context) or leaves_part_out(this_cell)
+    meant = sampled or not (own or _compares(context, group))
     step = group.first_apart
     assert step is not None
     model = first.model or f"the model of {first.name}"
@@ -129,9 +123,7 @@ def _own_data(context: Context) -> bool:
 
 
 def _compares(context: Context, group: Replicas) -> bool:
-    """Whether copies seem to be compared: a search, an ensemble, a cross-validation."""
-    if _COMPARED.search(context.snapshot.cell.source):
-        return True
+    """Whether copies are compared: their results are gathered, and no numbers are averaged."""
     ops = {call.op for rank in group.ranks for call in context.reports[rank].calls}
     return bool(ops & {"all_gather_object", "gather_object"}) and "all_reduce" not in ops
 

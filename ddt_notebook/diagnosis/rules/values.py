@@ -11,6 +11,7 @@ from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.words import count, listing, ranks_text
 from ddt_notebook.model import Finding, Place
+from ddt_notebook.model.parity import grouped, minority
 from ddt_notebook.model.training import ModelTraining, NotFinite
 
 _MOST_NAMES = 3
@@ -138,7 +139,7 @@ def other_orders(context: Context) -> Iterator[Finding]:
             continue
         if len({tuple(sorted(known)) for known in names.values()}) > 1:
             continue  # renamed rather than exchanged
-        deviating = _minority(names)
+        deviating = minority(grouped(names).values())
         reference = next((r for r in names if r not in deviating), min(names))
         other = next(r for r in names if names[r] != names[reference])
         at = next(
@@ -193,14 +194,3 @@ def unregistered(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely",
         )
-
-
-def _minority(values: dict[int, tuple[str, ...]]) -> list[int]:
-    """Ranks that are not as most are; all where no side is larger."""
-    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for rank, value in values.items():
-        groups[value].append(rank)
-    ordered = sorted(groups.values(), key=len, reverse=True)
-    if len(ordered) > 1 and len(ordered[0]) == len(ordered[1]):
-        return sorted(values)
-    return sorted(set(values) - set(ordered[0]))

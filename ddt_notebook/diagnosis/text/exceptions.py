@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.model import Position, RankError
+from ddt_notebook.model.position import is_library
 
 from .lines import Line, by_rank
 
@@ -16,7 +17,6 @@ _LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
 _QUOTED = re.compile(
     r"\b([A-Z]\w{0,60}?(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
 )
-_LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|<frozen|importlib")
 #: chosen: lines of a message after that with its type, and characters of a line that are read, no
 #: measurement. They bound the time that a text without line breaks takes.
 _MESSAGE = 12
@@ -97,7 +97,7 @@ def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
     while end < len(lines) and end - index <= _MESSAGE and lines[end].text.startswith((" ", "\t")):
         message.append(lines[end].text)
         end += 1
-    user = [frame for frame in frames if not _LIBRARY.search(frame.file)]
+    user = [frame for frame in frames if not is_library(frame.file)]
     error = RankError(
         type=match[1].rpartition(".")[2],
         message="\n".join(message),

@@ -31,11 +31,10 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from . import rendezvous, timer_slack
+from .frames import is_plumbing
 from .sockets import GroupSockets
 
 _TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parent.parent)
-_LIBRARIES = (_TORCH, _OURS, "<frozen", contextlib.__file__, functools.__file__)
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
 #: A rank beyond this, which only a mistake can name, is not recorded.
@@ -360,18 +359,13 @@ def _locate(record: CallRecord, frame: FrameType | None) -> None:
     """Add the user's line, and the library's file if a library made the call."""
     while frame is not None:
         code = frame.f_code
-        if not _is_library(code.co_filename):
+        if not is_plumbing(code.co_filename):
             record.file, record.line = code.co_filename, frame.f_lineno
             record.function = code.co_name
             return
         if record.library is None:
             record.library = _path_in_torch(code.co_filename)
         frame = frame.f_back
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_library(file: str) -> bool:
-    return file.startswith(_LIBRARIES)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from types import FrameType
 
 import torch
 
-_LIBRARIES = (
+_PLUMBING = (
     str(Path(torch.__file__).parent),
     str(Path(__file__).parent.parent),
     "<frozen",
@@ -19,10 +19,20 @@ _LIBRARIES = (
 )
 
 
+@functools.lru_cache(maxsize=4096)
+def is_plumbing(file: str) -> bool:
+    """Whether a file belongs to torch, to the probes or to what calls them.
+
+    Other libraries do not count: what calls ``torch.distributed`` may be one that the user wrote.
+    `model.position.is_library` knows all of them.
+    """
+    return file.startswith(_PLUMBING)
+
+
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """The frames that belong to the user's code, innermost first."""
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_LIBRARIES):
+        if not is_plumbing(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 

@@ -147,14 +147,46 @@ MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 16 b
         (("for x in data:", "    total = 0", "    total += model(x)"), "out-of-memory"),
         (("model(x)", "for y in data: total += loss"), "out-of-memory"),
         (("with torch.no_grad():", "  for x in data:", "    t += model(x)"), "out-of-memory"),
+        (("for x in data:", "    out = model(x)", "    outs.append(out)"), "loss-keeps-graph"),
+        (
+            (
+                "for x in data:",
+                "  out = model(x)",
+                "  t = f(out)",
+                "  o.append(out)",
+                "  t.backward()",
+            ),
+            "out-of-memory",
+        ),
     ],
 )
 def test_losses_that_keep_their_graphs(lines: tuple[str, ...], cause: str):
     at_line = max(n for n, line in enumerate(lines, 1) if "model(x)" in line or n == 2)
     at_line = 1 if lines[0] == "model(x)" else at_line
     where = Position(file="cell[3]", line=at_line, code=lines[at_line - 1].strip())
-    short = RankError(type="RuntimeError", message=MEMORY, frames=(where,), where=where)
+    inside = Position(file="/venv/site-packages/torch/nn/modules/module.py", line=9)
+    short = RankError(type="RuntimeError", message=MEMORY, frames=(where, inside), where=where)
     scene = snapshot(raised(0, error=short), source="\n".join(lines), outcome="failed")
+    assert only(diagnose(scene)).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("made", "collected", "cause"),
+    [
+        ("encoder = torch.nn.Linear(4, 1).to(device)", "encoder(x)", "loss-keeps-graph"),
+        ("encoder = DDP(build())", "encoder.module(x)", "loss-keeps-graph"),
+        ("class Encoder(nn.Module): pass\nself.e = Encoder()", "self.e(x)", "loss-keeps-graph"),
+        ("def build(): return nn.ReLU()\nencoder = build()", "encoder(x)", "loss-keeps-graph"),
+        ("subnet = ipaddress.ip_network(address)", "subnet.hosts(x)", "out-of-memory"),
+        ("model_sizes = {}", "model_sizes[x]", "out-of-memory"),
+        ("glossary = Loss()", "glossary.lookup(x)", "out-of-memory"),
+    ],
+)
+def test_a_model_is_what_the_program_makes_one_of(made: str, collected: str, cause: str):
+    source = f"{made}\nfor x in data:\n    total += {collected}\n    y = torch.randn(1 << 40)"
+    where = Position(file="cell[3]", line=len(source.splitlines()), code="y = torch.randn(1 << 40)")
+    short = RankError(type="RuntimeError", message=MEMORY, frames=(where,), where=where)
+    scene = snapshot(raised(0, error=short), source=source, outcome="failed")
     assert only(diagnose(scene)).cause == cause
 
 
