@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .model import Finding as Finding
     from .model import Fix as Fix
     from .model import FormatError as FormatError
+    from .model import Observation as Observation
     from .model import Place as Place
     from .model import Report as Report
     from .model import Snapshot as Snapshot
@@ -50,6 +51,7 @@ _PUBLIC = {
     "Finding": ".model",
     "Fix": ".model",
     "FormatError": ".model",
+    "Observation": ".model",
     "Place": ".model",
     "Report": ".model",
     "Session": ".host.session",

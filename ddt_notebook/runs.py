@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from .model import Cell, Snapshot
+from .model.observation import add_observations
 from .views.registry import VIEWS, View
 
 if TYPE_CHECKING:
@@ -92,12 +93,10 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
 
 def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
     """The last run, with what the ranks hold now."""
-    from .host.observing import add
-
     seen = session.observe(view.needs, names or None)
     if session.last_run is not None:
         before = session.last_run.snapshot
-        now = add(before, seen)
+        now = add_observations(before, seen)
         traced = {memory.rank: memory for memory in before.memory if memory.at_ms}
         if view.needs != "memory" or not traced or names:
             return now
@@ -115,7 +114,7 @@ def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
         device=session.device,
         has_group=session.has_group,
     )
-    return add(nothing_ran, seen)
+    return add_observations(nothing_ran, seen)
 
 
 def _not_a_run(given: object) -> str:

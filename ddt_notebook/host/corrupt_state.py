@@ -22,7 +22,7 @@ def group_is_damaged(runs: list[RankRun], *, group: bool, well: bool) -> bool:
         return True
     if len({recorder.new_groups for recorder in recorders}) > 1:
         return True
-    if group and any(run.answer is not None and not run.answer.get("formed", True) for run in runs):
+    if group and any(run.ended is not None and not run.ended.formed for run in runs):
         return True
     members = groups_seen(runs)
     reached: dict[str, set[int]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import platform
 import select
@@ -14,8 +13,19 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
+from ..wire.messages import (
+    ChildEnded,
+    Envelope,
+    Failed,
+    Message,
+    ServerReady,
+    Started,
+    StartRank,
+    StartStore,
+    decode,
+    encode,
+)
 from .errors import SessionError
 
 #: A cold start imports torch from disk; on a busy machine that can take long.
@@ -38,7 +48,7 @@ class ForkServerHandle:
         self._owner = os.getpid()
         self._socket, theirs = socket.socketpair()
         self._pending = b""
-        self._replies: dict[int, dict[str, Any]] = {}
+        self._replies: dict[int, Message] = {}
         self._deaths: deque[tuple[int, int]] = deque()
         self._requests = 0
         self._ready = False
@@ -91,19 +101,33 @@ class ForkServerHandle:
                 raise SessionError(f"the ranks' parent process did not start: {self._said()}")
             self._receive(0.2)
 
-    def request(self, what: dict[str, Any], descriptors: tuple[int, ...] = ()) -> dict[str, Any]:
-        """Send a request and wait for its reply.
+    def start(self, request: StartRank | StartStore, sockets: tuple[int, ...] = ()) -> Started:
+        """Start a process, which gets these descriptors of sockets.
 
         Raises
         ------
         SessionError
-            If the server is gone, does not answer, or could not do it.
+            If the server is gone, does not answer, or could not start it.
+        """
+        started = self.request(request, sockets)
+        if not isinstance(started, Started):
+            why = started.error if isinstance(started, Failed) else type(started).__name__
+            raise SessionError(f"a rank could not be started: {why}")
+        return started
+
+    def request(self, message: Message, descriptors: tuple[int, ...] = ()) -> Message:
+        """Send a request and wait for the answer.
+
+        Raises
+        ------
+        SessionError
+            If the server is gone or does not answer.
         """
         self.wait_ready()
         self._requests += 1
         number = self._requests
         try:
-            socket.send_fds(self._socket, [json.dumps(what | {"id": number}).encode()], descriptors)
+            socket.send_fds(self._socket, [encode(Envelope(message, number))], descriptors)
         except OSError as error:
             self._lost = True
             raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
@@ -112,10 +136,7 @@ class ForkServerHandle:
             if self._lost or time.monotonic() > deadline:
                 raise SessionError(f"the ranks' parent process does not answer: {self._said()}")
             self._receive(0.2)
-        reply = self._replies.pop(number)
-        if "error" in reply:
-            raise SessionError(f"a rank could not be started: {reply['error']}")
-        return reply
+        return self._replies.pop(number)
 
     def deaths(self) -> list[tuple[int, int]]:
         """Children that have ended since the last call: pid, exit code (negative: signal)."""
@@ -145,13 +166,14 @@ class ForkServerHandle:
                 return
             *lines, self._pending = (self._pending + data).split(b"\n")
             for line in lines:
-                message = json.loads(line)
-                if "dead" in message:
-                    self._deaths.append((message["dead"], message["status"]))
-                elif "reply" in message:
-                    self._replies[message["reply"]] = message
-                else:
-                    self._ready = True
+                received, _ = decode(line)
+                match received.message:
+                    case ChildEnded(pid=pid, status=status):
+                        self._deaths.append((pid, status))
+                    case ServerReady():
+                        self._ready = True
+                    case answer:
+                        self._replies[received.number] = answer
             timeout_s = 0.0
 
     def _said(self) -> str:

@@ -20,6 +20,19 @@ from typing import Any
 from ..model import RankReport
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
+from ..wire.messages import (
+    CutSockets,
+    EndRank,
+    Envelope,
+    Failed,
+    FormGroup,
+    GroupFormed,
+    Message,
+    RankReady,
+    RankSpec,
+    RemoveDirectory,
+    StartStore,
+)
 from . import launcher
 from .errors import SessionError
 from .ranks import RankHandle
@@ -107,26 +120,26 @@ class RankPool:
         self.form_group()
 
     def _start_store(self) -> None:
-        store = self.server.request({"do": "store"})
-        self._store_pid, self._port = store["pid"], store["port"]
+        store = self.server.start(StartStore())
+        self._store_pid, self._port = store.pid, store.port
 
     def _start_rank(self, rank: int) -> RankHandle:
         options = self.options
-        spec = {
-            "rank": rank,
-            "world_size": options.world_size,
-            "directory": str(self.directory),
-            "port": self._port,
-            "backend": options.backend,
-            "device": options.device,
-            "simulated_gpus": options.simulated_gpus,
-            "group": options.group,
-            "group_timeout_s": options.group_timeout_s,
-            "memory": options.memory,
-            "cwd": os.getcwd(),
-            "sys_path": sys.path,
-            "environ": _users_environment(),
-        }
+        spec = RankSpec(
+            rank=rank,
+            world_size=options.world_size,
+            directory=str(self.directory),
+            port=self._port,
+            backend=options.backend,
+            device=options.device,
+            simulated_gpus=options.simulated_gpus,
+            group=options.group,
+            group_timeout_s=options.group_timeout_s,
+            memory=options.memory,
+            cwd=os.getcwd(),
+            sys_path=tuple(sys.path),
+            environ=_users_environment(),
+        )
         return RankHandle(self.server, fork=options.start_method == "fork", spec=spec)
 
     def _await_ready(self) -> None:
@@ -135,14 +148,7 @@ class RankPool:
         while waiting:
             self.reap()
             for handle in waiting:
-                if not handle.alive:
-                    said = handle.tails["stderr"].read_all().strip().splitlines()
-                    why = said[-1] if said else f"exit status {handle.exit_status}"
-                    why = why.removeprefix("RuntimeError: ")
-                    raise SessionError(f"rank {handle.rank} ended while starting: {why}")
-                if handle.commands.poll():
-                    with suppress(Closed):
-                        handle.became_ready(handle.commands.receive(), self._source_line)
+                self._take_start(handle)
             waiting = [handle for handle in waiting if not handle.ready]
             if waiting and time.monotonic() > deadline:
                 raise SessionError(
@@ -150,6 +156,21 @@ class RankPool:
                 )
             channels: list[Any] = [handle.commands for handle in waiting]
             wait_for(channels, timeout=0.1)
+
+    def _take_start(self, handle: RankHandle) -> None:
+        """Take the first message of a rank that starts, or the end of its process."""
+        first: Message | None = None
+        if handle.commands.poll():
+            with suppress(Closed):
+                first = handle.commands.receive().message
+        if isinstance(first, RankReady):
+            handle.became_ready(first, self._source_line)
+        elif isinstance(first, Failed):
+            raise SessionError(f"rank {handle.rank} could not start: {first.error}")
+        elif not handle.alive:
+            said = handle.tails["stderr"].read_all().strip().splitlines()
+            why = said[-1] if said else f"exit status {handle.exit_status}"
+            raise SessionError(f"rank {handle.rank} ended while starting: {why}")
 
     def form_group(self) -> None:
         """Form the group under a fresh prefix; ranks that do not answer are replaced once.
@@ -165,25 +186,23 @@ class RankPool:
         for attempt in range(2):
             self.generation += 1
             prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
-            what = {
-                "do": "form",
-                "prefix": prefix,
-                "generation": self.generation,
-                "port": self._port,
-            }
-            answers = self.command(what, limit_s=_FORM_LIMIT_S, together=True)
+            form = FormGroup(prefix=prefix, generation=self.generation, port=self._port)
+            answers = self.command(form, limit_s=_FORM_LIMIT_S, together=True)
             for handle in self.handles:
                 if handle.recorder is not None:
                     handle.recorder.new_generation()
-            bad = {rank: a["error"] for rank, a in answers.items() if "error" in a}
-            if not bad:
-                self.notes += sorted({note for a in answers.values() for note in a["notes"]})
+            failed = {r: a.message for r, a in answers.items() if isinstance(a.message, Failed)}
+            if not failed:
+                formed = [a.message for a in answers.values() if isinstance(a.message, GroupFormed)]
+                self.notes += sorted({note for message in formed for note in message.notes})
                 return
-            full = [rank for rank in bad if answers[rank].get("full")]
+            full = [rank for rank, answer in failed.items() if answer.reason == "memory"]
             if attempt or full:
-                rank, text = next((r, text) for r, text in bad.items() if not full or r in full)
-                raise SessionError(f"the process group could not be formed: rank {rank}: {text}")
-            self.replace(rank for rank, answer in answers.items() if answer.get("late"))
+                rank = (full or list(failed))[0]
+                raise SessionError(
+                    f"the process group could not be formed: rank {rank}: {failed[rank].error}"
+                )
+            self.replace(rank for rank, answer in failed.items() if answer.reason == "no answer")
 
     def renew(self, dead: Iterable[int]) -> dict[int, list[str]]:
         """Replace dead ranks and form the group anew after a run; gives what `replace` gives.
@@ -203,7 +222,7 @@ class RankPool:
         lost = {}
         for rank in ranks:
             old = self.handles[rank]
-            lost[rank] = old.names
+            lost[rank] = list(old.names)
             self._lost.setdefault(rank, set()).update(old.names)
             old.signal(signal.SIGKILL)
             old.close()
@@ -245,21 +264,21 @@ class RankPool:
 
     def command(
         self,
-        what: dict[str, Any],
+        message: Message,
         payload: bytes | None = None,
         *,
         ranks: Iterable[int] | None = None,
         limit_s: float = _ANSWER_LIMIT_S,
         together: bool = False,
-    ) -> dict[int, dict[str, Any]]:
+    ) -> dict[int, Envelope]:
         """Send a command to ranks at the prompt, and collect their answers within a limit.
 
-        The answer of a rank that died or took too long is ``{"error": …, "late": True}``. With
+        A rank that died or took too long is given a `Failed` answer of reason ``"no answer"``. With
         ``together``, the ranks wait for each other: where one fails, the others are freed.
         """
         handles = self.handles if ranks is None else [self.handles[rank] for rank in ranks]
-        numbers = {handle.rank: handle.command(what, payload) for handle in handles}
-        answers: dict[int, dict[str, Any]] = {}
+        numbers = {handle.rank: handle.command(message, payload) for handle in handles}
+        answers: dict[int, Envelope] = {}
         deadline = time.monotonic() + limit_s
         while len(answers) < len(handles):
             waiting = [handle for handle in handles if handle.rank not in answers]
@@ -268,18 +287,18 @@ class RankPool:
             for handle in waiting:
                 if handle.commands in ready:
                     with suppress(Closed):
-                        message = handle.commands.receive()
-                        if message.get("reply") == numbers[handle.rank]:
-                            answers[handle.rank] = message
+                        answer = handle.commands.receive()
+                        if answer.number == numbers[handle.rank]:
+                            answers[handle.rank] = answer
             self.reap()
-            if together and any("error" in answer for answer in answers.values()):
+            if together and any(isinstance(a.message, Failed) for a in answers.values()):
                 for handle in waiting:
-                    handle.ask("cut")
+                    handle.ask(CutSockets())
             over = time.monotonic() > deadline
             for handle in waiting:
                 if handle.rank not in answers and (over or not handle.alive):
                     text = "it died" if not handle.alive else f"no answer within {limit_s:.0f} s"
-                    answers[handle.rank] = {"error": text, "late": True}
+                    answers[handle.rank] = Envelope(Failed(error=text, reason="no answer"))
         return answers
 
     def reap(self) -> None:
@@ -298,7 +317,7 @@ class RankPool:
     def end_ranks(self) -> None:
         """End every rank and the store."""
         for handle in self.handles:
-            handle.command({"do": "exit"})
+            handle.command(EndRank())
         self._await_ends()
         for handle in self.handles:
             handle.signal(signal.SIGCONT)
@@ -317,7 +336,7 @@ class RankPool:
         self.end_ranks()
         if self.server.usable:
             with suppress(SessionError):
-                self.server.request({"do": "remove", "directory": str(self.directory)})
+                self.server.request(RemoveDirectory(directory=str(self.directory)))
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _await_ends(self) -> None:

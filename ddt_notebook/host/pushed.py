@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ..wire.messages import Failed, StoreVariable
 from .errors import SessionError
 from .pool import RankPool
 
@@ -58,10 +59,11 @@ class PushedObjects:
             If a rank cannot read one.
         """
         for name, data in packed.items():
-            answers = pool.command({"do": "push", "name": name}, data, ranks=ranks)
+            answers = pool.command(StoreVariable(name=name), data, ranks=ranks)
             for rank, answer in answers.items():
-                if "error" in answer:
-                    raise SessionError(f"rank {rank} could not take {name!r}: {answer['error']}")
+                if isinstance(answer.message, Failed):
+                    why = answer.message.error
+                    raise SessionError(f"rank {rank} could not take {name!r}: {why}")
             self._kept.pop(name, None)
             if sum(len(one.data) for one in self.kept) + len(data) <= _MOST_KEPT:
                 self._kept[name] = Pushed(name, data, ranks, after)

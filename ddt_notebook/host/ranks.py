@@ -6,15 +6,25 @@ import os
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from ..model import Position, codec
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed, channel_pair
+from ..wire.messages import (
+    AskFlight,
+    AskStatus,
+    Envelope,
+    FlightEntries,
+    Message,
+    MonitorStatus,
+    RankReady,
+    RankSpec,
+    StartRank,
+)
+from ..wire.records import FlightEntry
 from ..wire.ring import RingReader
 from .launcher import ForkServerHandle
 from .listener import Stream
@@ -23,18 +33,6 @@ from .recorder import RankRecorder, SourceLine
 
 #: Without an answer for this long, a rank's monitor is taken to be unable to answer.
 SILENT_AFTER_S = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorReply:
-    """What a rank's monitor said last; times are monotonic seconds."""
-
-    position: Position | None
-    stack: tuple[Position, ...]
-    groups: dict[str, tuple[int, int]]
-    cpu_s: float
-    memory_bytes: int
-    at_s: float
 
 
 class RankHandle:
@@ -47,33 +45,33 @@ class RankHandle:
     fork
         True to fork it, False for an interpreter of its own.
     spec
-        What the rank is told: see ``session.Session``.
+        What kind of rank it is to be.
     """
 
-    def __init__(self, server: ForkServerHandle, *, fork: bool, spec: dict[str, Any]) -> None:
-        self.rank: int = spec["rank"]
-        self.names: list[str] = []
+    def __init__(self, server: ForkServerHandle, *, fork: bool, spec: RankSpec) -> None:
+        self.rank = spec.rank
+        self.names: tuple[str, ...] = ()
         self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a cell that was traced
         self.exit_status: int | None = None
         self.ready = False
         self.torch_version = self.device = ""
         self.missing_features: tuple[MissingFeature, ...] = ()
-        directory = Path(spec["directory"])
+        directory = Path(spec.directory)
         self._directory = directory
         self._requests = 0
-        self._asked_s: float | None = None
-        self.flight_owed = 0
+        self._status_asked: tuple[int, float] | None = None  # number of the request, and when
+        self._flight_asked: set[int] = set()
         self._processor = (0.0, 0.0)
-        self.status: MonitorReply | None = None
-        self.earlier_status: MonitorReply | None = None
+        self.status: MonitorStatus | None = None
+        self.earlier_status: MonitorStatus | None = None
         self.commands, rank_commands = channel_pair()
         self.questions, rank_questions = channel_pair()
         with rank_commands, rank_questions:
             # a fresh log for a fresh process: the ring's count must start at 0
             (directory / f"rank{self.rank}.calls").unlink(missing_ok=True)
             descriptors = rank_commands.fileno(), rank_questions.fileno()
-            what = {"do": "rank", "directory": spec["directory"], "fork": fork}
-            self.pid: int = server.request(what, descriptors)["pid"]
+            request = StartRank(directory=spec.directory, fork=fork)
+            self.pid = server.start(request, descriptors).pid
         self._process = psutil.Process(self.pid)
         self.commands.send(spec)
         self.tails: dict[Stream, Tail] = {
@@ -84,63 +82,53 @@ class RankHandle:
             tail.read_all()
         self.recorder: RankRecorder | None = None
 
-    def became_ready(self, message: dict[str, Any], source_line: SourceLine) -> None:
+    def became_ready(self, ready: RankReady, source_line: SourceLine) -> None:
         """Take the rank's first message."""
         self.ready = True
-        self.torch_version = message["torch"]
-        self.take_missing(message)
-        self.device = message["device"]
+        self.torch_version = ready.torch_version
+        self.missing_features = ready.missing_features
+        self.device = ready.device
         ring_file = self._directory / f"rank{self.rank}.calls"
         if ring_file.exists():
             self.recorder = RankRecorder(RingReader(ring_file), source_line)
-
-    def take_missing(self, message: dict[str, Any]) -> None:
-        """Take which features are off on this rank, as its messages report them."""
-        self.missing_features = tuple(
-            codec.from_plain(MissingFeature, plain) for plain in message["missing_features"]
-        )
 
     @property
     def alive(self) -> bool:
         """Whether its end has not been reported."""
         return self.exit_status is None
 
-    def command(self, what: dict[str, Any], payload: bytes | None = None) -> int:
+    def command(self, message: Message, payload: bytes | None = None) -> int:
         """Send a command to the main thread; returns its number. A dead rank is skipped."""
         self._requests += 1
         with suppress(Closed):
-            self.commands.send(what | {"id": self._requests}, payload)
+            self.commands.send(message, number=self._requests, payload=payload)
         return self._requests
 
-    def ask(self, what: str) -> None:
-        """Ask the monitor; one question at a time, except for those that must not wait."""
-        if what == "status":
-            if self._asked_s is not None:
-                return
-            self._asked_s = time.monotonic()
-        self.flight_owed += what in ("flight", "stacks")
+    def ask(self, message: Message) -> None:
+        """Ask the monitor. Its status is asked for only once the last answer is there."""
+        if isinstance(message, AskStatus) and self._status_asked is not None:
+            return
         self._requests += 1
+        if isinstance(message, AskStatus):
+            self._status_asked = self._requests, time.monotonic()
+        elif isinstance(message, AskFlight):
+            self._flight_asked.add(self._requests)
         with suppress(Closed):
-            self.questions.send({"do": what, "id": self._requests})
+            self.questions.send(message, number=self._requests)
 
-    def take_answer(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        """Take what the monitor said; returns entries of the Flight Recorder if there are any."""
-        if message["to"] == "status":
-            self._asked_s = None
-        if "cpu_s" in message:
-            position = message["position"]
-            self.earlier_status = self.status
-            self.status = MonitorReply(
-                position=codec.from_plain(Position, position) if position else None,
-                stack=tuple(codec.from_plain(Position, frame) for frame in message["stack"]),
-                groups={name: tuple(counts) for name, counts in message["groups"].items()},
-                cpu_s=message["cpu_s"],
-                memory_bytes=message["rss"],
-                at_s=message["now_s"],
-            )
-        self.flight_owed -= message["to"] in ("flight", "stacks")
-        entries: list[dict[str, Any]] = message.get("flight", [])
-        return entries
+    def take_answer(self, answer: Envelope) -> tuple[FlightEntry, ...]:
+        """Take the monitor's answer; returns entries of the Flight Recorder if it holds any."""
+        if self._status_asked is not None and answer.number == self._status_asked[0]:
+            self._status_asked = None
+        self._flight_asked.discard(answer.number)
+        if isinstance(answer.message, MonitorStatus):
+            self.earlier_status, self.status = self.status, answer.message
+        return answer.message.entries if isinstance(answer.message, FlightEntries) else ()
+
+    @property
+    def owes_flight(self) -> bool:
+        """Whether the monitor has still to say what the Flight Recorder holds."""
+        return bool(self._flight_asked)
 
     def forget_status(self) -> None:
         """What was said during an earlier cell says nothing about the next."""
@@ -161,7 +149,7 @@ class RankHandle:
     @property
     def silent_s(self) -> float:
         """For how long the monitor has owed an answer, in seconds."""
-        return 0.0 if self._asked_s is None else time.monotonic() - self._asked_s
+        return 0.0 if self._status_asked is None else time.monotonic() - self._status_asked[1]
 
     @property
     def stopped(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from ..model import Call
 from ..model.operations import OPERATIONS
 from ..wire import ring
+from ..wire.records import FlightEntry
 from ..wire.ring import Record, RingReader
 from .translate import SourceLine, from_flight, from_record
 
@@ -101,7 +102,7 @@ class RankRecorder:
         self._joined: _Noted | None = None  # the last init_process_group of an earlier cell
         self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
-        self._flight: dict[tuple[str, int], dict[str, Any]] = {}
+        self._flight: dict[tuple[str, int], FlightEntry] = {}
         self._wall_offset_s = time.time() - time.monotonic()
         self.dropped = 0
         self.overflowed = False
@@ -153,12 +154,13 @@ class RankRecorder:
         self._next = count
         self.overflowed |= self._reader.table_full
 
-    def add_flight(self, entries: list[dict[str, Any]]) -> None:
+    def add_flight(self, entries: Iterable[FlightEntry]) -> None:
         """Take entries of the Flight Recorder; a later version of an entry replaces it."""
         for entry in entries:
-            key = (entry["g"], entry["id"])
-            if "frames" not in entry and key in self._flight:
-                entry = entry | {"frames": self._flight[key].get("frames")}
+            key = (entry.group, entry.number)
+            known = self._flight.get(key)
+            if known is not None and entry.where is None and entry.library is None:
+                entry = replace(entry, where=known.where, library=known.library)
             self._flight[key] = entry
         for key in list(self._flight)[: max(0, len(self._flight) - 2 * KEEP)]:
             del self._flight[key]
@@ -262,9 +264,9 @@ class RankRecorder:
         pending = [
             key
             for key, entry in self._flight.items()
-            if not entry["done"] and self._flight_sequence(*key) is not None
+            if not entry.done and self._flight_sequence(*key) is not None
         ]
-        return min(pending, key=lambda key: self._flight[key]["ns"], default=None)
+        return min(pending, key=lambda key: self._flight[key].created_ns, default=None)
 
     def calls(self, members: dict[str, tuple[int, ...]], last: int | None = None) -> CallList:
         """The calls of this run in order of time.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import time
 
+from ..wire.messages import CutSockets, LeaveGroup
 from .watch import RankRun
 
 #: When each rung is taken, in seconds after the hang was declared.
@@ -52,7 +53,7 @@ class Rescue:
         if self._rung == 1 and (passed >= _CUT_S or not self._left):
             for run in self._runs:
                 if run.exit_status is None:
-                    run.handle.ask("cut")
+                    run.handle.ask(CutSockets())
             self._rung = 2
         if self._rung == 2 and passed >= _SIGNAL_S:
             self._signal(self.freed)
@@ -68,7 +69,7 @@ class Rescue:
         """Ranks at the prompt destroy their groups: whoever waits for them is freed by this."""
         for run in self._runs:
             if run.exit_status is None and not run.unfinished:
-                self._left[run.handle.rank] = run.handle.command({"do": "leave"})
+                self._left[run.handle.rank] = run.handle.command(LeaveGroup())
 
     def _signal(self, ranks: frozenset[int]) -> None:
         for run in self._runs:

@@ -11,8 +11,17 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from ..model import Cell, RankReport, Snapshot
+from ..model.observation import Observation
 from ..model.snapshot import Outcome
 from ..wire.channel import Closed
+from ..wire.messages import (
+    AskFlight,
+    CellEnded,
+    DisplayShown,
+    ExceptionRaised,
+    Failed,
+    RunCell,
+)
 from .corrupt_state import group_is_damaged
 from .hang import HangWatch, waiting_line
 from .interrupts import interrupts_deferred
@@ -87,25 +96,28 @@ class CellRun:
         self._send()
 
     def _send(self) -> None:
-        what = {
-            "do": "run",
-            "cell": self.cell.number,
-            "source": self.cell.source,
-            "first_line": self.cell.first_line,
-            "group_timeout_s": group_timeout_s(self._limits_s[0]),
-            "trace": self.trace,
-        }
+        command = RunCell(
+            cell=self.cell.number,
+            source=self.cell.source,
+            first_line=self.cell.first_line,
+            group_timeout_s=group_timeout_s(self._limits_s[0]),
+            trace=self.trace,
+        )
         for run in self._runs:
             handle = run.handle
             if handle.recorder is not None:
                 handle.recorder.begin_run()
             handle.forget_status()
             if run.asked:
-                run.number = handle.command(what)
+                run.number = handle.command(command)
 
-    def observed(self) -> dict[int, dict[str, Any]]:
-        """What ranks observed unasked at the end of the cell, by rank and probe."""
-        return {run.handle.rank: run.observed for run in self._runs if run.observed}
+    def observed(self) -> dict[int, Observation]:
+        """What ranks observed at the end of the cell without being asked, by rank."""
+        return {
+            run.handle.rank: Observation.from_probes(run.handle.rank, run.ended.observed)
+            for run in self._runs
+            if run.ended is not None and run.ended.observed
+        }
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -231,30 +243,34 @@ class CellRun:
 
     def _receive(self, run: RankRun) -> bool:
         try:
-            message = run.handle.commands.receive()
+            received = run.handle.commands.receive()
         except Closed:
             return False
-        rank = run.handle.rank
-        if "display" in message:
-            self._relay_output(run, message["out"], message["err"])
-            shown = DisplayMessage(
-                kind=message["display"],
-                data=message["data"],
-                metadata=message["metadata"],
-                transient=message["transient"],
-                update=message["update"],
-            )
-            self._listener.on_display(rank, shown)
-            if shown.kind != "clear" and "text/plain" in shown.data:
-                self._kept[rank].add(f"{shown.data['text/plain']}\n")
-        elif "raised" in message:
-            run.raised_s = time.monotonic()
-        elif self._rescue is not None and self._rescue.is_own_answer(rank, message["reply"]):
-            self._rescue.answered(rank)
-        elif message.get("reply") == run.number:
-            freed = self._rescue.freed if self._rescue is not None else frozenset()
-            run.end(message, freed=rank in freed)
+        rank, rescue = run.handle.rank, self._rescue
+        match received.message:
+            case DisplayShown() as shown:
+                self._relay_output(run, shown.stdout_bytes, shown.stderr_bytes)
+                self._relay_display(rank, shown)
+            case ExceptionRaised():
+                run.raised_s = time.monotonic()
+            case _ if rescue is not None and rescue.is_own_answer(rank, received.number):
+                rescue.answered(rank)
+            case CellEnded() | Failed() as ended if received.number == run.number:
+                freed = rescue.freed if rescue is not None else frozenset()
+                run.end(ended, freed=rank in freed)
         return True
+
+    def _relay_display(self, rank: int, shown: DisplayShown) -> None:
+        message = DisplayMessage(
+            kind=shown.kind,
+            data=shown.data,
+            metadata=shown.metadata,
+            transient=shown.transient,
+            update=shown.update,
+        )
+        self._listener.on_display(rank, message)
+        if shown.kind != "clear" and "text/plain" in shown.data:
+            self._kept[rank].add(f"{shown.data['text/plain']}\n")
 
     def _relay_output(
         self, only: RankRun | None = None, out: int | None = None, err: int | None = None
@@ -315,10 +331,10 @@ class CellRun:
         for run in self._runs:
             run.judged = True
             if run.exit_status is None and run.asked:
-                run.handle.ask("stacks")
+                run.handle.ask(AskFlight(stacks=True))
         deadline = time.monotonic() + _STACKS_LIMIT_S
         while time.monotonic() < deadline and any(
-            run.handle.flight_owed for run in self._runs if run.exit_status is None
+            run.handle.owes_flight for run in self._runs if run.exit_status is None
         ):
             self._wait()
 

@@ -8,13 +8,15 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import psutil
 
 from ..model import Cell
+from ..model.observation import Observation
+from ..wire.messages import Failed, FetchVariable
 from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
-from . import active, launcher, observing
+from . import active, launcher, observations
 from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listener import RunListener, Stream, together
@@ -222,7 +224,7 @@ class Session:
             if not run.frozen:
                 self._run = None
         if not result.frozen:
-            result = observing.complete(self.pool, result, run.observed(), trace=run.trace)
+            result = observations.complete(self.pool, result, run.observed(), trace=run.trace)
         self.last_run = replace(result, session=weakref.ref(self))
         if active.get() is self:
             active.keep(self.last_run)
@@ -276,23 +278,24 @@ class Session:
         """
         self._refuse_if_busy()
         (chosen,) = choose_ranks(rank, self.world_size)
-        answer = self.pool.command({"do": "pull", "name": name}, ranks=(chosen,))[chosen]
-        if "error" in answer:
-            raise SessionError(f"rank {chosen}: {answer['error']}")
+        answer = self.pool.command(FetchVariable(name=name), ranks=(chosen,))[chosen]
+        if isinstance(answer.message, Failed):
+            raise SessionError(f"rank {chosen}: {answer.message.error}")
         try:
-            return unpack_from_rank(answer["payload"])
+            return unpack_from_rank(answer.payload or b"")
         except CannotTravel as error:
             raise SessionError(f"rank {chosen}: {error}") from error
 
     def observe(
         self, what: str | Iterable[str], names: Iterable[str] | None = None, **options: object
-    ) -> dict[int, dict[str, Any]]:
-        """What the ranks hold now, as plain data: for each rank, by the name of the probe.
+    ) -> dict[int, Observation]:
+        """What the ranks hold now, by rank.
 
         Parameters
         ----------
         what
-            One or more of ``"placement"``, ``"partition"``, ``"parity"``, ``"memory"``.
+            Names of probes, which are those of the fields of `Observation`: ``"placement"``,
+            ``"partition"``, ``"parity"``, ``"memory"``, ….
         names
             Variables to look at, such as ``"trainer.model"``; default: all.
         options
@@ -306,7 +309,7 @@ class Session:
         self._refuse_if_busy()
         self.pool.reap()
         chosen = [what] if isinstance(what, str) else list(what)
-        return observing.observe(self.pool, chosen, names, **options)
+        return observations.observe(self.pool, chosen, names, **options)
 
     # -- state ---------------------------------------------------------------------------------
 

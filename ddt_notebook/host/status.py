@@ -15,6 +15,7 @@ import psutil
 from ..model import Position
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
+from ..wire.messages import AskStatus
 from .pool import RankPool
 from .ranks import RankHandle
 
@@ -66,7 +67,7 @@ class SessionStatus:
 def ask_monitors(handles: list[RankHandle]) -> None:
     """Ask every monitor, and wait a moment for the answers."""
     for handle in handles:
-        handle.ask("status")
+        handle.ask(AskStatus())
     deadline = time.monotonic() + _ANSWER_LIMIT_S
     while time.monotonic() < deadline:
         waiting: dict[Any, RankHandle] = {

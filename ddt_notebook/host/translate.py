@@ -5,10 +5,10 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ..model import Call, Position, flight
 from ..wire import ring
+from ..wire.records import FlightEntry
 from ..wire.ring import Record
 
 #: Gives the text of a line of a cell: cell number, line number.
@@ -43,29 +43,28 @@ def from_record(record: Record, sequence: int | None, source_line: SourceLine) -
 
 
 def from_flight(
-    entry: dict[str, Any],
+    entry: FlightEntry,
     sequence: int,
     members: tuple[int, ...],
     wall_offset_s: float,
     source_line: SourceLine,
 ) -> Call:
     """A collective that a library issued; its time is on the wall clock."""
-    frame, caller = flight.user_frame(entry.get("frames") or [])
-    where = _position(*frame, source_line) if frame is not None else None
+    at = entry.where
     return Call(
         index=0,
-        op=entry["op"],
-        group=entry["g"],
+        op=entry.op,
+        group=entry.group,
         members=members,
         sequence=sequence,
-        status="done" if entry["done"] else "pending",
-        shapes=tuple(map(tuple, entry["s"])),
-        dtypes=tuple(entry["d"]),
-        output_shapes=tuple(map(tuple, entry["o"])),
-        where=where,
+        status="done" if entry.done else "pending",
+        shapes=entry.shapes,
+        dtypes=entry.dtypes,
+        output_shapes=entry.output_shapes,
+        where=_position(at.file, at.line, at.function, source_line) if at is not None else None,
         source="flight recorder",
-        caller=caller,
-        entered_s=entry["ns"] / 1e9 - wall_offset_s,
+        caller=entry.library,
+        entered_s=entry.created_ns / 1e9 - wall_offset_s,
     )
 
 

@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..model import Call, RankError, RankReport, codec
+from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
 from ..model.progress import Wait, cannot_complete, waits
+from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed
 from .ranks import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
 
@@ -51,7 +52,7 @@ class RankRun:
     handle: RankHandle
     asked: bool
     number: int = 0
-    answer: dict[str, Any] | None = None
+    answer: CellEnded | Failed | None = None
     error: RankError | None = None
     exit_status: int | None = None
     library_wait: tuple[tuple[str, int], float] | None = None
@@ -96,43 +97,40 @@ class RankRun:
             and any(completed < given for given, completed in now.groups.values())
         )
 
-    def end(self, message: dict[str, Any], *, freed: bool) -> None:
+    def end(self, message: CellEnded | Failed, *, freed: bool) -> None:
         """Take its message that the cell has ended; ``freed``: the session ended its wait."""
         self.answer = message
-        self.handle.names = message.get("names", [])
-        if "missing_features" in message:
-            self.handle.take_missing(message)
-        self.handle.recorded = message.get("trace") or {}
         if self.handle.recorder is not None:
             self.handle.recorder.drain()
-            self.handle.recorder.add_flight(message.get("flight", []))
-        error = message.get("error")
-        if isinstance(error, str):  # the rank could not run the cell at all
-            self.error = RankError(type="RuntimeError", message=error)
-        elif error is not None:
-            self.error = replace(
-                codec.from_plain(RankError, error), released=freed, at_s=message["ended_s"]
-            )
+        if isinstance(message, Failed):  # the rank could not run the cell at all
+            self.error = RankError(type="RuntimeError", message=message.error)
+            return
+        self.handle.names = message.names
+        self.handle.recorded = message.recorded
+        self.handle.missing_features = message.missing_features
+        if self.handle.recorder is not None:
+            self.handle.recorder.add_flight(message.flight)
+        if message.error is not None:
+            self.error = replace(message.error, released=freed, at_s=message.ended_s)
 
     @property
-    def observed(self) -> dict[str, Any]:
-        """What it observed unasked at the end of the cell, by probe."""
-        found: dict[str, Any] = (self.answer or {}).get("observed") or {}
-        return found
+    def ended(self) -> CellEnded | None:
+        """What the rank reported at the end of the cell, None if it did not get there."""
+        return self.answer if isinstance(self.answer, CellEnded) else None
 
     @property
     def notes(self) -> list[str]:
         """What is to be said of its records."""
-        notes = list((self.answer or {}).get("notes") or [])
+        notes = list(self.ended.notes) if self.ended is not None else []
         if self.handle.recorder is not None and self.handle.recorder.overflowed:
             rank = self.handle.rank
             notes.append(f"the call log of rank {rank} overflowed: some calls are missing")
         return notes
 
-    def take_answer(self, message: dict[str, Any]) -> None:
+    def take_answer(self, answer: Envelope) -> None:
         """Take what the monitor said, and see whether the rank is blocked inside a library."""
         handle = self.handle
-        entries = handle.take_answer(message)
+        entries = handle.take_answer(answer)
         if handle.recorder is None:
             return
         handle.recorder.add_flight(entries)
@@ -144,8 +142,8 @@ class RankRun:
             pending = handle.recorder.pending_flight()
             if pending is not None:
                 self.library_wait = (pending, handle.earlier_status.at_s)
-            elif not handle.flight_owed and not entries:
-                handle.ask("flight")
+            elif not handle.owes_flight and not entries:
+                handle.ask(AskFlight(stacks=False))
 
     def ask_how_it_stands(self, *, busy_too: bool) -> None:
         """Ask its monitor, unless it is plainly at work: the answer takes time from its cell.
@@ -160,7 +158,7 @@ class RankRun:
         idle = self.handle.processor_share() < _IDLE_CPU_SHARE
         if idle or busy_too or time.monotonic() - self.asked_s > _ASK_THE_BUSY_EVERY_S:
             self.asked_s = time.monotonic()
-            self.handle.ask("status")
+            self.handle.ask(AskStatus())
 
     @property
     def may_be_blocked(self) -> bool:

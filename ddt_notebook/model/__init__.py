@@ -4,6 +4,7 @@ from .codec import FormatError
 from .collective import Call, Fingerprint
 from .errors import DdtError
 from .finding import Fact, Finding, Fix, Report
+from .observation import Observation
 from .position import Place, Role
 from .rank import Position, RankError, RankReport
 from .rendezvous import Rendezvous
@@ -18,6 +19,7 @@ __all__ = [
     "Fingerprint",
     "Fix",
     "FormatError",
+    "Observation",
     "Place",
     "Position",
     "RankError",

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .errors import DdtError
@@ -17,25 +18,36 @@ class FormatError(DdtError, ValueError):
     """The data is not what its format says it is."""
 
 
+#: Values of these types are plain already.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def to_plain(value: Any) -> Any:
     """Turn dataclasses, tuples and dicts into what ``json.dumps`` takes.
 
-    Fields that hold their default are left out, so files stay small and an
-    older reader does not trip over a field that says nothing.
+    Fields that hold their default are left out, so that files stay small and an older reader does
+    not trip over a field that says nothing.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if hasattr(kind, "__dataclass_fields__"):
         plain = {}
-        for field in dataclasses.fields(value):
-            item = getattr(value, field.name)
-            if field.default is not dataclasses.MISSING and item == field.default:
-                continue
-            plain[field.name] = to_plain(item)
+        for name, default in _defaults(typing.cast(Any, kind)):
+            item = getattr(value, name)
+            if default is dataclasses.MISSING or item != default:
+                plain[name] = to_plain(item)
         return plain
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     return value
+
+
+@functools.cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
@@ -46,64 +58,122 @@ def from_plain(kind: type[T], plain: Any) -> T:
     FormatError
         If a field is missing or is not of its declared type.
     """
-    return typing.cast(T, _build(kind, plain, kind.__name__))
+    try:
+        return typing.cast(T, _builder(typing.cast(Any, kind))(plain))
+    except _Unfit as unfit:
+        path = ".".join([kind.__name__, *reversed(unfit.path)])
+        raise FormatError(f"{path}{unfit.what}") from unfit
+
+
+class _Unfit(Exception):
+    """Something is not of its type: what is wrong with it, and where, innermost field first."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+
+#: Builds a value of one type from plain data, and raises `_Unfit` if that is not possible.
+_Build = Callable[[Any], Any]
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _build(kind: Any, plain: Any, path: str) -> Any:
+def _builder(kind: Any) -> _Build:
+    """The function for a type: made once, since types are looked at slowly."""
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if kind is Any:
-        return plain
+        return lambda plain: plain
     if origin in (types.UnionType, typing.Union):
-        if plain is None:
-            return None
-        return _build(next(a for a in arguments if a is not type(None)), plain, path)
+        return _optional(_builder(next(a for a in arguments if a is not type(None))))
     if origin is typing.Literal:
-        if plain not in arguments:
-            raise FormatError(f"{path} is {plain!r}, not one of {', '.join(map(str, arguments))}")
-        return plain
+        return _literal(arguments)
     if origin in (tuple, list):
-        if not isinstance(plain, list):
-            raise FormatError(f"{path} is not a list")
-        return origin(_build(arguments[0], item, path) for item in plain)
+        return _sequence(origin, _builder(arguments[0]))
     if origin is dict:
-        if not isinstance(plain, dict):
-            raise FormatError(f"{path} is not an object")
-        return {
-            _key(arguments[0], key, path): _build(arguments[1], value, path)
-            for key, value in plain.items()
-        }
+        return _mapping(arguments[0], _builder(arguments[1]))
     if dataclasses.is_dataclass(kind):
-        return _build_dataclass(typing.cast(type, kind), plain, path)
-    if kind is float and isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
-    if not isinstance(plain, kind):
-        raise FormatError(f"{path} is {plain!r}, not {kind.__name__}")
-    return plain
+        return _dataclass(typing.cast(type, kind))
+    return _number if kind is float else _instance(kind)
 
 
-def _build_dataclass(kind: type, plain: Any, path: str) -> Any:
-    if not isinstance(plain, dict):
-        raise FormatError(f"{path} is not an object")
-    hints = _hints(kind)
-    values = {
-        field.name: _build(hints[field.name], plain[field.name], f"{path}.{field.name}")
-        for field in dataclasses.fields(kind)
-        if field.name in plain
-    }
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise FormatError(f"{path}: {error}") from error
+def _optional(build: _Build) -> _Build:
+    return lambda plain: None if plain is None else build(plain)
 
 
-def _key(kind: Any, key: str, path: str) -> Any:
+def _literal(values: tuple[Any, ...]) -> _Build:
+    def build(plain: Any) -> Any:
+        if plain not in values:
+            raise _Unfit(f" is {plain!r}, not one of {', '.join(map(str, values))}")
+        return plain
+
+    return build
+
+
+def _sequence(kind: type, item: _Build) -> _Build:
+    def build(plain: Any) -> Any:
+        if not isinstance(plain, list):
+            raise _Unfit(" is not a list")
+        return kind([item(one) for one in plain])
+
+    return build
+
+
+def _mapping(key: Any, value: _Build) -> _Build:
+    def build(plain: Any) -> Any:
+        if not isinstance(plain, dict):
+            raise _Unfit(" is not an object")
+        return {_key(key, name): value(item) for name, item in plain.items()}
+
+    return build
+
+
+def _key(kind: Any, key: str) -> Any:
     try:
         return int(key) if kind is int else key
     except ValueError as error:
-        raise FormatError(f"{path} has the key {key!r}, which is no number") from error
+        raise _Unfit(f" has the key {key!r}, which is no number") from error
+
+
+def _dataclass(kind: type) -> _Build:
+    hints = typing.get_type_hints(kind)
+    # a type may refer to itself: its fields are looked at when the first one is built
+    fields: list[tuple[str, _Build]] = []
+
+    def build(plain: Any) -> Any:
+        if not isinstance(plain, dict):
+            raise _Unfit(" is not an object")
+        if not fields:
+            fields.extend((f.name, _builder(hints[f.name])) for f in dataclasses.fields(kind))
+        values = {}
+        for name, field in fields:
+            if name in plain:
+                try:
+                    values[name] = field(plain[name])
+                except _Unfit as unfit:
+                    unfit.path.append(name)
+                    raise
+        try:
+            return kind(**values)
+        except TypeError as error:
+            raise _Unfit(f": {error}") from error
+
+    return build
+
+
+def _number(plain: Any) -> float:
+    if isinstance(plain, float):
+        return plain
+    if isinstance(plain, int) and not isinstance(plain, bool):
+        return float(plain)
+    raise _Unfit(f" is {plain!r}, not float")
+
+
+def _instance(kind: type) -> _Build:
+    def build(plain: Any) -> Any:
+        if not isinstance(plain, kind):
+            raise _Unfit(f" is {plain!r}, not {kind.__name__}")
+        return plain
+
+    return build

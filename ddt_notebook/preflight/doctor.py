@@ -47,7 +47,7 @@ def doctor(
     environments = {}
     if session is not None and session.alive and not session.busy and not session.frozen:
         seen = session.observe("environment", variables=sorted(described()))
-        environments = {rank: answer["environment"] for rank, answer in seen.items()}
+        environments = {rank: one.environment or {} for rank, one in seen.items()}
     wanted = ranks or (session.world_size if session is not None else RANKS)
     if ranks is not None and ranks < 1:
         raise ValueError(f"there cannot be {ranks} ranks")

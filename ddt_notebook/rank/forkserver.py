@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import json
 import os
 import selectors
 import shutil
@@ -27,8 +26,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+
+from ..wire.messages import (
+    ChildEnded,
+    Done,
+    Envelope,
+    Failed,
+    Message,
+    RemoveDirectory,
+    ServerReady,
+    Started,
+    StartRank,
+    StartStore,
+    decode,
+    encode,
+)
 
 _PR_SET_PDEATHSIG = 1
 #: What a first step of DDP imports lazily, as `torch_private.import_ahead` does.
@@ -85,36 +97,38 @@ class ForkServer:
         data, descriptors, *_ = socket.recv_fds(self._notebook, 1 << 20, 8)
         if not data:
             return False
-        request = json.loads(data)
+        request, _ = decode(data)
+        answer: Message
         try:
-            reply = self._do(request, list(descriptors))
+            answer = self._do(request.message, list(descriptors))
         except OSError as error:  # no more processes or memory: the notebook decides what to do
-            reply = {"error": f"{type(error).__name__}: {error}"}
+            answer = Failed(error=f"{type(error).__name__}: {error}")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self._tell({"reply": request["id"], **reply})
+        self.send(answer, request.number)
         return True
 
-    def _do(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        match request["do"]:
-            case "rank":
-                self._directories.add(request["directory"])
-                start = self._fork_rank if request["fork"] else self._spawn_rank
-                return {"pid": start(descriptors)}
-            case "store":
+    def _do(self, request: Message, descriptors: list[int]) -> Message:
+        match request:
+            case StartRank():
+                self._directories.add(request.directory)
+                start = self._fork_rank if request.fork else self._spawn_rank
+                return Started(pid=start(descriptors))
+            case StartStore():
                 return self._fork_store()
-            case "remove":
-                self._directories.discard(request["directory"])
-                shutil.rmtree(request["directory"], ignore_errors=True)
-                return {}
-        raise ValueError(f"unknown request {request['do']!r}")
+            case RemoveDirectory():
+                self._directories.discard(request.directory)
+                shutil.rmtree(request.directory, ignore_errors=True)
+                return Done()
+        return Failed(error=f"a fork server does not answer {type(request).__name__}")
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message, number: int = 0) -> None:
+        """Send the notebook a message, the answer to request ``number`` unless that is 0."""
         try:
-            self._notebook.sendall(json.dumps(message).encode() + b"\n")
+            self._notebook.sendall(encode(Envelope(message, number)) + b"\n")
         except OSError:
-            pass  # gone: the next receive ends the loop
+            pass  # the notebook is gone: the next receive ends the loop
 
     def _fork_rank(self, descriptors: list[int]) -> int:
         def run() -> None:
@@ -157,7 +171,7 @@ class ForkServer:
         process.returncode = 0  # we reap it ourselves: keep Popen from warning
         return process.pid
 
-    def _fork_store(self) -> dict[str, Any]:
+    def _fork_store(self) -> Started:
         """Start the TCPStore of a session in a process of its own; it runs threads, we must not."""
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
@@ -179,7 +193,7 @@ class ForkServer:
 
         pid = self._fork(run)
         listener.close()
-        return {"pid": pid, "port": port}
+        return Started(pid=pid, port=port)
 
     def _bury(self) -> None:
         """Reap the dead, tell the notebook, and end what they left in their process group."""
@@ -190,12 +204,14 @@ class ForkServer:
                 break
             if dead is None:
                 break
-            # before the pid is free again; DataLoader workers end, a resource tracker cleans up
+            # Before the pid is free again: the notebook must not signal a stranger, and what is
+            # left in the process group gets time to end (DataLoader workers, resource trackers).
+            status = dead.si_status if dead.si_code == os.CLD_EXITED else -dead.si_status
+            self.send(ChildEnded(pid=dead.si_pid, status=status))
             self._signal_group(dead.si_pid, signal.SIGTERM)
             self._remains.append((time.monotonic() + 0.5, dead.si_pid))
-            _, status = os.waitpid(dead.si_pid, 0)
+            os.waitpid(dead.si_pid, 0)
             self._children.discard(dead.si_pid)
-            self._tell({"dead": dead.si_pid, "status": os.waitstatus_to_exitcode(status)})
         now = time.monotonic()
         for when, group in self._remains:
             if when <= now:
@@ -253,7 +269,7 @@ def main() -> None:
     if "--cold" not in sys.argv:
         warm_up()
     server = ForkServer(notebook)
-    server._tell({"ready": Path(sys.executable).name})
+    server.send(ServerReady())
     server.serve()
 
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any
 
 import psutil
 
-from ..model import codec
-from ..wire.channel import Channel, Closed, Message
+from ..wire.channel import Channel, Closed
+from ..wire.messages import (
+    AskFlight,
+    AskStatus,
+    CutSockets,
+    Done,
+    Envelope,
+    Failed,
+    FlightEntries,
+    Message,
+    MonitorStatus,
+)
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .shell import current_stack, users_line
@@ -39,34 +48,33 @@ class Monitor(threading.Thread):
         """Answer until the connection closes; a rank never outlives its notebook."""
         try:
             while True:
-                message = self._channel.receive()
+                request = self._channel.receive()
                 try:
-                    answer = self._answer(message)
-                except Exception as error:  # noqa: BLE001  (a rank without monitor is worse)
-                    answer = {"error": f"{type(error).__name__}: {error}"}
-                self._channel.send(answer | {"reply": message["id"], "to": message["do"]})
+                    answer = self._answer(request)
+                except Exception as error:  # noqa: BLE001  (a rank without a monitor is worse)
+                    answer = Failed(error=f"{type(error).__name__}: {error}")
+                self._channel.send(answer, number=request.number)
         except Closed:
             os._exit(0)
 
-    def _answer(self, message: Message) -> Message:
-        match message["do"]:
-            case "status":
+    def _answer(self, request: Envelope) -> Message:
+        match request.message:
+            case AskStatus():
                 return self._status()
-            case "flight":
-                return {"flight": self._flight.drain()}
-            case "stacks":
-                return {"flight": self._flight.drain(stacks=True)}
-            case "cut":
-                return {"cut": self._sockets.cut_as_asked(message["id"])}
-        return {"error": f"unknown request {message['do']!r}"}
+            case AskFlight(stacks=stacks):
+                return FlightEntries(entries=self._flight.drain(stacks=stacks))
+            case CutSockets():
+                self._sockets.cut_as_asked(request.number)
+                return Done()
+        return Failed(error=f"a monitor does not answer {type(request.message).__name__}")
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> MonitorStatus:
         stack = current_stack(self._main)
-        return {
-            "position": codec.to_plain(users_line(stack)),
-            "stack": [codec.to_plain(frame) for frame in stack],
-            "groups": self._flight.counts(),
-            "cpu_s": time.process_time(),  # of all threads
-            "rss": self._process.memory_info().rss,
-            "now_s": time.monotonic(),
-        }
+        return MonitorStatus(
+            position=users_line(stack),
+            stack=stack,
+            groups=self._flight.counts(),
+            cpu_s=time.process_time(),  # of all threads
+            memory_bytes=self._process.memory_info().rss,
+            at_s=time.monotonic(),
+        )

@@ -1,4 +1,4 @@
-"""A rank's process: waits for cells, runs them, tells how they ended."""
+"""The process of a rank: waits for commands of the notebook, carries them out and answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,29 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..model import codec
 from ..model.torch_features import SIMULATED_GPUS
-from ..wire.channel import Channel, Closed, Message
+from ..wire.channel import Channel, Closed
+from ..wire.messages import (
+    CellEnded,
+    DisplayKind,
+    DisplayShown,
+    Done,
+    EndRank,
+    Envelope,
+    ExceptionRaised,
+    Failed,
+    FetchVariable,
+    FormGroup,
+    GroupFormed,
+    LeaveGroup,
+    Message,
+    Observe,
+    Observed,
+    RankReady,
+    RankSpec,
+    RunCell,
+    StoreVariable,
+)
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
 from . import torch_private
@@ -53,26 +73,27 @@ class Rank:
 
     def __init__(self, commands: Channel, questions: Channel) -> None:
         self._commands = commands
-        spec = commands.receive()
+        spec = commands.receive().message
+        assert isinstance(spec, RankSpec)
         self._spec = spec
-        self._directory = Path(spec["directory"])
+        self._directory = Path(spec.directory)
         self._redirect_output()
-        sys.path[:] = spec["sys_path"]
+        sys.path[:] = spec.sys_path
         with contextlib.suppress(OSError):
-            os.chdir(spec["cwd"])
-        rank, world_size = spec["rank"], spec["world_size"]
-        os.environ.update(spec["environ"])
-        os.environ.update(torchrun_environment(rank, world_size, spec["port"]))
+            os.chdir(spec.cwd)
+        rank, world_size = spec.rank, spec.world_size
+        os.environ.update(spec.environ)
+        os.environ.update(torchrun_environment(rank, world_size, spec.port))
         self._recording = os.environ.get("DDT_RECORDING", "on") != "off"
         self._running = False
         self._flight = FlightReader()
         self._group = RankGroup(
             rank=rank,
             world_size=world_size,
-            backend=spec["backend"],
-            port=spec["port"],
-            timeout_s=spec["group_timeout_s"],
-            formed_by_session=spec["group"],
+            backend=spec.backend,
+            port=spec.port,
+            timeout_s=spec.group_timeout_s,
+            formed_by_session=spec.group,
         )
         self._group.calls.install()
         if self._recording:
@@ -82,72 +103,79 @@ class Rank:
             checkpoints.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
-        self._shell.on_raise = self._say_that_it_raised
+        self._shell.on_raise = self._report_exception
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
-        self._memory = MemoryCap(spec.get("memory"))
+        self._memory = MemoryCap(spec.memory)
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._leave_connections_in_child)
         self._questions = questions
         Monitor(questions, self._flight, self._group.sockets).start()
 
+    @property
+    def ready(self) -> RankReady:
+        """The rank's first message."""
+        return RankReady(
+            torch_version=torch_version(),
+            device=str(self._device),
+            missing_features=tuple(torch_private.missing()),
+        )
+
     def serve(self) -> None:
-        """Answer commands until the notebook closes the connection or says so."""
+        """Answer commands until the notebook closes the connection or ends the rank."""
         while True:
             try:
-                message = self._commands.receive()
-                if message["do"] == "exit":
+                request = self._commands.receive()
+                if isinstance(request.message, EndRank):
                     return
-                self._group.sockets.outdate(message["id"])
-                answer, payload = self._answer(message)
-                self._commands.send({"reply": message["id"], **answer}, payload)
+                self._group.sockets.outdate(request.number)
+                answer, payload = self._answer(request)
+                self._commands.send(answer, number=request.number, payload=payload)
                 self._memory.close_reserve()
-            except KeyboardInterrupt:  # came too late for the cell it was meant for
+            except KeyboardInterrupt:  # came too late for the cell that it was meant for
                 continue
             except Closed:
                 return
 
     # -- commands ------------------------------------------------------------------------------
 
-    def _answer(self, message: Message) -> tuple[dict[str, Any], bytes | None]:
+    def _answer(self, request: Envelope) -> tuple[Message, bytes | None]:
         try:
-            match message["do"]:
-                case "run":
-                    return self._run(message), None
-                case "form":
-                    return self._form(message), None
-                case "leave":
+            match request.message:
+                case RunCell() as command:
+                    return self._run(command), None
+                case FormGroup() as command:
+                    return self._form(command), None
+                case LeaveGroup():
                     self._group.leave()
-                    return {}, None
-                case "push":
-                    value = unpack_in_rank(message["payload"])
-                    self._shell.user_ns[message["name"]] = value
-                    return {}, None
-                case "pull":
-                    return {}, self._pull(message["name"])
-                case "observe":
-                    return self._observe(message), None
+                    return Done(), None
+                case StoreVariable(name=name):
+                    self._shell.user_ns[name] = unpack_in_rank(request.payload or b"")
+                    return Done(), None
+                case FetchVariable(name=name):
+                    return Done(), self._packed(name)
+                case Observe() as command:
+                    return self._observe(command), None
         except CannotTravel as error:
-            return {"error": str(error)}, None
-        except Exception as error:  # noqa: BLE001  (the notebook must hear of it)
-            return {"error": f"{type(error).__name__}: {error}"}, None
-        return {"error": f"unknown command {message['do']!r}"}, None
+            return Failed(error=str(error)), None
+        except Exception as error:  # noqa: BLE001  (whatever it is, the notebook needs an answer)
+            return Failed(error=f"{type(error).__name__}: {error}"), None
+        return Failed(error=f"a rank does not answer {type(request.message).__name__}"), None
 
-    def _run(self, message: Message) -> dict[str, Any]:
+    def _run(self, command: RunCell) -> CellEnded:
         error = None
-        self._group.allow(message["group_timeout_s"])
+        self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
         loaders.RECORD.begin_run()
         training.RECORD.begin_run()
         checkpoints.RECORD.begin_run()
-        tracer = Tracer(self._own_variables) if message.get("trace") else None
+        tracer = Tracer(self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()
         performance.RECORD.begin_run()
-        started = time.monotonic()
         self._running = True
         try:
-            error = self._shell.run(message["source"], message["cell"], message["first_line"])
+            error = self._shell.run(command.source, command.cell, command.first_line)
         except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
             self._memory.open_reserve()
             error = describe_error(leaked, "")
@@ -161,39 +189,42 @@ class Rank:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         stacks = error is not None or tracer is not None
-        return {
-            "error": codec.to_plain(error),
-            "started_s": started,
-            "ended_s": ended,
-            "flight": self._flight.drain(stacks=stacks) if self._recording else [],
-            "missing_features": codec.to_plain(torch_private.missing()),
-            "formed": self._group.is_formed(),
-            "names": self._user_names()[:_MAX_NAMES],
-            "trace": traced,
-            **(self._observe_unasked(well=error is None) if self._recording else {}),
-        }
+        unasked = self._observe_unasked(well=error is None) if self._recording else {}
+        return CellEnded(
+            error=error,
+            ended_s=ended,
+            flight=self._flight.drain(stacks=stacks) if self._recording else (),
+            missing_features=tuple(torch_private.missing()),
+            formed=self._group.is_formed(),
+            names=tuple(self._user_names()[:_MAX_NAMES]),
+            recorded=traced or {},
+            observed=unasked.get("observed", {}),
+            notes=tuple(unasked.get("notes", ())),
+        )
 
-    def _form(self, message: Message) -> dict[str, Any]:
+    def _form(self, command: FormGroup) -> GroupFormed | Failed:
         self._shell.forget_errors()
-        self._group.port = message["port"]
+        self._group.port = command.port
         with self._memory.reserve():
             try:
-                return {"notes": self._group.form(message["prefix"], message["generation"])}
+                notes = self._group.form(command.prefix, command.generation)
             except (RuntimeError, MemoryError) as error:
                 full = self._memory.used_up()
                 if not full:
                     raise
-                return {"error": f"{full} ({type(error).__name__}: {error})", "full": True}
+                return Failed(error=f"{full} ({type(error).__name__}: {error})", reason="memory")
+        return GroupFormed(notes=tuple(notes))
 
-    def _observe(self, message: Message) -> dict[str, Any]:
-        what, names, options = message["what"], message["names"], message["options"]
-        return registry.observe(what, self._own_variables(), names, options)
+    def _observe(self, command: Observe) -> Observed:
+        names = list(command.names) if command.names is not None else None
+        seen = registry.observe(list(command.probes), self._own_variables(), names, command.options)
+        return Observed(**seen)
 
     def _observe_unasked(self, *, well: bool) -> dict[str, Any]:
         try:
             return automatic.observe(self._own_variables(), well=well)
         except Exception as error:  # noqa: BLE001  (a variable can fail in any way)
-            return {"notes": [f"what was trained could not be seen: {error}"]}
+            return {"notes": [f"what was trained could not be observed: {error}"]}
 
     def _own_variables(self) -> dict[str, Any]:
         return {
@@ -202,7 +233,7 @@ class Rank:
             if name not in self._names_at_start and not name.startswith("_")
         }
 
-    def _pull(self, name: str) -> bytes:
+    def _packed(self, name: str) -> bytes:
         namespace = self._shell.user_ns
         if name not in namespace:
             known = {known: namespace[known] for known in self._user_names()}
@@ -217,7 +248,7 @@ class Rank:
 
     def _redirect_output(self) -> None:
         """Send descriptors 1 and 2 to files: a file never blocks and outlives the rank."""
-        rank = self._spec["rank"]
+        rank = self._spec.rank
         for descriptor, ending in ((1, "out"), (2, "err")):
             path = self._directory / f"rank{rank}.{ending}"
             opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -234,16 +265,16 @@ class Rank:
         from torch.nn.parallel import DistributedDataParallel
 
         can_simulate = torch_private.available(SIMULATED_GPUS)
-        gpus = self._spec["simulated_gpus"] if can_simulate else 0
+        gpus = self._spec.simulated_gpus if can_simulate else 0
         if gpus:
             from .probes import simulated_cuda
 
             simulated_cuda.install(gpus)
             self._device = torch.device("cuda", rank % gpus)
-        elif self._spec["simulated_gpus"]:
+        elif self._spec.simulated_gpus:
             self._device = torch.device("cpu")
         else:
-            self._device = pick_device(self._spec["device"], rank)
+            self._device = pick_device(self._spec.device, rank)
         namespace = self._shell.user_ns
         namespace.update(
             rank=rank,
@@ -283,16 +314,16 @@ class Rank:
         if self._running:
             raise KeyboardInterrupt
 
-    def _say_that_it_raised(self) -> None:
-        """An exception has left the user's code: the notebook need not free us any more."""
+    def _report_exception(self) -> None:
+        """An exception has left the user's code, so the notebook need not free this rank."""
         self._running = False
         self._memory.open_reserve()
         with contextlib.suppress(Closed):
-            self._commands.send({"raised": True})
+            self._commands.send(ExceptionRaised())
 
     def _send_display(
         self,
-        kind: str,
+        kind: DisplayKind,
         data: dict[str, Any],
         metadata: dict[str, Any],
         transient: dict[str, Any],
@@ -300,18 +331,18 @@ class Rank:
     ) -> None:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        message = {
-            "display": kind,
-            "data": _jsonable(data),
-            "metadata": _jsonable(metadata),
-            "transient": transient,
-            "update": update,
-            # so that the notebook shows it in order with the text
-            "out": os.fstat(1).st_size,
-            "err": os.fstat(2).st_size,
-        }
+        shown = DisplayShown(
+            kind=kind,
+            data=_jsonable(data),
+            metadata=_jsonable(metadata),
+            transient=transient,
+            update=update,
+            # so that the notebook can show it in order with the text
+            stdout_bytes=os.fstat(1).st_size,
+            stderr_bytes=os.fstat(2).st_size,
+        )
         with contextlib.suppress(Closed):
-            self._commands.send(message)
+            self._commands.send(shown)
 
 
 def _jsonable(bundle: dict[str, Any]) -> dict[str, Any]:
@@ -333,27 +364,22 @@ def _no_debugger(*_: object, **__: object) -> NoReturn:
 
 
 def run_rank(commands: int, questions: int) -> None:
-    """Be a rank on two inherited socket descriptors; does not return."""
+    """Be a rank that talks to the notebook over two inherited sockets; does not return."""
     channels = Channel(commands), Channel(questions)
     status = 1
     try:
         rank = Rank(*channels)
-        channels[0].send(
-            {
-                "reply": 0,
-                "torch": torch_version(),
-                "missing_features": codec.to_plain(torch_private.missing()),
-                "device": str(rank._device),
-            }
-        )
+        channels[0].send(rank.ready)
         rank.serve()
         multiprocessing.util._exit_function()  # ends DataLoader workers
         status = 0
     except Closed:
         pass
-    except Exception:  # noqa: BLE001  (the session reads the last line and tells it)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the session reports it)
         traceback.print_exc()
         sys.stderr.flush()
+        with contextlib.suppress(Closed):
+            channels[0].send(Failed(error=str(error)))
     finally:
         os._exit(status)
 

@@ -1,19 +1,18 @@
-"""The one seam between the notebook and its ranks: JSON messages over an inherited socket pair.
+"""The connection between the notebook and a rank: messages over an inherited socket pair.
 
-A socket pair has no name and no port: nobody but the two processes that hold its ends can speak
-on it. Messages are JSON, so nothing that a rank sends is ever unpickled on arrival; a message may
-carry one block of bytes beside it. The end of the stream tells that the other side is gone.
+A socket pair has no name and no port: only the two processes that hold its ends can use it.
+Messages are JSON (see `messages`), so nothing that a rank sends is unpickled on arrival; a block of
+bytes may travel beside a message. The stream ends when the other process does.
 """
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
 
-Message = dict[str, Any]
+from .messages import Envelope, Message, decode, encode
 
 
 class Closed(Exception):
@@ -32,40 +31,49 @@ class Channel:
         """The descriptor, for selectors."""
         return self._connection.fileno()
 
-    def send(self, message: Message, payload: bytes | None = None) -> None:
-        """Send a message, with a block of bytes if there is one.
+    def send(self, message: Message, *, number: int = 0, payload: bytes | None = None) -> None:
+        """Send a message.
+
+        Parameters
+        ----------
+        message
+            What to send.
+        number
+            Number of the request, also in its answer; 0 for what nobody has asked for.
+        payload
+            A block of bytes to send along.
 
         Raises
         ------
         Closed
             If the other side is gone.
         """
-        if payload is not None:
-            message = message | {"payload": True}
-        text = json.dumps(message, separators=(",", ":")).encode()
+        data = encode(Envelope(message, number, payload))
         try:
             with self._sending:
-                self._connection.send_bytes(text)
+                self._connection.send_bytes(data)
                 if payload is not None:
                     self._connection.send_bytes(payload)
         except OSError as error:
             raise Closed from error
 
-    def receive(self) -> Message:
-        """Wait for the next message; its block of bytes, if any, is under ``"payload"``.
+    def receive(self) -> Envelope:
+        """Wait for the next message.
 
         Raises
         ------
         Closed
             If the other side is gone.
+        FormatError
+            If the other side uses other messages than this one.
         """
         try:
-            message: Message = json.loads(self._connection.recv_bytes())
-            if message.get("payload"):
-                message["payload"] = self._connection.recv_bytes()
+            envelope, has_payload = decode(self._connection.recv_bytes())
+            if has_payload:
+                return replace(envelope, payload=self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise Closed from error
-        return message
+        return envelope
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Whether a message (or the end of the stream) is there within ``timeout_s`` seconds."""

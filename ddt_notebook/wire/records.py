@@ -1,9 +1,9 @@
 """The record of one call of ``torch.distributed``, and its encoding in the ring.
 
-A record is written before every call, so it has to be cheap and small. Its encoding is positional
-and binary. Whatever repeats from call to call (names of operations, files, functions, dtypes, and
-the members of a process group, which may be hundreds of ranks) is written once to a table behind
-the ring's slots, and the record holds its offset there.
+A `CallRecord` is written before every call, so it has to be cheap and small. Its encoding is
+positional and binary. Whatever repeats from call to call (names of operations, files, functions,
+dtypes, and the members of a process group, which may be hundreds of ranks) is written once to a
+table behind the ring's slots, and the record holds its offset there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from json import dumps, loads
 
-from ..model import Rendezvous
+from ..model import Position, Rendezvous
 from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them: a reader
@@ -98,6 +98,41 @@ class CallRecord:
     library: str | None = None
     asynchronous: bool = False
     rendezvous: Rendezvous | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlightEntry:
+    """A collective as PyTorch's Flight Recorder holds it.
+
+    Attributes
+    ----------
+    group
+        Name of the process group.
+    number
+        How many operations the group's backend had been given when this one was added; messages
+        between two ranks count as well.
+    op, shapes, dtypes, output_shapes
+        As in `Call`.
+    done
+        Whether it is complete.
+    created_ns
+        When it was added, on the wall clock in nanoseconds.
+    where
+        The user's line that led to it, without its source text; None if it was not looked up.
+    library
+        The library that issued it, as in ``Call.caller``; None if it was not looked up.
+    """
+
+    group: str
+    number: int
+    op: str
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    output_shapes: tuple[Shape, ...] = ()
+    done: bool = True
+    created_ns: int = 0
+    where: Position | None = None
+    library: str | None = None
 
 
 def encode(

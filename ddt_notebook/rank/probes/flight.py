@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...model import flight
+from ...model import Position, flight
 from ...model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
+from ...wire.records import FlightEntry
 from .. import torch_private
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class FlightReader:
             self._last_record = self._newest  # what completes late belongs to the cell before
             self._run_start = self._newest + 1
 
-    def drain(self, *, stacks: bool = False) -> list[dict[str, Any]]:
+    def drain(self, *, stacks: bool = False) -> tuple[FlightEntry, ...]:
         """Entries since the last drain, and those that were still pending then.
 
         Parameters
@@ -53,12 +54,12 @@ class FlightReader:
             are many entries).
         """
         with self._lock:
-            return _if_known(lambda: self._drain(stacks), [])
+            return _if_known(lambda: self._drain(stacks), ())
 
-    def _drain(self, stacks: bool) -> list[dict[str, Any]]:
+    def _drain(self, stacks: bool) -> tuple[FlightEntry, ...]:
         counts = _counts()
         if counts == self._last_counts and not stacks:
-            return []
+            return ()
         self._last_counts = counts
         entries = _read(entries=True).get("entries", [])
         new = [e for e in entries if e["record_id"] > self._last_record]
@@ -68,7 +69,7 @@ class FlightReader:
         if stacks:
             wanted = [e for e in entries if e["record_id"] >= self._run_start]
             frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
-        found = [_plain(entry, frames.get(entry["record_id"])) for entry in wanted]
+        found = tuple(_entry(entry, frames.get(entry["record_id"])) for entry in wanted)
         retired = [e["record_id"] for e in new if not e["retired"]]
         if new:  # what has not retired yet is read again next time
             self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
@@ -107,21 +108,21 @@ def _read(*, entries: bool) -> dict[str, Any]:
     return read
 
 
-def _plain(entry: dict[str, Any], frames: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """One entry with the field's own names, as the notebook reads it."""
-    plain = {
-        "g": entry["process_group"][0],
-        "id": entry["op_id"],  # counts as the backend does, messages included
-        "op": flight.operation(entry),
-        "s": entry["input_sizes"],
-        "d": list(flight.dtypes(entry["input_dtypes"])),
-        "o": entry["output_sizes"],
-        "done": entry["retired"],
-        "ns": entry["time_created_ns"],
-    }
-    if frames:
-        plain["frames"] = [[f["filename"], f["line"], f["name"]] for f in frames]
-    return plain
+def _entry(raw: dict[str, Any], frames: list[dict[str, Any]] | None) -> FlightEntry:
+    """One entry as the notebook reads it."""
+    user, library = flight.user_frame((f["filename"], f["line"], f["name"]) for f in frames or ())
+    return FlightEntry(
+        group=raw["process_group"][0],
+        number=raw["op_id"],
+        op=flight.operation(raw),
+        shapes=flight.shapes(raw["input_sizes"]),
+        dtypes=flight.dtypes(raw["input_dtypes"]),
+        output_shapes=flight.shapes(raw["output_sizes"]),
+        done=raw["retired"],
+        created_ns=raw["time_created_ns"],
+        where=Position(file=user[0], line=user[1], function=user[2]) if user else None,
+        library=library,
+    )
 
 
 def torch_version() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ddt_notebook.host.recorder import RankRecorder
 from ddt_notebook.model import Call
 from ddt_notebook.wire import ring
-from ddt_notebook.wire.records import CallRecord, Group
+from ddt_notebook.wire.records import CallRecord, FlightEntry, Group
 from ddt_notebook.wire.ring import RingReader, RingWriter
 
 
@@ -49,8 +49,10 @@ class RankLog:
 
     def fly(self, number: int, *, done: bool = True, **fields: Any) -> None:
         """The Flight Recorder's entry for operation ``number`` arrives."""
-        known = {"g": "0", "id": number, "op": "all_reduce", "s": [[4]], "d": ["float32"]}
-        entry = known | {"o": [], "done": done, "ns": time.time_ns()} | fields
+        known = {"op": "all_reduce", "shapes": ((4,),), "dtypes": ("float32",)}
+        entry = FlightEntry(
+            group="0", number=number, done=done, created_ns=time.time_ns(), **(known | fields)
+        )
         self.recorder.add_flight([entry])
 
     def calls(self) -> tuple[Call, ...]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from ddt_notebook.host import pushed
 from ddt_notebook.host.pushed import PushedObjects
+from ddt_notebook.wire.messages import Done, Envelope
 
 
 class Pool:
     """Takes everything."""
 
     def command(self, what: Any, payload: bytes, *, ranks: Iterable[int]) -> dict[int, Any]:
-        return {rank: {} for rank in ranks}
+        return {rank: Envelope(Done()) for rank in ranks}
 
 
 def test_what_is_due_after_which_cell() -> None:

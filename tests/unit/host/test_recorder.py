@@ -9,6 +9,7 @@ import pytest
 from ddt_notebook.host import recorder
 from ddt_notebook.host import truncation as thinning
 from ddt_notebook.host.truncation import thin
+from ddt_notebook.model import Position
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.records import Group
 
@@ -215,14 +216,8 @@ def test_the_oldest_pending_operation_of_a_library(log: RankLog) -> None:
 
 
 def test_where_a_library_was_called_from(log: RankLog) -> None:
-    torch = "/venv/lib/python3.11/site-packages/torch"
-    frames = [
-        [f"{torch}/nn/parallel/distributed.py", 1661, "_forward"],
-        [f"{torch}/nn/modules/module.py", 1779, "_call_impl"],
-        ["cell[2]", 3, "step"],
-        ["cell[4]", 1, "<module>"],
-    ]
-    log.library(frames=frames)
+    line = Position(file="cell[2]", line=3, function="step")
+    log.library(where=line, library="DistributedDataParallel")
     log.fly(1)  # a later look, without stacks
     (call,) = log.calls()
     assert call.caller == "DistributedDataParallel"

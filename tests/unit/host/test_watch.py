@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,35 @@ from ddt_notebook.host.ranks import SILENT_AFTER_S, RankHandle
 from ddt_notebook.host.recorder import RankRecorder
 from ddt_notebook.host.watch import RankRun, look
 from ddt_notebook.model import Position, RankError, RankReport
-from ddt_notebook.model.codec import to_plain
 from ddt_notebook.wire import ring
-from ddt_notebook.wire.records import Group
+from ddt_notebook.wire.messages import (
+    AskFlight,
+    AskStatus,
+    CellEnded,
+    Envelope,
+    FlightEntries,
+    Message,
+    MonitorStatus,
+)
+from ddt_notebook.wire.records import FlightEntry, Group
 
 from .builders import RankLog
 
 MEMBERS = {"0": (0, 1)}
+ENDED = CellEnded(error=None, ended_s=1.0)
 LINE = Position(file="cell[1]", line=4, code="loss.backward()")
-AT_CELL: list[Any] = [{"file": "cell[1]", "line": 4}]
+AT_CELL = (LINE,)
 AUTOGRAD = Position(file="/venv/site-packages/torch/autograd/graph.py", line=841)
+
+
+class Questions:
+    """The connection to a monitor that is never there."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, message: Message, *, number: int) -> None:
+        self.sent.append(message)
 
 
 class Handle(RankHandle):
@@ -34,16 +54,13 @@ class Handle(RankHandle):
     def __init__(self, recorder: RankRecorder | None) -> None:
         self.rank, self.pid = 0, 4711
         self.recorder = recorder
-        self.flight_owed = 0
+        self._status_asked, self._flight_asked, self._requests = None, set(), 0
+        self.questions: Any = Questions()
         self.share = 1.0
         self.forget_status()
-        self.asked: list[str] = []
 
     def processor_share(self) -> float:
         return self.share
-
-    def ask(self, what: str) -> None:
-        self.asked.append(what)
 
     def crash_text(self) -> str:
         return "Fatal Python error: Segmentation fault"
@@ -68,23 +85,22 @@ def now(run: RankRun) -> RankReport:
 # -- blocked inside a library ------------------------------------------------------------------
 
 
-def standing(at_s: float, **fields: Any) -> dict[str, Any]:
+def standing(at_s: float, **fields: Any) -> MonitorStatus:
     """The monitor's answer when the main thread stands in DDP's backward pass."""
-    known = {
-        "to": "status",
-        "position": to_plain(LINE),
-        "stack": [to_plain(LINE), to_plain(AUTOGRAD)],
-        "groups": {"0": [2, 1]},
-        "cpu_s": 5.0,
-        "rss": 1 << 20,
-        "now_s": at_s,
-    }
-    return known | fields
+    known = MonitorStatus(
+        position=LINE,
+        stack=(LINE, AUTOGRAD),
+        groups={"0": (2, 1)},
+        cpu_s=5.0,
+        memory_bytes=1 << 20,
+        at_s=at_s,
+    )
+    return replace(known, **fields)
 
 
-def answer(run: RankRun, *messages: dict[str, Any]) -> None:
+def answer(run: RankRun, *messages: Message) -> None:
     for message in messages:
-        run.take_answer(message)
+        run.take_answer(Envelope(message, run.handle._requests))
 
 
 def test_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> None:
@@ -111,13 +127,13 @@ def test_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> Non
         (standing(1.0), standing(1.1)),
         (standing(1.0), standing(1.25, stack=AT_CELL)),
         (standing(1.0, stack=AT_CELL), standing(1.25)),
-        (standing(1.0, groups={"0": [1, 0]}), standing(1.25)),
+        (standing(1.0, groups={"0": (1, 0)}), standing(1.25)),
         (standing(1.0), standing(8.0)),
     ],
     ids=["computes", "too early to tell", "left torch", "came to torch", "goes on", "long ago"],
 )
 def test_not_taken_for_blocked(
-    run: RankRun, log: RankLog, before: dict[str, Any], after: dict[str, Any]
+    run: RankRun, log: RankLog, before: MonitorStatus, after: MonitorStatus
 ) -> None:
     log.library(done=False)
     answer(run, standing(0.5), standing(0.75))
@@ -140,21 +156,21 @@ def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log:
     """Counts say that something is pending, but not yet what."""
     log.library()
     answer(run, standing(1.0), standing(1.25, cpu_s=5.2))
-    assert run.handle.asked == []  # type: ignore[attr-defined]
+    assert run.handle.questions.sent == []  # type: ignore[attr-defined]
     answer(run, standing(1.5, cpu_s=5.2))
-    assert run.handle.asked == ["flight"]  # type: ignore[attr-defined]
+    assert run.handle.questions.sent == [AskFlight(stacks=False)]  # type: ignore[attr-defined]
     assert now(run).state == "running"
-    run.handle.flight_owed = 1
+    assert run.handle.owes_flight
     log.operations += 1
-    entry = {"g": "0", "id": 2, "op": "broadcast", "s": [], "d": [], "o": [], "done": False}
-    answer(run, {"to": "flight", "flight": [entry | {"ns": time.time_ns()}]})
+    entry = FlightEntry(group="0", number=2, op="broadcast", done=False, created_ns=time.time_ns())
+    answer(run, FlightEntries(entries=(entry,)))
     assert now(run).state == "blocked"
-    assert run.handle.flight_owed == 0
+    assert not run.handle.owes_flight
 
 
 def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
     log.library()
-    answer(run, standing(1.0, groups={"0": [1, 1]}), standing(1.25, groups={"0": [1, 1]}))
+    answer(run, standing(1.0, groups={"0": (1, 1)}), standing(1.25, groups={"0": (1, 1)}))
     assert now(run).state == "running"
     assert not run.may_be_blocked
 
@@ -196,7 +212,7 @@ def test_death_within_a_call(run: RankRun, log: RankLog) -> None:
 def test_an_exception_is_tied_to_the_call_that_raised_it(run: RankRun, log: RankLog) -> None:
     log.call("barrier", file="cell[1]", line=2)
     log.end(log.begin("all_reduce", file="cell[1]", line=3), ring.FAILED)
-    run.answer = {}
+    run.answer = ENDED
     for line, call in ((3, 1), (4, None)):
         where = Position(file="cell[1]", line=line)
         run.error = RankError(type="RuntimeError", message="closed", where=where)
@@ -209,7 +225,7 @@ def test_an_exception_is_tied_to_the_call_that_raised_it(run: RankRun, log: Rank
 
 def test_asked_or_not_finished_or_not(run: RankRun, log: RankLog) -> None:
     assert now(run).state == "running"
-    run.answer = {"error": None}
+    run.answer = ENDED
     assert now(run).state == "finished"
     run.asked = False
     assert now(run).state == "idle"
@@ -226,13 +242,13 @@ def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("share", "busy_too", "asked"),
-    [(1.0, False, []), (0.01, False, ["status"]), (1.0, True, ["status"])],
+    [(1.0, False, []), (0.01, False, [AskStatus()]), (1.0, True, [AskStatus()])],
 )
 def test_a_busy_rank_is_left_alone_unless_somebody_waits(
-    tmp_path: Path, share: float, busy_too: bool, asked: list[str]
+    tmp_path: Path, share: float, busy_too: bool, asked: list[Message]
 ) -> None:
     handle = Handle(RankLog(tmp_path).recorder)
     handle.share = share
     run = RankRun(handle, asked=True, asked_s=time.monotonic())
     run.ask_how_it_stands(busy_too=busy_too)
-    assert handle.asked == asked
+    assert handle.questions.sent == asked

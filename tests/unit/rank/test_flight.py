@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ddt_notebook.model import Position
 from ddt_notebook.model.torch_features import LIBRARY_COLLECTIVES
 from ddt_notebook.rank import torch_private
 from ddt_notebook.rank.probes.flight import FlightReader
@@ -41,7 +42,13 @@ class Recorder:
         return json.dumps({"pg_status": status, "entries": self.entries if collectives else []})
 
     def dump(self, *_: bool) -> bytes:
-        frames = [{"filename": "cell[1]", "line": 2, "name": "<module>"}]
+        torch = "/venv/lib/python3.11/site-packages/torch"
+        frames = [
+            {"filename": f"{torch}/nn/parallel/distributed.py", "line": 1661, "name": "_forward"},
+            {"filename": f"{torch}/nn/modules/module.py", "line": 1779, "name": "_call_impl"},
+            {"filename": "cell[1]", "line": 2, "name": "<module>"},
+            {"filename": "cell[4]", "line": 1, "name": "<module>"},
+        ]
         return pickle.dumps({"entries": [entry | {"frames": frames} for entry in self.entries]})
 
 
@@ -54,7 +61,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def read(reader: FlightReader, **options: bool) -> list[tuple[int, bool]]:
-    return [(entry["id"], entry["done"]) for entry in reader.drain(**options)]
+    return [(entry.number, entry.done) for entry in reader.drain(**options)]
 
 
 def test_what_was_pending_is_read_again_when_it_has_completed(recorder: Recorder) -> None:
@@ -75,9 +82,9 @@ def test_names_are_those_of_torch_distributed(recorder: Recorder) -> None:
     recorder.issue("gloo:alltoall")
     recorder.issue("gloo:broadcast")
     entries = FlightReader().drain()
-    assert [e["op"] for e in entries] == ["all_gather", "all_to_all_single", "broadcast"]
-    assert entries[0]["d"] == ["float32"]
-    assert "frames" not in entries[0]
+    assert [e.op for e in entries] == ["all_gather", "all_to_all_single", "broadcast"]
+    assert entries[0].dtypes == ("float32",)
+    assert entries[0].where is None
 
 
 def test_stacks_of_the_whole_cell_on_request(recorder: Recorder) -> None:
@@ -88,8 +95,9 @@ def test_stacks_of_the_whole_cell_on_request(recorder: Recorder) -> None:
     recorder.issue()
     reader.drain()
     (entry,) = reader.drain(stacks=True)
-    assert entry["id"] == 2
-    assert entry["frames"] == [["cell[1]", 2, "<module>"]]
+    assert entry.number == 2
+    assert entry.where == Position(file="cell[1]", line=2)
+    assert entry.library == "DistributedDataParallel"
 
 
 @pytest.mark.parametrize("stacks", [False, True])
@@ -128,7 +136,7 @@ def test_a_version_of_torch_without_it(
         monkeypatch.setattr(torch_private, "dump_flight_recorder_json", lambda: "{}")
     else:
         recorder.entries[0].pop("op_id")
-    assert reader.drain() == []
+    assert reader.drain() == ()
     assert not torch_private.available(LIBRARY_COLLECTIVES)
     assert reader.counts() == {}
-    assert reader.drain(stacks=True) == []
+    assert reader.drain(stacks=True) == ()

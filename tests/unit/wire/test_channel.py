@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ddt_notebook.wire.channel import Channel, Closed, channel_pair
+from ddt_notebook.wire.messages import Done, Envelope, LeaveGroup, StoreVariable, encode
 
 
 @pytest.fixture
@@ -21,12 +22,12 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 
 def test_messages_with_and_without_a_payload(ends: tuple[Channel, Channel]) -> None:
     ours, theirs = ends
-    ours.send({"do": "push", "name": "größe"}, b"\x00\xff\n")
-    ours.send({"do": "push"}, b"")
-    ours.send({"do": "leave"})
-    assert theirs.receive() == {"do": "push", "name": "größe", "payload": b"\x00\xff\n"}
-    assert theirs.receive() == {"do": "push", "payload": b""}
-    assert theirs.receive() == {"do": "leave"}
+    ours.send(StoreVariable(name="größe"), number=1, payload=b"\x00\xff\n")
+    ours.send(StoreVariable(name="x"), number=2, payload=b"")
+    ours.send(LeaveGroup(), number=3)
+    assert theirs.receive() == Envelope(StoreVariable(name="größe"), 1, b"\x00\xff\n")
+    assert theirs.receive() == Envelope(StoreVariable(name="x"), 2, b"")
+    assert theirs.receive() == Envelope(LeaveGroup(), 3)
     assert not theirs.poll()
 
 
@@ -38,7 +39,7 @@ def test_threads_do_not_get_between_a_message_and_its_payload(
 
     def send(number: int) -> None:
         for _ in range(5):
-            ours.send({"from": number}, payload)
+            ours.send(Done(), number=number, payload=payload)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -46,23 +47,23 @@ def test_threads_do_not_get_between_a_message_and_its_payload(
     received = [theirs.receive() for _ in range(15)]
     for thread in threads:
         thread.join()
-    assert sorted(message["from"] for message in received) == [0] * 5 + [1] * 5 + [2] * 5
-    assert all(message["payload"] == payload for message in received)
+    assert sorted(envelope.number for envelope in received) == [0] * 5 + [1] * 5 + [2] * 5
+    assert all(envelope.payload == payload for envelope in received)
 
 
 def test_what_was_sent_before_the_end_is_still_received(ends: tuple[Channel, Channel]) -> None:
     ours, theirs = ends
-    ours.send({"last": 1})
+    ours.send(Done(), number=1)
     ours.close()
     ours.close()
-    assert theirs.receive() == {"last": 1}
+    assert theirs.receive() == Envelope(Done(), 1)
     assert theirs.poll(1.0), "the end of the stream is news"
     with pytest.raises(Closed):
         theirs.receive()
     with pytest.raises(Closed):
-        theirs.send({"to": "nobody"})
+        theirs.send(Done())
     with pytest.raises(Closed):
-        ours.send({"from": "nobody"})
+        ours.send(Done())
     assert ours.poll()
     with pytest.raises(Closed):
         ours.receive()
@@ -70,7 +71,7 @@ def test_what_was_sent_before_the_end_is_still_received(ends: tuple[Channel, Cha
 
 def test_the_other_side_ends_in_the_middle_of_a_message(ends: tuple[Channel, Channel]) -> None:
     ours, theirs = ends
-    ours._connection.send_bytes(b'{"payload":true}')  # and dies before the payload
+    ours._connection.send_bytes(encode(Envelope(Done(), 1, b"")))  # and dies before the payload
     ours.close()
     with pytest.raises(Closed):
         theirs.receive()

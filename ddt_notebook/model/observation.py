@@ -1,0 +1,77 @@
+"""What one rank holds at one moment, as its probes saw it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from . import codec
+from .checkpoints import RankCheckpoints
+from .memory import RankMemory
+from .parity import RankParity
+from .partition import RankPartition
+from .performance import RankPerformance
+from .placement import RankPlacement
+from .snapshot import Snapshot
+from .timeline import RankTimeline
+from .training import RankTraining
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What one rank's probes saw; a field is None if its probe did not run or saw nothing.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    placement, partition, parity, memory, timeline, training, performance, checkpoints
+        This rank's part of the field of `Snapshot` that has the same name.
+    environment
+        Facts about the surroundings of the rank's process, by name.
+    """
+
+    rank: int
+    placement: RankPlacement | None = None
+    partition: RankPartition | None = None
+    parity: RankParity | None = None
+    memory: RankMemory | None = None
+    timeline: RankTimeline | None = None
+    training: RankTraining | None = None
+    performance: RankPerformance | None = None
+    checkpoints: RankCheckpoints | None = None
+    environment: dict[str, str] | None = None
+
+    @classmethod
+    def from_probes(cls, rank: int, seen: Mapping[str, Any]) -> Observation:
+        """Build it from what probes returned: plain data without the rank, by name.
+
+        Raises
+        ------
+        FormatError
+            If a field is not of its type.
+        """
+        plain = {
+            name: {"rank": rank, **one} if name in _in_snapshots() else one
+            for name, one in seen.items()
+        }
+        return codec.from_plain(cls, {"rank": rank, **plain})
+
+
+@functools.cache
+def _in_snapshots() -> tuple[str, ...]:
+    """Names of the fields that a `Snapshot` has, too."""
+    known = {field.name for field in fields(Snapshot)}
+    return tuple(field.name for field in fields(Observation) if field.name in known)
+
+
+def add_observations(snapshot: Snapshot, seen: Mapping[int, Observation]) -> Snapshot:
+    """The snapshot with what ranks observed, by rank, in the fields that any of them observed."""
+    changed: dict[str, Any] = {}
+    for name in _in_snapshots():
+        found = [getattr(seen[rank], name) for rank in sorted(seen)]
+        if any(one is not None for one in found):
+            changed[name] = tuple(one for one in found if one is not None)
+    return replace(snapshot, **changed)

@@ -1,0 +1,133 @@
+"""Every kind of message arrives as it was sent, and nothing else is taken for a message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ddt_notebook.model import FormatError, Position, RankError
+from ddt_notebook.model.torch_features import MissingFeature
+from ddt_notebook.wire import messages
+from ddt_notebook.wire.messages import Envelope, Message, decode, encode
+from ddt_notebook.wire.records import FlightEntry
+
+LINE = Position(file="cell[3]", line=6, code="loss.backward()")
+ENTRY = FlightEntry(
+    group="0", number=7, op="all_reduce", shapes=((2, 3), ()), dtypes=("int8",), where=LINE
+)
+MISSING = MissingFeature(feature="x", names=("torch:y",))
+EVERY: list[Message] = [
+    messages.Done(),
+    messages.Failed(error="no such variable", reason="memory"),
+    messages.RankSpec(
+        rank=1,
+        world_size=4,
+        directory="/tmp/ddt-x",
+        port=29500,
+        backend="gloo",
+        device="cpu",
+        simulated_gpus=0,
+        group=True,
+        group_timeout_s=60.0,
+        memory=None,
+        cwd="/tmp",
+        sys_path=("", "/x"),
+        environ={"A": "b"},
+    ),
+    messages.RunCell(cell=3, source="größe = 1\n", first_line=2, group_timeout_s=60.0, trace=True),
+    messages.FormGroup(prefix="ddt/1", generation=1, port=29500),
+    messages.LeaveGroup(),
+    messages.StoreVariable(name="x"),
+    messages.FetchVariable(name="x"),
+    messages.Observe(probes=("parity", "memory"), names=("model",), options={"share": {"a": "b"}}),
+    messages.EndRank(),
+    messages.RankReady(torch_version="2.13.0", device="cpu", missing_features=(MISSING,)),
+    messages.CellEnded(
+        error=RankError(type="ValueError", message="x", where=LINE, frames=(LINE,)),
+        ended_s=12.5,
+        flight=(ENTRY,),
+        formed=False,
+        names=("x", "y"),
+        recorded={"timeline": {"events": [1, 2]}},
+        observed={"parity": {"items": []}},
+        notes=("a note",),
+    ),
+    messages.GroupFormed(notes=("the DDP model works on",)),
+    messages.Observed(observed={"memory": {}}, failed={"parity": "there is no 'x'"}),
+    messages.ExceptionRaised(),
+    messages.DisplayShown(
+        kind="display",
+        data={"text/plain": "1"},
+        metadata={},
+        transient={"display_id": "a"},
+        update=True,
+        stdout_bytes=10,
+        stderr_bytes=0,
+    ),
+    messages.AskStatus(),
+    messages.AskFlight(stacks=True),
+    messages.CutSockets(),
+    messages.MonitorStatus(
+        position=LINE,
+        stack=(LINE,),
+        groups={"0": (3, 2)},
+        cpu_s=1.5,
+        memory_bytes=1 << 30,
+        at_s=2.5,
+    ),
+    messages.FlightEntries(entries=(ENTRY, ENTRY)),
+    messages.StartRank(directory="/tmp/ddt-x", fork=True),
+    messages.StartStore(),
+    messages.RemoveDirectory(directory="/tmp/ddt-x"),
+    messages.ServerReady(),
+    messages.Started(pid=17, port=29500),
+    messages.ChildEnded(pid=17, status=-9),
+]
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda message: type(message).__name__)
+def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
+    data = encode(Envelope(message, 5))
+    assert b"\n" not in data, "messages of the fork server end with one"
+    assert decode(data) == (Envelope(message, 5), False)
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert {type(message).__name__ for message in EVERY} == set(Message.kinds)
+
+
+def test_a_payload_is_announced() -> None:
+    _, has_payload = decode(encode(Envelope(messages.Done(), 5, b"")))
+    assert has_payload
+
+
+def test_a_message_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(messages, "VERSION", messages.VERSION + 1)
+        data = encode(Envelope(messages.Done()))
+    with pytest.raises(FormatError, match=f"version {messages.VERSION + 1}.* same ddt_notebook"):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("plain", "text"),
+    [
+        ([messages.VERSION, "Unheard", 1, False, {}], "kind 'Unheard'.* same ddt_notebook"),
+        ([messages.VERSION, ["list"], 1, False, {}], "not a message"),
+        ({"do": "run"}, "not a message"),
+        ([messages.VERSION, "Done"], "not a message"),
+        (7, "not a message"),
+        ([messages.VERSION, "FetchVariable", 1, False, {}], "FetchVariable: .*'name'"),
+        ([messages.VERSION, "FetchVariable", 1, False, {"name": 3}], "FetchVariable.name is 3"),
+    ],
+)
+def test_anything_else_is_refused(plain: Any, text: str) -> None:
+    with pytest.raises(FormatError, match=text):
+        decode(json.dumps(plain).encode())
+
+
+def test_bytes_that_are_not_json_are_refused() -> None:
+    with pytest.raises(FormatError, match="not a message"):
+        decode(b"\x80\x04")
