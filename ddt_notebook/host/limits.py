@@ -5,50 +5,28 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import psutil
 
+from .. import system_memory
 from .errors import SessionError
 
 #: Private memory of one rank after a few steps of a small model, as benchmarks/memory.py has it.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
 _MOST_SIMULATED = 64
-#: Limit and usage of the cgroup (version 2, version 1), and what its cache can give back.
-_CGROUPS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
-    (
-        Path("/sys/fs/cgroup/memory"),
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-)
 
 
 def free_memory() -> int:
     """Bytes that this process tree may still take: of the machine, its cgroup and MEM_LIMIT."""
     free = [int(psutil.virtual_memory().available)]
-    used = None
-    for folder, limit, usage, cache in _CGROUPS:
-        try:
-            used = int((folder / usage).read_text()) - _statistic(folder / "memory.stat", cache)
-            free.append(int((folder / limit).read_text()) - used)
-        except (OSError, ValueError):  # not in such a cgroup, or "max"
-            continue
+    cgroup = system_memory.cgroup()
+    if cgroup is not None and cgroup.limit_bytes is not None:
+        free.append(cgroup.limit_bytes - cgroup.used_bytes)
     hub_limit = os.environ.get("MEM_LIMIT", "")
     if hub_limit.isdigit():
-        free.append(int(hub_limit) - (used or psutil.Process().memory_info().rss))
+        used = cgroup.used_bytes if cgroup is not None else system_memory.resident_bytes()
+        free.append(int(hub_limit) - used)
     return max(0, min(free))
-
-
-def _statistic(path: Path, name: str) -> int:
-    """One figure of a cgroup's statistics, 0 if it is not there."""
-    for line in path.read_text().splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
 
 
 def check_ranks(count: int, start_method: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
+from .. import system_memory
 from .pool import RankPool
 
 
@@ -62,15 +62,15 @@ def of_ranks(pool: RankPool, *, resident: bool) -> dict[int, RankResources]:
 
 def _resident(pid: int) -> int | None:
     with suppress(psutil.Error):
-        return int(psutil.Process(pid).memory_info().rss)
+        return system_memory.resident_bytes(pid)
     return None
 
 
 def _allocated(pid: int, cap: int) -> int | None:
     """How far private memory has come towards the limit that was set ``cap`` above its start."""
-    with suppress(psutil.Error, OSError, AttributeError):  # it has ended, or this is no Linux
+    with suppress(psutil.Error, AttributeError):  # it has ended, or this is not Linux
         limit, _ = psutil.Process(pid).rlimit(psutil.RLIMIT_DATA)
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmData:") and limit != psutil.RLIM_INFINITY:
-                return max(0, int(line.split()[1]) * 1024 - (int(limit) - cap))
+        used = system_memory.data_bytes(pid)
+        if used is not None and limit != psutil.RLIM_INFINITY:
+            return max(0, used - (int(limit) - cap))
     return None

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from .. import system_memory
 from ..model import Position
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
@@ -148,10 +149,6 @@ def _rank_status(
 
 
 def _memory_share(pid: int) -> int:
-    try:
-        process = psutil.Process(pid)
-        with suppress(AttributeError, psutil.AccessDenied):  # no PSS but on Linux
-            return int(process.memory_full_info().pss)
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+    with suppress(psutil.NoSuchProcess):
+        return system_memory.pss_bytes(pid) or system_memory.resident_bytes(pid)
+    return 0

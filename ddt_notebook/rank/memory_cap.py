@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from .probes.process_memory import data_bytes
+from ..system_memory import data_bytes
 
 #: Enough to describe an exception and to form a group: each of gloo's threads maps 8 MB.
 _RESERVE_BYTES = 128 << 20

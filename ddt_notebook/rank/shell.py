@@ -28,7 +28,7 @@ from ..model.position import is_library
 SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PROBES = str(Path(__file__).parent.parent / "probes")
+_PROBES = str(Path(__file__).parent / "probes")
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
@@ -181,9 +181,7 @@ def make_shell() -> RankShell:
 
 def position(file: str, line: int, function: str) -> Position:
     """A `Position` with its source line."""
-    code = linecache.getline(file, line).strip() if file.startswith("cell[") else ""
-    if not code:
-        code = linecache.getline(file, line).strip()
+    code = linecache.getline(file, line).strip()
     return Position(file=file, line=line, function=function, code=code[:200])
 
 

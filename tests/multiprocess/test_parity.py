@@ -106,7 +106,7 @@ def test_fingerprints_tell_any_change_and_any_order(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.restart()
     source = """
-    from ddt_notebook.rank.probes.fingerprint import fingerprint
+    from ddt_notebook.rank.probes.fingerprints import fingerprint
     x = torch.arange(100_003, dtype=torch.float32)
     known = {fingerprint(x), fingerprint(x.flip(0)), fingerprint(x[1:]), fingerprint(x.double())}
     for at in (0, 1, 65_536, 100_001, 100_002):

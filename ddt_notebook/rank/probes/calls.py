@@ -16,7 +16,6 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -31,10 +30,9 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from . import rendezvous, timer_slack
-from .frames import is_plumbing
+from .frames import is_plumbing, path_in_torch
 from .sockets import GroupSockets
 
-_TORCH = str(Path(torch.__file__).parent)
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
 #: A rank beyond this, which only a mistake can name, is not recorded.
@@ -364,10 +362,5 @@ def _locate(record: CallRecord, frame: FrameType | None) -> None:
             record.function = code.co_name
             return
         if record.library is None:
-            record.library = _path_in_torch(code.co_filename)
+            record.library = path_in_torch(code.co_filename)
         frame = frame.f_back
-
-
-@functools.lru_cache(maxsize=4096)
-def _path_in_torch(file: str) -> str | None:
-    return file.removeprefix(_TORCH).lstrip("/") if file.startswith(_TORCH) else None

@@ -1,4 +1,4 @@
-"""Finds the user's line on the stack, past torch's and our own frames."""
+"""Finds the user's line on the stack, past the frames of torch and of this package."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from types import FrameType
 
 import torch
 
-_PLUMBING = (
-    str(Path(torch.__file__).parent),
-    str(Path(__file__).parent.parent),
-    "<frozen",
-    contextlib.__file__,
-    functools.__file__,
-)
+_TORCH = str(Path(torch.__file__).parent)
+_PACKAGE = str(Path(__file__).parents[2])
+_PLUMBING = (_TORCH, _PACKAGE, "<frozen", contextlib.__file__, functools.__file__)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_plumbing(file: str) -> bool:
-    """Whether a file belongs to torch, to the probes or to what calls them.
+    """Whether a file belongs to torch, to this package or to what both call through.
 
     Other libraries do not count: what calls ``torch.distributed`` may be one that the user wrote.
     `model.position.is_library` knows all of them.
     """
     return file.startswith(_PLUMBING)
+
+
+@functools.lru_cache(maxsize=4096)
+def path_in_torch(file: str) -> str | None:
+    """``nn/parallel/distributed.py``; None for a file outside torch."""
+    return file.removeprefix(_TORCH).lstrip("/") if file.startswith(_TORCH) else None
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:

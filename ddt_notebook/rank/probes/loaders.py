@@ -32,7 +32,7 @@ from torch.utils.data import (
 from ...model.torch_features import LOADERS
 from .. import torch_private
 from . import training
-from .content import content, is_readable
+from .fingerprints import joint_sketch, on_cpu
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -364,12 +364,10 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
         parts = [batch]
     elif not isinstance(batch, (list, tuple, Mapping)):
         return []
-    tensors = [t.detach() for t in parts if type(t) is torch.Tensor and is_readable(t)]
-    tensors = [t for t in tensors if t.ndim or not collates]
+    tensors = [t for t in on_cpu(parts) if t.ndim or not collates]
     if not tensors:
         return []
-    samples = [[t] for t in tensors[:1]] if not collates else []
-    if collates:
-        count = min(limit, *(len(t) for t in tensors))
-        samples = [[t[at] for t in tensors] for at in range(count)]
-    return [content(sample) for sample in samples]
+    if not collates:
+        return [joint_sketch(tensors[:1])]
+    count = min(limit, *(len(t) for t in tensors))
+    return [joint_sketch(t[at] for t in tensors) for at in range(count)]

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from ... import system_memory
 from .. import torch_private
 from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
@@ -46,9 +47,9 @@ def observe(
 def whole() -> dict[str, Any]:
     """The process as the operating system sees it, and the GPU."""
     plain: dict[str, Any] = {
-        "rss_bytes": process_memory.resident_bytes(),
-        "pss_bytes": process_memory.pss_bytes(),
-        "data_bytes": process_memory.data_bytes(),
+        "rss_bytes": system_memory.resident_bytes(),
+        "pss_bytes": system_memory.pss_bytes(),
+        "data_bytes": system_memory.data_bytes(),
         "limits": process_memory.limits(),
     }
     if process_memory.uses_gpu():

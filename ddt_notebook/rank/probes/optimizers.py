@@ -15,11 +15,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .. import torch_private
+from .fingerprints import choose, next_sampled, shape_text, sketches
 from .frames import user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, unwrap
 from .parity import settings
 from .replicas import ReplicaLog, members, watched_parameters
-from .watching import choose, next_sampled, shape_text, sketches
 
 _MAX_RATES = 4
 _MAX_CHANGES = 8

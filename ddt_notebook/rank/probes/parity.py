@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.optim import Optimizer
 
 from . import training
-from .fingerprint import fingerprint
+from .fingerprints import fingerprint, shape_text
 from .objects import FLATTENING, Objects, find, is_dtensor, local, optimizer_state, unwrap
 
 _MAX_ITEMS = 20_000
@@ -157,9 +157,13 @@ def _described(item: _Item) -> list[Plain]:
     if part is None or tensor.is_meta or tensor.layout is not torch.strided:
         return []
     dtype = str(tensor.dtype).removeprefix("torch.")
-    shape = "×".join(map(str, tensor.shape)) or "scalar"
     value = _text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
-    plain = {"name": item.name, "role": item.role, "value": value, "kind": f"{dtype} {shape}"}
+    plain = {
+        "name": item.name,
+        "role": item.role,
+        "value": value,
+        "kind": f"{dtype} {shape_text(tensor)}",
+    }
     odd = _not_finite(tensor)
     return [plain | ({"part": part} if part else {}) | ({"not_finite": odd} if odd else {})]
 

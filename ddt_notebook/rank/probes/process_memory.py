@@ -1,8 +1,7 @@
-"""What the operating system says about this process's memory."""
+"""How much memory this process takes, and where its memory ends."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import threading
@@ -13,32 +12,13 @@ from typing import Any
 import psutil
 import torch
 
+from ... import system_memory
+
 _PAGE = resource.getpagesize()
 _STATM = Path("/proc/self/statm")
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 _PERIOD_S = 0.1
 #: With more samples than this, every second one is dropped and the period doubled.
 _MAX_SAMPLES = 600
-
-
-def resident_bytes() -> int:
-    """Resident set size."""
-    if _STATM.exists():
-        return int(_STATM.read_text().split()[1]) * _PAGE
-    return int(psutil.Process().memory_info().rss)
-
-
-def data_bytes() -> int | None:
-    """Private memory that is mapped, as RLIMIT_DATA counts it; None where that is not told."""
-    return _status_bytes("VmData:")
-
-
-def peak_bytes() -> int | None:
-    """The largest resident set since `forget_peak`."""
-    return _status_bytes("VmHWM:")
 
 
 def forget_peak() -> bool:
@@ -50,15 +30,6 @@ def forget_peak() -> bool:
     return True
 
 
-def pss_bytes() -> int | None:
-    """Proportional set size: pages that processes share are divided among them."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
 def limits() -> dict[str, int]:
     """Where memory ends for this process, in bytes: see `RankMemory.limits`."""
     total = int(psutil.virtual_memory().total)
@@ -66,12 +37,9 @@ def limits() -> dict[str, int]:
     cap = resource.getrlimit(resource.RLIMIT_DATA)[0]
     if cap != resource.RLIM_INFINITY:
         found["rank"] = cap
-    for path in _CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # no such cgroup, or "max"
-            limit = int(path.read_text())
-            if limit < total:
-                found["cgroup"] = limit
-                break
+    cgroup = system_memory.cgroup()
+    if cgroup is not None and cgroup.limit_bytes is not None and cgroup.limit_bytes < total:
+        found["cgroup"] = cgroup.limit_bytes
     if uses_gpu():
         found["GPU"] = int(torch.cuda.mem_get_info()[1])
     return found
@@ -80,14 +48,6 @@ def limits() -> dict[str, int]:
 def uses_gpu() -> bool:
     """Whether this process has begun to use a GPU; asking must not make it begin."""
     return bool(torch.cuda.is_initialized())
-
-
-def _status_bytes(name: str) -> int | None:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(name):
-                return int(line.split()[1]) * 1024
-    return None
 
 
 class MemorySampler(threading.Thread):
@@ -131,7 +91,7 @@ class MemorySampler(threading.Thread):
             fields = os.pread(self._statm, 200, 0).split()
             rss, data = int(fields[1]) * _PAGE, int(fields[5]) * _PAGE
         else:
-            rss, data = resident_bytes(), 0
+            rss, data = system_memory.resident_bytes(), 0
         gpu = torch.cuda.memory_allocated() if uses_gpu() else 0
         at_ms = round((time.monotonic() - self.started_s) * 1e3)
         self._samples.append((at_ms, rss >> 10, data >> 10, gpu >> 10))

@@ -16,9 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...model.torch_features import UNUSED_PARAMETERS
 from .. import torch_private
-from .content import content, is_readable
+from .fingerprints import choose, digest, joint_sketch, on_cpu, shape_text, sketches
 from .frames import user_line
-from .watching import choose, digest, shape_text, sketches
 
 _MAX_NAMES = 256
 _MAX_MODULES = 2000
@@ -98,8 +97,8 @@ class ReplicaLog:
             self._look_at_inputs(inputs)
 
     def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
-        tensors = [t.detach() for t in inputs if type(t) is torch.Tensor and is_readable(t)]
-        self.first_inputs += [content(tensors)] if tensors else []
+        tensors = on_cpu(inputs)
+        self.first_inputs += [joint_sketch(tensors)] if tensors else []
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:

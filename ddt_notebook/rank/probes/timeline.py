@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
+from ... import system_memory
 from ...model.timeline import BACKWARD, WAIT
 from ...model.torch_features import TIMELINE
 from .. import torch_private
@@ -215,7 +216,7 @@ class Tracer:
         if not self._parts:
             self._roots.update(self._all_roots())
             self._take_apart("end")
-        peak = process_memory.peak_bytes() if self._peak_known else None
+        peak = system_memory.peak_bytes() if self._peak_known else None
         others = {"activations": self._activations, "tensors": memory.variable_bytes(found)}
         return {
             **memory.whole(),

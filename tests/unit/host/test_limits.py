@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ddt_notebook import system_memory
 from ddt_notebook.host import limits
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.limits import RANK_BYTES, check_ranks, free_memory, parse_bytes
@@ -18,7 +19,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("MEM_LIMIT", raising=False)
     monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: SimpleNamespace(available=8 << 30))
     cgroup = (tmp_path, "memory.max", "memory.current", "inactive_file")
-    monkeypatch.setattr(limits, "_CGROUPS", (cgroup,))
+    monkeypatch.setattr(system_memory, "_CGROUPS", (cgroup,))
     return tmp_path
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddt_notebook.model.training import NO_GRADIENT
-from ddt_notebook.rank.probes.watching import choose, next_sampled, sketch
+from ddt_notebook.rank.probes.fingerprints import choose, next_sampled, sketch
 
 
 def test_first_steps_and_then_powers_of_two() -> None:

@@ -1,0 +1,169 @@
+"""Numbers that are equal for equal tensors, so that ranks compare tensors without sending them.
+
+`sketch` reads a tensor at a few places and costs microseconds: it is taken while a model trains.
+`fingerprint` reads every bit at the speed of memory: it is taken at the end of a run.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ...model.training import NO_GRADIENT
+from .objects import is_dtensor
+
+#: Most tensors of a model of which sketches are taken.
+_WATCHED = 32
+#: A sketch reads this many runs of this many elements. Runs, since every place costs a cache miss.
+_RUNS, _RUN = 128, 8
+_EVERY_STEP_UNTIL = 8
+#: A fingerprint takes so many words at once: 256 KiB stay in a processor's cache.
+_BLOCK = 1 << 15
+_MASK = (1 << 64) - 1
+#: 2**64 divided by the golden ratio, a usual multiplier of hashes.
+_MULTIPLIER = 0x9E3779B97F4A7C15
+#: Blocks taken at once on a GPU, where each step costs a round trip.
+_GPU_BLOCKS = 512
+
+_weights: dict[torch.device, torch.Tensor] = {}
+
+
+def has_content(tensor: Any) -> bool:
+    """Whether this rank holds all of the tensor's elements, in a dense form."""
+    return (
+        not is_dtensor(tensor)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+    )
+
+
+def on_cpu(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The plain tensors among some values that can be read without waiting for a device."""
+    tensors = (value for value in values if type(value) is torch.Tensor and value.is_cpu)
+    return [tensor.detach() for tensor in tensors if has_content(tensor)]
+
+
+# -- sketches --------------------------------------------------------------------------------------
+
+
+def next_sampled(step: int) -> int:
+    """The step after this one before which sketches are taken: ever more rarely."""
+    return step + 1 if step < _EVERY_STEP_UNTIL else 1 << step.bit_length()
+
+
+def choose(count: int) -> list[int]:
+    """Which of so many tensors are watched: the first, the last and some between them."""
+    if count <= _WATCHED:
+        return list(range(count))
+    return sorted({round(at * (count - 1) / (_WATCHED - 1)) for at in range(_WATCHED)})
+
+
+def sketch(tensor: torch.Tensor | None) -> int:
+    """A number for what the tensor holds at up to 128 places, `NO_GRADIENT` for None.
+
+    Tensors that training moves apart differ in most of their elements, so some of these places
+    differ as well. A tensor without content of its own gives 0.
+    """
+    if tensor is None:
+        return NO_GRADIENT
+    if not has_content(tensor):
+        return 0
+    count = tensor.numel()
+    if not count:
+        return 1
+    part = tensor.detach()
+    every = count // _RUNS
+    if part.is_cpu and part.dtype is torch.float32 and part.is_contiguous():
+        values = part.numpy().reshape(
+            -1
+        )  # the usual case, and NumPy's views cost less than torch's
+        if every > _RUN:
+            values = values[: _RUNS * every].reshape(_RUNS, every)[:, :_RUN]
+        return zlib.crc32(values.tobytes())
+    if every > _RUN or not part.is_contiguous():
+        if part.stride() and min(part.stride()) < 1:  # an expanded tensor repeats its elements
+            part = part.contiguous()
+        # in the order in which the elements lie in memory
+        runs = ((_RUNS, _RUN), (every, 1)) if every > _RUN else ((count,), (1,))
+        part = part.as_strided(*runs, part.storage_offset())
+    if not part.is_cpu:
+        part = part.cpu()
+    if part.dtype is not torch.float32:
+        part = part.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return zlib.crc32(part.numpy().tobytes())
+
+
+def sketches(tensors: Iterable[torch.Tensor | None]) -> list[int]:
+    """The sketch of each tensor."""
+    return [sketch(tensor) for tensor in tensors]
+
+
+def joint_sketch(tensors: Iterable[torch.Tensor]) -> int:
+    """One number for several tensors, such as the parts of a sample."""
+    return digest(map(str, sketches(tensors)))
+
+
+def digest(texts: Iterable[str]) -> int:
+    """One number for a list of names."""
+    return zlib.crc32("\n".join(texts).encode())
+
+
+def shape_text(tensor: torch.Tensor) -> str:
+    """``"10×20"``, ``"scalar"``."""
+    return "×".join(map(str, tensor.shape)) or "scalar"
+
+
+# -- fingerprints ----------------------------------------------------------------------------------
+
+
+def fingerprint(tensor: torch.Tensor) -> int:
+    """64 bits for all bits of a dense tensor; equal bits on any device give equal numbers.
+
+    The bits are taken as 64-bit words and summed with fixed odd random weights, in blocks whose
+    sums enter a polynomial. A change of one word always changes the result, since an odd weight
+    has an inverse modulo 2**64. Two different tensors agree by chance about once in 2**60.
+    """
+    data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    if data.storage_offset() % 8:
+        data = data.clone()
+    whole = data.numel() // 8
+    words = data[: whole * 8].view(torch.int64)
+    result = data.numel() & _MASK
+    for value in _block_sums(words):
+        result = (result * _MULTIPLIER + value + 1) & _MASK
+    for byte in data[whole * 8 :].tolist():
+        result = (result * _MULTIPLIER + byte + 1) & _MASK
+    return result
+
+
+def _block_sums(words: torch.Tensor) -> list[int]:
+    weights = _weights_on(words.device)
+    blocks = words.numel() // _BLOCK
+    sums: list[int] = []
+    if words.is_cuda:
+        for start in range(0, blocks, _GPU_BLOCKS):
+            many = words[start * _BLOCK : min(blocks, start + _GPU_BLOCKS) * _BLOCK]
+            sums += (many.view(-1, _BLOCK) * weights).sum(dim=1).tolist()
+    else:
+        product = torch.empty_like(weights)
+        for at in range(blocks):
+            torch.mul(words[at * _BLOCK : (at + 1) * _BLOCK], weights, out=product)
+            sums.append(int(product.sum()))
+    rest = words[blocks * _BLOCK :]
+    if rest.numel():
+        sums.append(int((rest * weights[: rest.numel()]).sum()))
+    return sums
+
+
+def _weights_on(device: torch.device) -> torch.Tensor:
+    """The random weights; made once in this process, the same in all."""
+    if device not in _weights:
+        generator = torch.Generator().manual_seed(64)  # the user's random state stays as it is
+        limits = torch.iinfo(torch.int64)
+        numbers = torch.randint(limits.min, limits.max, (_BLOCK,), generator=generator)
+        _weights[device] = (numbers | 1).to(device)
+    return _weights[device]
