@@ -7,13 +7,11 @@ import textwrap
 from dataclasses import dataclass, field
 
 from ddt_notebook.model.errors import DdtError
-from ddt_notebook.program.parse import without_cell_magic
 
 from .behaviour import Behaviour
 from .task import Setting
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_LINE = re.compile(r"#\s*exercise:\s*([\w-]+)")
 _HINTS = 3
 _LEVELS = {1: "warm-up", 2: "medium", 3: "hard"}
 
@@ -119,9 +117,3 @@ class Exercise:
         if not (2 <= self.n <= 4 and 2 <= self.graded_n <= 4):
             found.append("it needs 2 to 4 ranks")
         return found
-
-
-def named_in(source: str) -> str:
-    """The exercise that a cell's first line names, below its magic; empty if it names none."""
-    found = _LINE.match(without_cell_magic(source).lstrip())
-    return found[1] if found else ""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ddt_notebook.host.errors import SessionError
+from ddt_notebook.program.parse import exercise_of
 
-from .exercise import Exercise, named_in
+from .exercise import Exercise
 from .grade import Grade
 from .grading import Grader, Limits
 from .helpers import CodeCell, Program, defining, program, undefined_in
@@ -93,7 +94,7 @@ def handed_in(path: Path) -> list[Answer]:
         codes = [cell for cell in cells if cell["cell_type"] == "code"]
         for number, code in enumerate(codes, 1):
             cell = CodeCell(number, "".join(code["source"]))
-            name = _marked(code.get("metadata", {})) or named_in(cell.source)
+            name = _marked(code.get("metadata", {})) or exercise_of(cell.source)
             if name:
                 found[name] = Answer(name, cell, tuple(above))
             else:

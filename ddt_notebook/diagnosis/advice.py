@@ -27,14 +27,33 @@ def _advice() -> dict[str, tuple[tuple[str, str], ...]]:
     }
 
 
-def fixes(symptom: str, cause: str | None, op: str = "the collective", rank: int = 0) -> list[Fix]:
-    """What to change, the one that fits the cause first."""
+def fixes(
+    symptom: str,
+    cause: str | None,
+    op: str = "the collective",
+    rank: int = 0,
+    *,
+    case: str = "",
+    slots: Mapping[str, str] | None = None,
+) -> list[Fix]:
+    """What to change, the one that fits the cause first.
+
+    Parameters
+    ----------
+    op, rank
+        What stands for ``{op}`` and ``{rank}`` in the advice.
+    case, slots
+        Where ``advice.toml`` knows more of a case of this cause: its name, and what else stands in
+        the braces of its advice.
+    """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    chosen = (
-        _of_card(cause) if cause and cause in faults.card_ids() else _advice()[cause or "exception"]
-    )
+    if cause and cause in faults.card_ids():
+        chosen = _of_card(cause)
+    else:
+        chosen = _advice()[f"{cause}/{case}" if case else cause or "exception"]
+    filled = {"op": op, "rank": rank, **(slots or {})}
     return [
-        Fix(pattern=pattern, advice=advice.format(op=op, rank=rank), share=shares.get(pattern, 0.0))
+        Fix(pattern=pattern, advice=advice.format(**filled), share=shares.get(pattern, 0.0))
         for pattern, advice in chosen
     ]
 
@@ -45,7 +64,8 @@ def _of_card(cause: str) -> tuple[tuple[str, str], ...]:
 
 def causes() -> frozenset[str]:
     """Ids of all causes that findings can name."""
-    return frozenset(_advice()) | frozenset(faults.card_ids())
+    own = (name for name in _advice() if "/" not in name)
+    return frozenset(own) | frozenset(faults.card_ids())
 
 
 def conclude(
@@ -60,6 +80,8 @@ def conclude(
     facts: Iterable[Fact] = (),
     confidence: Confidence = "certain",
     op: str = "the collective",
+    case: str = "",
+    slots: Mapping[str, str] | None = None,
 ) -> Finding:
     """A finding, with the name of its stage and what to change filled in.
 
@@ -71,8 +93,8 @@ def conclude(
         Ranks whose line is not known are left out.
     facts
         Each an entry of `wording.FACTS`; what stands twice is left out.
-    op
-        What the user has to change, in the advice of the card.
+    op, case, slots
+        What the advice names; see `fixes`.
     """
     culprits = sorted(ranks)
     told: list[Fact] = []
@@ -90,7 +112,7 @@ def conclude(
         places={rank: place for rank, place in (places or {}).items() if place is not None},
         facts=told,
         confidence=confidence,
-        fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0),
+        fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0, case=case, slots=slots),
     )
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import signal
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -213,6 +213,13 @@ def to_change(call: Call) -> str:
     if call.caller == "FSDP":
         return "forward, backward and `full_tensor` of the sharded model"
     return call.op
+
+
+def lacking(ranks: Iterable[int], *, everywhere: bool) -> dict[str, str]:
+    """``who`` and ``choice`` in the advice on a name that ranks lack, for some or all of them."""
+    if everywhere:
+        return {"who": "the ranks", "choice": ""}
+    return {"who": ranks_text(ranks), "choice": f" -r {rank_list(ranks).replace(' ', '')}"}
 
 
 # -- what happened -----------------------------------------------------------------------------

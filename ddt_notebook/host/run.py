@@ -26,6 +26,7 @@ from .corrupt_state import group_is_damaged
 from .hang import HangWatch, waiting_line
 from .interrupts import interrupts_deferred
 from .listener import DisplayMessage, RunListener, RunObserver, SilentListener
+from .notebook_names import missing_names
 from .outputs import KeptText
 from .pool import RankPool, group_timeout_s
 from .progress_line import LiveFeed
@@ -397,6 +398,7 @@ class CellRun:
             created=self._created,
             torch_version=pool.handles[0].torch_version,
             missing_features=pool.missing_features,
+            notebook_names=missing_names(report.error for report in reports),
             notes=tuple(notes),
         )
         asked = [run for run in self._runs if run.asked]

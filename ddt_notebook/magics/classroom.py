@@ -10,13 +10,14 @@ from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from ..classroom import loader
-from ..classroom.exercise import Exercise, named_in
+from ..classroom.exercise import Exercise
 from ..classroom.grade import Grade
 from ..classroom.grading import Grader, lay_ready
 from ..classroom.progress import Catalogue, Desk, Sheet
 from ..classroom.task import grading_seed, make_task, practice_seed, student_name
 from ..host import active
 from ..host.session import Session
+from ..program.parse import exercise_of
 from ..views import words
 from ..views.bundle import Displayable, Message
 from . import options as opt
@@ -92,7 +93,7 @@ class ClassroomMagics(RunningMagics):
         if cell is None:
             one, source = self._last_cell(args.name)
         else:
-            one, source = self._exercise(args.name or named_in(cell)), cell
+            one, source = self._exercise(args.name or exercise_of(cell)), cell
         self._desk.current = one.name
         seed = grading_seed(one.name, self._desk.student)
         with live_line(self._shell, f"grading {one.name} on {one.graded_n} fresh ranks …"):
@@ -120,7 +121,7 @@ class ClassroomMagics(RunningMagics):
         if name:
             self._exercise(name)
         for source in reversed(self._shell.history_manager.input_hist_raw):
-            found = named_in(source)
+            found = exercise_of(source)
             if found and found == (name or found):
                 return self._exercise(found), source
         which = name or self._desk.current or "NAME"

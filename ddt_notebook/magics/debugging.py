@@ -26,7 +26,7 @@ from ..views.report import show
 from . import options as opt
 from .config import DDT
 from .place import first_line
-from .running import RunningMagics, one_line
+from .running import RunningMagics, one_line, report_of
 from .stream import live_line
 
 _FIRST_STEPS = (
@@ -128,7 +128,7 @@ class DebugMagics(RunningMagics):
         """Put the cell without the fault into a new cell."""
         cell = self._assistant.fixed_cell if self._assistant is not None else None
         with one_line("ddt_debug"):
-            cell = cell or fixed_cell_of(self._report(_last_run("--fix")))
+            cell = cell or fixed_cell_of(report_of(_last_run("--fix")))
         head = _AGAIN if cell.own else _EXAMPLE.format(cell.change)
         self._shell.set_next_input(head + cell.source)
         return FixedCellView(cell, placed=True)
@@ -146,7 +146,7 @@ class DebugMagics(RunningMagics):
             return self._show(Assistant.asking(Message(_FIRST_STEPS)))
         session = active.get()
         earlier = session is None or session.last_run is not run
-        report = self._report(run, [_EARLIER] if earlier else [])
+        report = report_of(run, [_EARLIER] if earlier else [])
         if self._has_buttons and (report.findings or report.hints):
             return self._show(Assistant.about(report, run))
         return report if report.findings else self._show(Assistant.asking(report))

@@ -19,7 +19,7 @@ from ..views.registry import VIEWS
 from ..views.status import StatusView
 from . import options as opt
 from .config import DDT
-from .running import RunningMagics, one_line
+from .running import RunningMagics, one_line, report_of
 
 _ANEW = (
     "the ranks were started anew: all their variables are gone; run the cells again that define "
@@ -104,7 +104,7 @@ class DDTMagics(RunningMagics):
             raise UsageError("ddt_release: no hang is held; %%ddt --freeze holds the next one")
         with one_line("ddt_release"):
             run = session.release()
-        return self._report(run)
+        return report_of(run)
 
     # -- objects -------------------------------------------------------------------------------
 

@@ -28,7 +28,6 @@ from ..views.report import DisplayedReport, show
 from ..views.run_view import RunView
 from .config import DDT
 from .failure import CellFailed
-from .missing import with_variables
 from .place import first_line
 from .stream import OutputStreamer, live_line
 
@@ -102,7 +101,7 @@ class RunningMagics(Magics):
             )
         if args.out:
             self._shell.user_ns[args.out] = run
-        report = self._report(run)
+        report = report_of(run)
         shown: Displayable = report
         if overview and not run.frozen:
             views = _views(run)
@@ -110,7 +109,7 @@ class RunningMagics(Magics):
             report = replace(report, flagging=odd)
             shown = Overview(report, views, cut_off=not run.ok)
         if before is not None:
-            earlier = self._report(before)
+            earlier = report_of(before)
             shown = ComparisonView(
                 compare(earlier, report, (before.snapshot, run.snapshot)), earlier, report, shown
             )
@@ -123,12 +122,6 @@ class RunningMagics(Magics):
         else:
             self._shell.display_pub.publish(shown._repr_mimebundle_())
         raise CellFailed(report, colour=colour)
-
-    def _report(self, run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
-        """The diagnosis of a run; what the notebook has and the ranks lack is told, too."""
-        hidden = self._shell.user_ns_hidden
-        mine = {name: v for name, v in self._shell.user_ns.items() if name not in hidden}
-        return with_variables(report_of(run, notes), mine)
 
 
 def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:

@@ -22,6 +22,7 @@ from .training import RankTraining
 FORMAT = 1
 
 Outcome = Literal["ok", "failed", "hung", "interrupted"]
+NotebookName = Literal["variable", "module"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,8 @@ class Snapshot:
         Version in the ranks.
     missing_features
         What could not be observed, since the ranks' version of PyTorch lacks a private name.
+    notebook_names
+        Names that ranks did not know and the notebook did: what they are there.
     notes
         Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
     placement, memory
@@ -114,6 +117,7 @@ class Snapshot:
     created: str = ""
     torch_version: str = ""
     missing_features: tuple[MissingFeature, ...] = ()
+    notebook_names: dict[str, NotebookName] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     placement: tuple[RankPlacement, ...] = ()
     partition: tuple[RankPartition, ...] = ()

@@ -14,6 +14,7 @@ from ddt_notebook.model import Cell
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|\w[\w, ]*=\s*[%!]).*$|^(\s*)[\w.]+\?{1,2}\s*$")
 #: Line magics that run the Python statement behind them.
 _TIMED = re.compile(r"^(\s*)%(?:time|timeit)\s+(.*)$")
+_EXERCISE = re.compile(r"#\s*exercise:\s*([\w-]+)")
 _OUR_MAGIC = re.compile(r"\s*%%ddt\w*\b[^\n]*\n?")
 
 
@@ -60,6 +61,12 @@ def without_cell_magic(source: str) -> str:
     """A cell's source without the line of ``%%ddt`` or ``%%ddt_debug``, if it begins with one."""
     magic = _OUR_MAGIC.match(source)
     return source[magic.end() :] if magic else source
+
+
+def exercise_of(source: str) -> str:
+    """The exercise that a cell's first line names, below its magic; empty if it names none."""
+    found = _EXERCISE.match(without_cell_magic(source).lstrip())
+    return found[1] if found else ""
 
 
 def without_magics(source: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from ddt_notebook.classroom import reference_training as replay
 from ddt_notebook.classroom.behaviour import TRAINING
 from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
-from ddt_notebook.classroom.exercise import InvalidExercise, named_in
+from ddt_notebook.classroom.exercise import InvalidExercise
 from ddt_notebook.classroom.grade import Grade, Verdict
 from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
 from ddt_notebook.classroom.notebooks import file_names, sheet, text_of, write
@@ -27,7 +27,7 @@ from ddt_notebook.classroom.task import (
     practice_seed,
 )
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.program.parse import without_cell_magic
+from ddt_notebook.program.parse import exercise_of, without_cell_magic
 
 
 def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
@@ -85,7 +85,7 @@ def test_an_unknown_exercise_names_those_that_are_near() -> None:
     ],
 )
 def test_the_first_line_names_the_exercise(source: str, name: str) -> None:
-    assert named_in(source) == name
+    assert exercise_of(source) == name
 
 
 def test_the_magic_is_no_part_of_the_cell() -> None:

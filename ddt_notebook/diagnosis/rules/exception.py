@@ -7,18 +7,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, is_peer_error
 from ddt_notebook.diagnosis.exception_details import details
+from ddt_notebook.diagnosis.wording import lacking
 from ddt_notebook.model import Call, Fact, Finding, RankError
 from ddt_notebook.model.finding import Values
+from ddt_notebook.program.parse import exercise_of
 
 from .facts import blocked_in, of_call, of_wait
 
 _LONGEST = 160
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _MAX_PRINTED = 2
+#: In it an exercise's ranks have their data; fresh ranks do not have it.
+_EXERCISE_DATA = "exercise"
 #: Python's own words.
 _NO_NAME = re.compile(
     r"name '(?P<name>\w+)' is not defined|object has no attribute '(?P<attribute>\w+)'"
@@ -99,6 +103,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     late = context.exhausted.intersection(ranks)
     if late:
         facts.append(Fact(kind="raised-after-release", ranks=tuple(sorted(late))))
+    case, slots = _known_elsewhere(context, meaning.cause, error, ranks)
     return conclude(
         meaning.symptom,
         "raised",
@@ -110,7 +115,25 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         facts=facts,
         confidence="likely" if late else meaning.confidence,
         op=call.op if call else "the call",
+        case=case,
+        slots=slots,
     )
+
+
+def _known_elsewhere(
+    context: Context, cause: str | None, error: RankError, ranks: list[int]
+) -> tuple[str, dict[str, str]]:
+    """Whether the notebook has the name that ranks lack: the case of the advice, and its slots."""
+    name = of_error(error).get("name", "")
+    if cause != NAME_NOT_DEFINED or not name:
+        return "", {}
+    snapshot = context.snapshot
+    exercise = exercise_of(snapshot.cell.source)
+    if name == _EXERCISE_DATA and exercise:
+        return "exercise", {"name": name, "exercise": exercise}
+    ran = {rank for rank, report in context.reports.items() if report.state != "idle"}
+    slots = {"name": name, **lacking(ranks, everywhere=ran <= set(ranks))}
+    return snapshot.notebook_names.get(name, ""), slots
 
 
 def _printed(error: RankError) -> list[Fact]:

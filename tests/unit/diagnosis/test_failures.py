@@ -83,6 +83,33 @@ def test_equal_exceptions_are_one_finding():
     assert "has most likely not run on rank 0" in finding.fixes[0].advice
 
 
+@pytest.mark.parametrize(
+    ("what", "source", "failed", "advice"),
+    [
+        ("variable", "y", 2, "`%ddt_push y`"),
+        ("variable", "y", 1, "not of rank 0: `%ddt_push y -r 0`"),
+        ("module", "y", 2, "import it in a `%%ddt` cell"),
+        ("", "y", 2, "has most likely not run on rank 0"),
+    ],
+)
+def test_a_name_that_the_notebook_has(what: str, source: str, failed: int, advice: str):
+    error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
+    ranks = [raised(r, error=error) if r < failed else rank(r) for r in range(2)]
+    names = {"y": what} if what else {}
+    finding = only(
+        diagnose(snapshot(*ranks, source=source, outcome="failed", notebook_names=names))
+    )
+    assert finding.values["name"] == "y"
+    assert advice in finding.fixes[0].advice
+
+
+def test_the_data_of_an_exercise():
+    error = RankError(type="NameError", message="name 'exercise' is not defined", where=at(2))
+    source = "# exercise: own-clock\nexercise.data"
+    finding = only(diagnose(snapshot(raised(0, error=error), source=source, outcome="failed")))
+    assert "`%ddt_exercise own-clock --prepare`" in finding.fixes[0].advice
+
+
 _UNCLOSED = "'(' was never closed"
 
 

@@ -1,0 +1,36 @@
+"""Which names that the ranks lack are known in the notebook: its variables do not travel."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+
+from ..model import RankError
+from ..model.snapshot import NotebookName
+
+#: Python's own words.
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
+
+
+def missing_names(errors: Iterable[RankError | None]) -> dict[str, NotebookName]:
+    """Names that ranks did not know and the notebook does, with what they are there."""
+    texts = (error.message for error in errors if error is not None and error.type == "NameError")
+    lacked = {found[1] for text in texts if (found := _UNDEFINED.search(text))}
+    known = _variables() if lacked else {}
+    return {
+        name: "module" if isinstance(known[name], ModuleType) else "variable"
+        for name in sorted(lacked & known.keys())
+    }
+
+
+def _variables() -> Mapping[str, object]:
+    """What the user defined in the notebook or the script that holds the session."""
+    # IPython puts this function there for as long as a cell runs.
+    get_ipython = getattr(builtins, "get_ipython", None)
+    shell = get_ipython() if get_ipython is not None else None
+    if shell is None:
+        return vars(sys.modules["__main__"])
+    return {k: v for k, v in shell.user_ns.items() if k not in shell.user_ns_hidden}
