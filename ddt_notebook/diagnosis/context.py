@@ -9,8 +9,9 @@ from functools import cached_property
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
+from ddt_notebook.program.escape_paths import EscapePaths
+from ddt_notebook.program.program import Program
 
-from .cells.source import Sources
 from .errors import classify, first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
@@ -54,8 +55,15 @@ class Context:
         return discord(self.snapshot)
 
     @cached_property
-    def sources(self) -> Sources:
-        return Sources(self.snapshot)
+    def program(self) -> Program:
+        """The cells, as a program that can be asked."""
+        return Program.of(self.snapshot)
+
+    @cached_property
+    def escape_paths(self) -> EscapePaths:
+        """The paths past calls, as far as the program shows them."""
+        partitions = {part.rank: part for part in self.snapshot.partition}
+        return EscapePaths(self.program, partitions)
 
     @cached_property
     def halted(self) -> dict[int, Call]:

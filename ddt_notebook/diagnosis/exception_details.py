@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
-from ddt_notebook.model import Fact, Place, Position, RankError
+from ddt_notebook.model import Fact, Place, Position, RankError, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse
+from ddt_notebook.program.gradients import kept_graphs
+from ddt_notebook.program.modules import module_names
+from ddt_notebook.program.tensor_attributes import plain_attribute
 
 from .advice import NAME_NOT_DEFINED, SYNTAX
-from .attributes import plain_tensor
 from .context import Context
 from .errors import Meaning
-from .modules import module_names
 
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
@@ -23,26 +22,22 @@ _CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
 _NO_NAME = re.compile(r"name '\w+' is not defined")
 #: Python tells the file of a syntax error at the end: text that the cell gives to eval has another.
 _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-#: What turns a tensor into a number, or cuts it from its graph.
-_DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
 
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
     """A nearer cause, where the source shows one, and the facts that show it."""
     if meaning.symptom == "D.1.11" and meaning.cause is None:
         return replace(meaning, cause=_of_the_cell(error)), []
-    if meaning.cause == "out-of-memory":
-        for place in _kept_graphs(context, error):
-            likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
-            return likely, [Fact(kind="keeps-graph", place=place)]
+    if meaning.cause == "out-of-memory" and (line := _kept_graph(context, error)) is not None:
+        likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
+        return likely, [Fact(kind="keeps-graph", place=line)]
     if meaning.cause in ("path-missing", "checkpoint-unreadable"):
         return _too_early(context, error, meaning)
     if meaning.cause == "folder-made-by-every-rank" and _on_all_ranks(context, error):
         return replace(meaning, cause=None), [Fact(kind="existed-before")]
-    if meaning.cause == "tensors-on-two-devices" and (kept := plain_tensor(context, error)):
+    if meaning.cause == "tensors-on-two-devices" and (plain := _plain_attribute(context, error)):
         likely = replace(meaning, cause="tensor-attribute-not-registered", confidence="likely")
-        place, attribute = kept
+        place, attribute = plain
         return likely, [Fact(kind="plain-attribute", place=place, values={"name": attribute})]
     if meaning.cause == "dataloader-worker":
         return meaning, _in_worker(context, error)
@@ -54,6 +49,28 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
     if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
         return meaning, [Fact(kind="ready-twice", values={"parameter": found[1].strip(".")})]
     return meaning, []
+
+
+def _kept_graph(context: Context, error: RankError) -> Place | None:
+    """The line that collects tensors with their graph in a loop around the exception."""
+    modules = _observed_modules(context.snapshot) | module_names(context.program, error.frames)
+    found = (p for frame in error.frames for p in kept_graphs(context.program, frame, modules))
+    return next(found, None)
+
+
+def _observed_modules(snapshot: Snapshot) -> set[str]:
+    """The last parts of the names of the modules that the ranks reported."""
+    found = {item.name for p in snapshot.placement for item in p.objects if item.kind == "module"}
+    found |= {model.name for training in snapshot.training for model in training.models}
+    found |= {one.model for training in snapshot.training for one in training.optimizers}
+    return {name.rpartition(".")[2] for name in found} - {""}
+
+
+def _plain_attribute(context: Context, error: RankError) -> tuple[Place, str] | None:
+    """The plain attribute that a line of the stack reads, the innermost line first."""
+    frames = reversed(error.frames or ((error.where,) if error.where else ()))
+    found = (plain_attribute(context.program, frame) for frame in frames)
+    return next((one for one in found if one is not None), None)
 
 
 def _of_the_cell(error: RankError) -> str | None:
@@ -125,102 +142,3 @@ def _odd_first_rank(context: Context) -> list[Fact]:
 def _on_all_ranks(context: Context, error: RankError) -> bool:
     errors = [report.error for report in context.reports.values()]
     return all(other is not None and other.type == error.type for other in errors)
-
-
-def _kept_graphs(context: Context, error: RankError) -> Iterator[Place]:
-    """Lines of the loops around the exception that collect tensors with their graph."""
-    modules = module_names(context, error)
-    for frame in error.frames:
-        if frame.cell is None:
-            continue
-        blocks = [node for node, _ in context.sources.chain(frame)]
-        loops = [node for node in blocks if isinstance(node, _LOOPS)]
-        if any(isinstance(node, ast.With) and _cuts(node) for node in blocks):
-            continue
-        for loop in reversed(loops):
-            for node in ast.walk(loop):
-                if isinstance(node, ast.stmt) and _collects(node, loop, modules):
-                    yield Place(file=frame.file, line=node.lineno, code=ast.unparse(node))
-
-
-def _cuts(block: ast.With) -> bool:
-    """Whether it is ``with torch.no_grad():`` or the like."""
-    text = " ".join(ast.unparse(item.context_expr) for item in block.items)
-    return "no_grad" in text or "inference_mode" in text
-
-
-def _collects(node: ast.stmt, loop: ast.AST, modules: frozenset[str]) -> bool:
-    """Whether a statement adds what a module computed to a sum or a list."""
-    match node:
-        case ast.AugAssign(target=ast.Name(name), op=ast.Add(), value=value):
-            return _has_graph(value, loop, modules) and not _starts_anew(name, loop)
-        case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp(op=ast.Add()) as value):
-            rest = [side for side in (value.left, value.right) if not _is(side, name)]
-            return len(rest) == 1 and _has_graph(rest[0], loop, modules)
-        case ast.Expr(ast.Call(func=ast.Attribute(ast.Name(name), "append"), args=[value])):
-            return _has_graph(value, loop, modules) and not _starts_anew(name, loop)
-    return False
-
-
-def _starts_anew(name: str, loop: ast.AST) -> bool:
-    """Whether a variable gets a new value in each round."""
-    assigned = (node for node in ast.walk(loop) if isinstance(node, ast.Assign))
-    return any(_is(target, name) for node in assigned for target in node.targets)
-
-
-def _is(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _has_graph(value: ast.expr, loop: ast.AST, modules: frozenset[str]) -> bool:
-    """Whether an expression is computed by a module in this round, and still has its graph."""
-    assigned = _assigned(loop)
-    freed = _freed(loop, assigned)
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        variables = _variables(part)
-        names = variables | {
-            node.attr for node in ast.walk(part) if isinstance(node, ast.Attribute)
-        }
-        compared = any(isinstance(node, ast.Compare) for node in ast.walk(part))
-        if compared or _DETACHED & names or freed & variables:
-            continue
-        if names & modules:
-            return True
-        pending += [assigned.pop(name) for name in variables & assigned.keys()]
-    return False
-
-
-def _assigned(loop: ast.AST) -> dict[str, ast.expr]:
-    """The variables that a loop assigns, and what."""
-    return {
-        target.id: node.value
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _freed(loop: ast.AST, assigned: dict[str, ast.expr]) -> set[str]:
-    """Variables of which ``backward`` frees what the graph holds, and those they come from."""
-    calls = (node for node in ast.walk(loop) if isinstance(node, ast.Call) and not node.keywords)
-    pending = [
-        call.func.value.id
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr == "backward"
-        and isinstance(call.func.value, ast.Name)
-    ]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += _variables(assigned[name]) & assigned.keys() if name in assigned else ()
-    return found
-
-
-def _variables(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

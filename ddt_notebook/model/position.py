@@ -55,6 +55,10 @@ class Position:
         match = _CELL.match(self.file)
         return int(match.group(1)) if match else None
 
+    def is_same_line(self, other: Position) -> bool:
+        """Whether both are the same line of the same file."""
+        return (self.file, self.line) == (other.file, other.line)
+
     @property
     def place(self) -> str:
         """``cell[14] line 6``."""

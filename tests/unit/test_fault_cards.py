@@ -14,9 +14,8 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.diagnosis.advice import causes, fixes
-from ddt_notebook.diagnosis.cells.syntax import parse
 from ddt_notebook.faults import Advice, FaultCard, InvalidCard, UnknownCard, card, card_ids, cards
-from ddt_notebook.model import Cell
+from ddt_notebook.program.parse import Document, parse
 from ddt_notebook.symptoms import loader as study
 
 CARDS = cards()
@@ -148,7 +147,7 @@ class TestEachCard:
 
     def test_its_cells_are_python(self, one: FaultCard) -> None:
         for source in (one.setup, one.fixed, one.proof):
-            assert parse(Cell(number=1, source=source)) is not None
+            assert parse(Document("cell[1]", source)) is not None
 
     def test_no_comment_gives_it_away(self, one: FaultCard) -> None:
         try:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.model import Cell, Finding, Snapshot
+from ddt_notebook.program.parse import Document, parse
+from ddt_notebook.program.syntax import tree_of
 
 from .calls import (
     ask_the_group,
@@ -47,11 +48,11 @@ CORRECTED = frozenset(_MAKERS)
 def correction(finding: Finding, snapshot: Snapshot) -> Correction | None:
     """The corrected cell of a run, None where the change cannot be derived."""
     make = _MAKERS.get(finding.cause or "")
-    tree = syntax.parse(snapshot.cell)
+    tree = tree_of(Document.of(snapshot.cell))
     if make is None or tree is None:
         return None
     made = make(Fault(finding, snapshot, tree))
     if made is None or made.source == snapshot.cell.source:
         return None
     changed = Cell(number=snapshot.cell.number, source=made.source)
-    return made if syntax.parse(changed) is not None else None
+    return made if parse(Document.of(changed)) is not None else None

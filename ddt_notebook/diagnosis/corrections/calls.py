@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.program.syntax import assigned_calls, end, is_call, keywords
 
-from .fault import Correction, Fault, assigned_calls, scopes
+from .fault import Correction, Fault
 
 
 def divide_data(fault: Fault) -> Correction | None:
     """A DataLoader with a DistributedSampler, in place of a sampler of each rank's own."""
     plain = [
         (name, call)
-        for scope in scopes(fault.tree)
+        for scope in fault.tree.scopes
         for name, call in assigned_calls(scope)
-        if syntax.calls(call, "DataLoader")
+        if is_call(call, "DataLoader")
         and name == fault.finding.values.get("loader")
-        and not {"sampler", "batch_sampler"} & {keyword.arg for keyword in call.keywords}
+        and not {"sampler", "batch_sampler"} & keywords(call).keys()
     ]
     if len(plain) != 1:
         return None
@@ -27,23 +27,21 @@ def divide_data(fault: Fault) -> Correction | None:
         return None
     data = call.args[0].id
     sampler = ast.parse(f"torch.utils.data.DistributedSampler({data})", mode="eval").body
-    keywords = [k for k in call.keywords if k.arg != "shuffle"]
-    keywords.append(ast.keyword(arg="sampler", value=sampler))
+    given = [one for one in call.keywords if one.arg != "shuffle"]
+    given.append(ast.keyword(arg="sampler", value=sampler))
     says = (
         f"`{name}` divides `{data}` among the ranks; where there are several epochs, call "
         f"`{name}.sampler.set_epoch(epoch)` before each"
     )
-    return fault.replaced([(call, _call(call.func, call.args, keywords))], says)
+    return fault.replaced([(call, _call(call.func, call.args, given))], says)
 
 
 def ask_the_group(fault: Fault) -> Correction | None:
     """A DistributedSampler that asks the process group for its number and for that of the ranks."""
     calls = [
-        node
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Call)
-        and syntax.calls(node, "DistributedSampler")
-        and {"num_replicas", "rank"} & {keyword.arg for keyword in node.keywords}
+        call
+        for call in fault.calls("DistributedSampler")
+        if {"num_replicas", "rank"} & keywords(call).keys()
     ]
     if len(calls) != 1 or len(calls[0].args) != 1:
         return None
@@ -53,13 +51,10 @@ def ask_the_group(fault: Fault) -> Correction | None:
 
 def leave_shuffling(fault: Fault) -> Correction | None:
     """A loader that leaves the order to its sampler."""
-    lines = fault.lines_of(list(fault.finding.places))
     calls = [
-        node
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Call)
-        and node.lineno in lines
-        and {"sampler", "shuffle"} <= {keyword.arg for keyword in node.keywords}
+        call
+        for call in fault.calls(lines=fault.lines_of(list(fault.finding.places)))
+        if {"sampler", "shuffle"} <= keywords(call).keys()
     ]
     if len(calls) != 1:
         return None
@@ -69,74 +64,53 @@ def leave_shuffling(fault: Fault) -> Correction | None:
 
 def reduce_for_all(fault: Fault) -> Correction | None:
     """``all_reduce`` in place of ``reduce``."""
-    lines = fault.lines_of_facts("reduced-to")
-    calls = [
-        node
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "reduce"
-        and node.lineno in lines
-    ]
+    calls = fault.calls("reduce", fault.lines_of_facts("reduced-to"))
     if len(calls) != 1 or not 1 <= len(calls[0].args) <= 2:
         return None
     (call,) = calls
-    assert isinstance(call.func, ast.Attribute)
+    if not isinstance(call.func, ast.Attribute):
+        return None
     function = ast.Attribute(value=call.func.value, attr="all_reduce", ctx=ast.Load())
-    keywords = [keyword for keyword in call.keywords if keyword.arg not in ("dst", "group_dst")]
-    new = _call(function, call.args[:1], keywords)
+    given = [one for one in call.keywords if one.arg not in ("dst", "group_dst")]
+    new = _call(function, call.args[:1], given)
     return fault.replaced([(call, new)], f"`{new}` gives every rank the result")
 
 
 def form_group_once(fault: Fault) -> Correction | None:
     """``init_process_group`` only where there is no group yet."""
     lines = fault.lines_of(list(fault.finding.places))
-    for node in ast.walk(fault.tree):
-        call = node.value if isinstance(node, ast.Expr) else None
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr == "init_process_group"
-            and node.lineno in lines
-        ):
-            own = fault.slice(node.lineno, syntax.end(node))
-            if own[0][: node.col_offset].strip():
-                return None  # behind another statement
-            condition = f"if not {ast.unparse(call.func.value)}.is_initialized():"
-            new = [own[0][: node.col_offset] + condition, *(f"    {line}" for line in own)]
-            changed = fault.with_lines(node.lineno, syntax.end(node), new)
-            return Correction(changed, f"`{condition}` stands above it")
+    for call in fault.calls("init_process_group", lines):
+        node = fault.tree.parents[call]
+        if not isinstance(node, ast.Expr) or not isinstance(call.func, ast.Attribute):
+            continue
+        own = fault.slice(node.lineno, end(node))
+        if own[0][: node.col_offset].strip():
+            return None  # behind another statement
+        condition = f"if not {ast.unparse(call.func.value)}.is_initialized():"
+        new = [own[0][: node.col_offset] + condition, *(f"    {line}" for line in own)]
+        changed = fault.with_lines(node.lineno, end(node), new)
+        return Correction(changed, f"`{condition}` stands above it")
     return None
 
 
 def keep_no_graph(fault: Fault) -> Correction | None:
     """``loss.detach()`` where a loss is added up or kept."""
     lines = fault.lines_of_facts("keeps-graph")
-    kept: list[ast.expr] = []
-    for node in ast.walk(fault.tree):
-        if isinstance(node, ast.AugAssign) and node.lineno in lines:
-            kept.append(node.value)
-        elif isinstance(node, ast.Call) and syntax.calls(node, "append") and node.lineno in lines:
-            kept += node.args
-    if len(kept) != 1 or not isinstance(kept[0], ast.Name) or _backward_of_sum(fault, lines):
+    sums = [one for one in fault.tree.of_kind(ast.AugAssign) if one.lineno in lines]
+    kept = [one.value for one in sums]
+    kept += [value for call in fault.calls("append", lines) for value in call.args]
+    if len(kept) != 1 or not isinstance(kept[0], ast.Name) or _backward_of(fault, sums):
         return None
     new = f"{kept[0].id}.detach()"
     return fault.replaced([(kept[0], new)], f"`{new}` is kept, without its graph")
 
 
-def _backward_of_sum(fault: Fault, lines: Container[int]) -> bool:
+def _backward_of(fault: Fault, sums: list[ast.AugAssign]) -> bool:
     """Whether ``backward`` starts at what is added up: its graph is then meant to be kept."""
-    sums = {
-        ast.unparse(node.target)
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.AugAssign) and node.lineno in lines
-    }
+    added = {ast.unparse(one.target) for one in sums}
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == "backward"
-        and ast.unparse(node.value) in sums
-        for node in ast.walk(fault.tree)
+        isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in added
+        for call in fault.calls("backward")
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from itertools import pairwise
 
-from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.program.names import COMMUNICATING
+from ddt_notebook.program.syntax import called_name, calls_in, end
 
 from .fault import Correction, Fault
 
@@ -27,13 +27,15 @@ def _moved(fault: Fault, *, alone: bool) -> Correction | None:
     if len(lines) != 1:
         return None
     (line,) = lines
-    node, field = next(reversed(list(syntax.enclosing(fault.tree, line))), (None, ""))
-    if not isinstance(node, ast.If) or field != "body" or node.orelse or not _asks_rank(node.test):
+    call = fault.tree.statement_at(line)
+    block = next(fault.tree.blocks(call), None) if call is not None else None
+    if call is None or block is None or not isinstance(block.owner, ast.If):
+        return None
+    node, before, after = block.owner, block.before, block.after
+    conditions = fault.program.conditions
+    if block.field != "body" or node.orelse or not conditions.reads_rank_alone(node.test):
         return None
     (head,) = fault.slice(node.lineno, node.lineno)
-    at = next(i for i, statement in enumerate(node.body) if syntax.covers(statement, line))
-    call = node.body[at]
-    before, after = node.body[:at], node.body[at + 1 :]
     if (
         not head.lstrip().startswith("if ")
         or not isinstance(call, ast.Expr | ast.Assign)
@@ -43,26 +45,25 @@ def _moved(fault: Fault, *, alone: bool) -> Correction | None:
         return None
     indentation = head[: node.col_offset]
     if node.body[0].lineno == node.lineno:
-        if len(node.body) != 1 or syntax.end(node) != node.lineno:
+        if len(node.body) != 1 or end(node) != node.lineno:
             return None
         moved = [indentation + head.encode()[call.col_offset :].decode()]
         changed = fault.with_lines(node.lineno, node.lineno, moved)
         return Correction(changed, _says(node, moved[0]))
-    if any(syntax.end(one) >= other.lineno for one, other in pairwise(node.body)):
+    if any(end(one) >= other.lineno for one, other in pairwise(node.body)):
         return None
     first = _head_end(fault, node) + 1
     top = fault.slice(node.lineno, first - 1)
-    start = syntax.end(before[-1]) + 1 if before else first
+    start = end(before[-1]) + 1 if before else first
     depth = call.col_offset - node.col_offset
     moved = [
-        text[depth:] if not text[:depth].strip() else text
-        for text in fault.slice(start, syntax.end(call))
+        text[depth:] if not text[:depth].strip() else text for text in fault.slice(start, end(call))
     ]
     new = [*top, *fault.slice(first, start - 1)] if before else []
     new += moved
     if after:
-        new += [*top, *fault.slice(syntax.end(call) + 1, syntax.end(node))]
-    changed = fault.with_lines(node.lineno, syntax.end(node), new)
+        new += [*top, *fault.slice(end(call) + 1, end(node))]
+    changed = fault.with_lines(node.lineno, end(node), new)
     return Correction(changed, _says(node, ast.unparse(call)))
 
 
@@ -77,20 +78,8 @@ def _says(node: ast.If, call: str) -> str:
     return f"`{call.strip()}` stands outside `if {ast.unparse(node.test)}:`"
 
 
-def _asks_rank(test: ast.expr) -> bool:
-    """Whether a condition looks at the rank alone, so that it may be asked twice."""
-    nodes = list(ast.walk(test))
-    names = [n.id for n in nodes if isinstance(n, ast.Name)]
-    names += [n.attr for n in nodes if isinstance(n, ast.Attribute)]
-    called = {ast.unparse(n.func) for n in nodes if isinstance(n, ast.Call)}
-    return any("rank" in name for name in names) and all("rank" in name for name in called)
-
-
 def _communicates(statement: ast.stmt) -> bool:
-    return any(
-        isinstance(node, ast.Attribute) and node.attr in COMMUNICATING
-        for node in ast.walk(statement)
-    )
+    return any(called_name(call) in COMMUNICATING for call in calls_in(statement))
 
 
 def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from ddt_notebook.model import Cell, Finding, Place, Snapshot
+from ddt_notebook.program.program import Program
+from ddt_notebook.program.syntax import Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,19 @@ class Correction:
 
 @dataclass(frozen=True)
 class Fault:
-    """A finding beside the parsed cell; line numbers are those of the notebook."""
+    """A finding beside the parsed cell; line numbers are those of the notebook.
+
+    Attributes
+    ----------
+    finding, snapshot
+        The finding, and the run in which it was found.
+    tree
+        The cell that ran.
+    """
 
     finding: Finding
     snapshot: Snapshot
-    tree: ast.Module
+    tree: Tree
 
     @property
     def cell(self) -> Cell:
@@ -41,6 +51,16 @@ class Fault:
     @cached_property
     def text(self) -> list[str]:
         return self.cell.source.split("\n")
+
+    @cached_property
+    def program(self) -> Program:
+        """The cells up to the one that ran."""
+        return Program.of(self.snapshot)
+
+    def calls(self, name: str | None = None, lines: Container[int] | None = None) -> list[ast.Call]:
+        """The calls of the cell: of a function of this name, on certain lines."""
+        calls = self.tree.of_kind(ast.Call) if name is None else self.tree.calls.get(name, [])
+        return [call for call in calls if lines is None or call.lineno in lines]
 
     def lines_of(self, ranks: list[int]) -> set[int]:
         """The lines of this cell among the places of ranks."""
@@ -82,36 +102,3 @@ class Fault:
             after = lines[last].encode()[node.end_col_offset :].decode()
             lines[first : last + 1] = [before + new + after]
         return Correction("\n".join(lines), says)
-
-
-Scope = ast.Module | ast.FunctionDef
-
-
-def scopes(tree: ast.Module) -> Iterator[Scope]:
-    """The cell, then its functions."""
-    yield tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            yield node
-
-
-def own(scope: Scope) -> Iterator[ast.stmt]:
-    """The statements of a scope, in blocks, too, but not in functions and classes of its own."""
-    waiting = list(scope.body)
-    while waiting:
-        statement = waiting.pop(0)
-        yield statement
-        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inner = list(ast.iter_child_nodes(statement))
-            waiting += [child for child in inner if isinstance(child, ast.stmt)]
-
-
-def assigned_calls(scope: Scope) -> list[tuple[str, ast.Call]]:
-    """``name = call(…)`` of a scope."""
-    return [
-        (statement.targets[0].id, statement.value)
-        for statement in own(scope)
-        if isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.targets[0], ast.Name)
-    ]

@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import ast
 
-from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.program.syntax import assigned_calls, is_call, keywords, statements_of
 
-from .fault import Correction, Fault, assigned_calls, own, scopes
+from .fault import Correction, Fault
 
 
 def set_epoch(fault: Fault) -> Correction | None:
     """`sampler.set_epoch(epoch)` at the start of the one loop over epochs."""
-    for scope in scopes(fault.tree):
+    for scope in fault.tree.scopes:
         samplers = [
             (name, call)
             for name, call in assigned_calls(scope)
-            if syntax.calls(call, "DistributedSampler") and not _unshuffled(call)
+            if is_call(call, "DistributedSampler") and not _unshuffled(call)
         ]
         loaders = [
             name
             for name, call in assigned_calls(scope)
-            if syntax.calls(call, "DataLoader")
-            and any(
-                keyword.arg == "sampler"
-                and syntax.calls(keyword.value, "DistributedSampler")
-                and isinstance(keyword.value, ast.Call)
-                and not _unshuffled(keyword.value)
-                for keyword in call.keywords
-            )
+            if is_call(call, "DataLoader")
+            and isinstance(sampler := keywords(call).get("sampler"), ast.Call)
+            and is_call(sampler, "DistributedSampler")
+            and not _unshuffled(sampler)
         ]
         named = [name for name, _ in samplers] + [f"{loader}.sampler" for loader in loaders]
         loops = [
             node
-            for node in own(scope)
+            for node in statements_of(scope)
             if isinstance(node, ast.For)
             and isinstance(node.target, ast.Name)
             and "epoch" in node.target.id.lower()
@@ -47,9 +43,5 @@ def set_epoch(fault: Fault) -> Correction | None:
 
 
 def _unshuffled(call: ast.Call) -> bool:
-    return any(
-        keyword.arg == "shuffle"
-        and isinstance(keyword.value, ast.Constant)
-        and not keyword.value.value
-        for keyword in call.keywords
-    )
+    shuffle = keywords(call).get("shuffle")
+    return isinstance(shuffle, ast.Constant) and not shuffle.value

@@ -5,11 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.cells import syntax
+from ddt_notebook.program.names import DDP
+from ddt_notebook.program.syntax import (
+    Tree,
+    assigned_calls,
+    calls_in,
+    is_call,
+    keywords,
+    statements_of,
+)
 
-from .fault import Correction, Fault, assigned_calls, own, scopes
+from .fault import Correction, Fault
 
-_WRAPPER = "DistributedDataParallel"
+_WRAPPER = DDP.rpartition(".")[2]
 #: What a wrapped model answers like the bare one.
 _SHARED = frozenset(
     "parameters named_parameters buffers train eval zero_grad state_dict requires_grad_ training "
@@ -19,13 +27,13 @@ _SHARED = frozenset(
 
 def wrap(fault: Fault) -> Correction | None:
     """`model = DDP(model)` in front of the optimizer that gets its parameters."""
-    for scope in scopes(fault.tree):
+    for scope in fault.tree.scopes:
         made = [
             (statement, name)
-            for statement in own(scope)
+            for statement in statements_of(scope)
             if isinstance(statement, ast.Assign)
-            for node in ast.walk(statement.value)
-            if (name := _parameters_of(node)) is not None
+            for call in calls_in(statement.value)
+            if (name := _parameters_of(call)) is not None
         ]
         if len(made) != 1:
             continue
@@ -33,9 +41,8 @@ def wrap(fault: Fault) -> Correction | None:
         set_before = any(name == model for name, _ in assigned_calls(scope))
         used = {
             node.attr
-            for node in ast.walk(fault.tree)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
+            for node in fault.tree.of_kind(ast.Attribute)
+            if isinstance(node.value, ast.Name)
             and node.value.id == model
             and node.lineno > statement.lineno
         }
@@ -48,36 +55,28 @@ def wrap(fault: Fault) -> Correction | None:
     return None
 
 
-def _parameters_of(node: ast.AST) -> str | None:
+def _parameters_of(node: ast.Call) -> str | None:
     """``model`` of ``torch.optim.SGD(model.parameters(), …)``."""
-    if not isinstance(node, ast.Call) or not node.args or "optim" not in ast.unparse(node.func):
+    if not node.args or "optim" not in ast.unparse(node.func):
         return None
     first = node.args[0]
-    if isinstance(first, ast.Call) and syntax.calls(first, "parameters"):
+    if isinstance(first, ast.Call) and is_call(first, "parameters"):
         owner = first.func.value if isinstance(first.func, ast.Attribute) else None
         return owner.id if isinstance(owner, ast.Name) else None
     return None
 
 
-def _wrapper_name(tree: ast.Module) -> str:
+def _wrapper_name(tree: Tree) -> str:
     """The name under which the cell imports DDP; ``DDP`` is there in every cell."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if alias.name == _WRAPPER:
-                    return alias.asname or alias.name
-    return "DDP"
+    imported = (alias for node in tree.of_kind(ast.ImportFrom) for alias in node.names)
+    names = (one.asname or one.name for one in imported if one.name == _WRAPPER)
+    return next(names, "DDP")
 
 
 def through_wrapper(fault: Fault) -> Correction | None:
     """``model(x)`` instead of ``model.module(x)``."""
-    past = [
-        node.func
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "module"
-    ]
+    calls = fault.calls("module")
+    past = [call.func for call in calls if isinstance(call.func, ast.Attribute)]
     lines = fault.lines_of(list(fault.finding.places))
     chosen = [function for function in past if function.lineno in lines]
     if not chosen and len(past) == 1:
@@ -98,10 +97,8 @@ def below_wrapper(fault: Fault) -> Correction | None:
     own = {name} | next((names for names in _classes(fault.tree) if name in names), frozenset())
     accesses = [
         node
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Attribute)
-        and node.attr in own - _SHARED
-        and isinstance(node.value, ast.Name)
+        for node in fault.tree.of_kind(ast.Attribute)
+        if node.attr in own - _SHARED and isinstance(node.value, ast.Name)
     ]
     owners = {ast.unparse(n.value) for n in accesses if n.lineno in lines and n.attr == name}
     if len(owners) != 1:
@@ -116,36 +113,29 @@ def below_wrapper(fault: Fault) -> Correction | None:
     return fault.replaced(chosen, says)
 
 
-def _classes(tree: ast.Module) -> Iterator[frozenset[str]]:
+def _classes(tree: Tree) -> Iterator[frozenset[str]]:
     """For each class: its methods, and what they set on ``self``."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            inner = list(ast.walk(node))
-            methods = {n.name for n in inner if isinstance(n, ast.FunctionDef)}
-            set_on_self = {
-                n.attr
-                for n in inner
-                if isinstance(n, ast.Attribute)
-                and isinstance(n.ctx, ast.Store)
-                and isinstance(n.value, ast.Name)
-                and n.value.id == "self"
-            }
-            yield frozenset(methods | set_on_self)
+    for node in tree.of_kind(ast.ClassDef):
+        inner = list(ast.walk(node))
+        methods = {n.name for n in inner if isinstance(n, ast.FunctionDef)}
+        set_on_self = {
+            n.attr
+            for n in inner
+            if isinstance(n, ast.Attribute)
+            and isinstance(n.ctx, ast.Store)
+            and isinstance(n.value, ast.Name)
+            and n.value.id == "self"
+        }
+        yield frozenset(methods | set_on_self)
 
 
 def without_device_ids(fault: Fault) -> Correction | None:
     """``DDP(model)`` where the model is on the CPU."""
     lines = fault.lines_of(list(fault.finding.places))
-    calls = [
-        node
-        for node in ast.walk(fault.tree)
-        if isinstance(node, ast.Call)
-        and node.lineno in lines
-        and any(keyword.arg == "device_ids" for keyword in node.keywords)
-    ]
+    calls = [call for call in fault.calls(lines=lines) if "device_ids" in keywords(call)]
     if len(calls) != 1:
         return None
     (call,) = calls
-    keywords = [k for k in call.keywords if k.arg not in ("device_ids", "output_device")]
-    new = ast.unparse(ast.Call(func=call.func, args=call.args, keywords=keywords))
+    given = [one for one in call.keywords if one.arg not in ("device_ids", "output_device")]
+    new = ast.unparse(ast.Call(func=call.func, args=call.args, keywords=given))
     return fault.replaced([(call, new)], f"`{new}` names no devices")

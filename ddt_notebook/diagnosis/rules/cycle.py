@@ -8,6 +8,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
 from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.program.iterations import comes_again
 
 from .facts import blocked_in, by_call, of_call
 from .groups import hung_by_skip
@@ -97,7 +98,7 @@ def _cause(context: Context, calls: list[Call]) -> str:
 
 def _meant_as_one(context: Context, calls: list[Call]) -> bool:
     """Whether the ranks would call the operation once only, each on another group."""
-    again = {context.sources.comes_again(c.where, c.op) if c.where else None for c in calls}
+    again = {comes_again(context.program, c.where, c.op) if c.where else None for c in calls}
     if again == {None}:  # no source: one line is more likely to be one collective
         return len({(c.where.file, c.where.line) for c in calls if c.where}) == 1
     return len({call.op for call in calls}) == 1 and True not in again

@@ -14,8 +14,8 @@ from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
 from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.parity import Disagreement, minority
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
-
-from .sources import module_calls
+from ddt_notebook.program.gradients import calls_past_wrapper
+from ddt_notebook.program.parse import Document
 
 
 def diverged(context: Context) -> Iterator[Finding]:
@@ -133,7 +133,7 @@ def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[in
 
 def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) -> Finding:
     first = group.ranks[ranks[0]]
-    calls = module_calls(context)
+    calls = _calls_past_wrapper(context)
     places = dict.fromkeys(ranks, calls[0]) if calls else _places(context, group)
     return conclude_text(
         "D.2.2",
@@ -149,6 +149,10 @@ def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) ->
         ],
         confidence="likely",
     )
+
+
+def _calls_past_wrapper(context: Context) -> list[Place]:
+    return calls_past_wrapper(context.program, Document.of(context.snapshot.cell).name)
 
 
 def _gradients_differ(context: Context, group: Replicas, step: int, before: int) -> Finding | None:
@@ -179,7 +183,7 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
             ],
             confidence="likely",
         )
-    if any(call.cell == context.snapshot.cell.number for call in module_calls(context)):
+    if any(call.cell == context.snapshot.cell.number for call in _calls_past_wrapper(context)):
         # DDP was called for something else then, such as an evaluation
         return _past_ddp(context, group, step, list(group.ranks))
     return conclude_text(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from ddt_notebook.diagnosis.cells.ways import Reason
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Place
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.rank import RankState
+from ddt_notebook.program.escape_paths import Reason
 
 
 def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:

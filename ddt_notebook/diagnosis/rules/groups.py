@@ -25,7 +25,7 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
         reason
         for rank in ranks
         if (
-            reason := context.sources.why_absent(
+            reason := context.escape_paths.why_absent(
                 call,
                 context.reports[min(callers)],
                 context.reports[rank],

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import Reason
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Values
+from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.iterations import have_fixed_rounds
 
 from .facts import blocked_in, did_instead, of_call, of_wait, reasons
 from .groups import hung_by_skip
@@ -203,7 +204,8 @@ def _cause(
             ]
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
         gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
-        if gradients and context.sources.same_rounds(call, context.reports[waiter]):
+        frames = context.escape_paths.frames(call, context.reports[waiter])
+        if gradients and have_fixed_rounds(context.program, frames):
             return "unused-parameter-in-last-step", [
                 Fact(kind="last-backward-incomplete", ranks=tuple(ranks))
             ]
@@ -230,7 +232,7 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
     """Read from the source at the line of the call, or where the two first went apart."""
     caller, absent = context.reports[waiter], context.reports[rank]
     at = absent.position if absent.state == "running" else None
-    reason = context.sources.why_absent(call, caller, absent, at)
+    reason = context.escape_paths.why_absent(call, caller, absent, at)
     if reason is not None:
         return reason
     for mine in caller.calls:
@@ -239,9 +241,9 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
         theirs = context.counterpart(mine, rank)
         if theirs is None or theirs.where is None or theirs.where == mine.where:
             continue
-        reason = context.sources.why_absent(mine, caller, absent, theirs.where)
+        reason = context.escape_paths.why_absent(mine, caller, absent, theirs.where)
         # A legal program may issue one collective from two lines, one for each side.
-        back = context.sources.why_absent(theirs, absent, caller, mine.where)
+        back = context.escape_paths.why_absent(theirs, absent, caller, mine.where)
         if reason is not None and back is None and not reason.other_branch:
             return reason
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.ways import Reason
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.match import Mismatch, Side
@@ -13,6 +12,7 @@ from ddt_notebook.diagnosis.messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Values
+from ddt_notebook.program.escape_paths import Reason
 
 from .crash import deaths
 from .exception import of_error
@@ -138,7 +138,7 @@ def _shown(reason: Reason) -> tuple[object, ...]:
 
 
 def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
-    return context.sources.why_absent(
+    return context.escape_paths.why_absent(
         side.call,
         context.reports[side.ranks[0]],
         context.reports[rank],

@@ -12,8 +12,8 @@ from ddt_notebook.diagnosis.words import agree, count, listing, ranks_text, seco
 from ddt_notebook.model import Finding, Place
 from ddt_notebook.model.partition import LoaderPartition
 from ddt_notebook.model.stragglers import Laggard, laggard
+from ddt_notebook.program.parse import Document
 
-from .conditions import only_for
 from .loaders import line_at
 
 #: A rank lags if the others stand still for it for this share of the time, and this long.
@@ -26,6 +26,7 @@ _EXPLAINED, _NOTICEABLE = 0.4, 0.1
 _FAR_MORE = 1.0
 #: What may have been sleep is told from unrest of the machine from here on.
 _DELAY_S = 5e-3
+_MAX_FOUND = 3  #: conditions of one rank that are shown
 #: Batches that are larger than those of the others by this factor take longer.
 _LARGER = 1.3
 _OF_LOADERS = frozenset({"straggler-data", "uneven-batch-sizes"})
@@ -77,12 +78,18 @@ def stragglers(context: Context) -> Iterator[Finding]:
             reason.says,
             *(
                 f"only rank {found.rank} runs what {line} says"
-                for line in only_for(context, found.rank)
+                for line in _only_for(context, found.rank)
             ),
         ],
         confidence="likely",
         op=call.op,
     )
+
+
+def _only_for(context: Context, rank: int) -> list[str]:
+    """The lines of conditions in the cell that only this rank meets, as labels."""
+    cell = Document.of(context.snapshot.cell).name
+    return [place.label for place in context.program.conditions_only_on(rank, cell)][:_MAX_FOUND]
 
 
 def _lags(found: Laggard) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude_text
-from ddt_notebook.diagnosis.cells import syntax
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Finding, Position
+from ddt_notebook.program.syntax import argument, key
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
 _DEVICE = r"(_?(gpu|device|rank|process|worker))?"
@@ -53,19 +52,6 @@ def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
 
 def _name_of_rate(context: Context, made: Position) -> str:
     """The variable that is given as ``lr`` at a line, if its name says that it is for one rank."""
-    for cell in (context.snapshot.cell, *context.snapshot.earlier_cells):
-        if cell.number != made.cell:
-            continue
-        tree = syntax.parse(cell)
-        for node in ast.walk(tree) if tree is not None else ():
-            if not isinstance(node, ast.Call) or not syntax.covers(_as_statement(node), made.line):
-                continue
-            for keyword in node.keywords:
-                name = getattr(keyword.value, "id", getattr(keyword.value, "attr", ""))
-                if keyword.arg == "lr" and _FOR_ONE.fullmatch(name):
-                    return name
-    return ""
-
-
-def _as_statement(node: ast.Call) -> ast.stmt:
-    return ast.copy_location(ast.Expr(node), node)
+    given = (argument(call, 1, "lr") for call in context.program.calls_at(made))
+    names = ((key(value) or "").rpartition(".")[2] for value in given)
+    return next((name for name in names if _FOR_ONE.fullmatch(name)), "")

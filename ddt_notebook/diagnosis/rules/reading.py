@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.cells.carriers import carriers
-from ddt_notebook.diagnosis.cells.pending import first_change, first_read
-from ddt_notebook.diagnosis.cells.usage import Trail, Use, argument, call_at, key
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
+from ddt_notebook.program.async_work import first_change, first_read
+from ddt_notebook.program.collective_functions import collective_functions
 from ddt_notebook.program.names import DELIVERING_LATE
+from ddt_notebook.program.result_use import Use, uses_of_result
 
 from .facts import of_call
 
@@ -30,7 +30,7 @@ def read_on_wrong_rank(context: Context) -> Iterator[Finding]:
     rank holds, it is a hint.
     """
     for calls, readers in _wrong_readers(context):
-        used = {rank: use for rank, use in readers.items() if not _harmless(use[1])}
+        used = {rank: use for rank, use in readers.items() if not _harmless(use)}
         yield _wrong_rank(context, calls, used or readers)
 
 
@@ -41,24 +41,22 @@ def _harmless(use: Use) -> bool:
 
 def _wrong_readers(
     context: Context,
-) -> Iterator[tuple[dict[int, list[Call]], dict[int, tuple[int, Use]]]]:
+) -> Iterator[tuple[dict[int, list[Call]], dict[int, Use]]]:
     if context.snapshot.outcome != "ok":
         return
     reduced = sites(context, "reduce")
-    carrying = carriers(context.sources) if reduced else frozenset()
+    carriers = collective_functions(context.program) if reduced else frozenset()
     for place, calls in reduced.items():
         roots = {call.root for mine in calls.values() for call in mine}
-        node = call_at(context.sources, place, "reduce")
-        statement = context.sources.statement(place)
-        start = key(argument(node, 0, "tensor")) if node is not None else None
-        if len(roots) != 1 or None in roots or start is None or statement is None:
+        if len(roots) != 1 or None in roots:
             continue
-        found = {}
-        for rank in sorted(calls.keys() - roots):
-            trail = Trail(context.sources, rank, carrying)
-            use = trail.follow(place.cell or 0, statement, start)
-            if use is not None and not (use[1].kind == "step" and _broadcasts(context)):
-                found[rank] = use
+        others = sorted(calls.keys() - roots)
+        uses = uses_of_result(context.program, place, "reduce", others, carriers)
+        found = {
+            rank: use
+            for rank, use in uses.items()
+            if use.kind != "step" or not _broadcasts(context)
+        }
         if found:
             yield calls, found
 
@@ -93,21 +91,17 @@ _USED = {
 }
 
 
-def _wrong_rank(
-    context: Context, calls: dict[int, list[Call]], readers: dict[int, tuple[int, Use]]
-) -> Finding:
+def _wrong_rank(context: Context, calls: dict[int, list[Call]], readers: dict[int, Use]) -> Finding:
     first = next(iter(calls.values()))[0]
     ranks = sorted(readers)
-    places = {
-        r: context.sources.place(cell, use.line, "reads") for r, (cell, use) in readers.items()
-    }
-    _, use = readers[ranks[0]]
+    places = {rank: use.place for rank, use in readers.items()}
+    use = readers[ranks[0]]
     return conclude(
         "D.2.4",
         "reduced-elsewhere",
         cause="reduce-read-on-wrong-rank",
         ranks=ranks,
-        values=of_call(context, first) | {"root": first.root, "line": use.line},
+        values=of_call(context, first) | {"root": first.root, "line": use.place.line},
         places=places,
         facts=[
             Fact(
@@ -137,20 +131,15 @@ def read_before_wait(context: Context) -> Iterator[Finding]:
         ]
         if not ranks:
             continue
-        node = call_at(context.sources, place, first.op)
-        tree, statement = context.sources.tree(place.cell), context.sources.statement(place)
-        if node is None or tree is None or statement is None:
+        reading = first_read(context.program, place, first.op)
+        if reading is None:
             continue
-        line = first_read(tree, statement, node)
-        if line is None:
-            continue
-        reading = context.sources.place(place.cell, line, "reads")
         yield conclude(
             "D.2.4",
             "read-before-wait",
             cause="result-read-before-wait",
             ranks=ranks,
-            values=of_call(context, first) | {"line": line},
+            values=of_call(context, first) | {"line": reading.line},
             places=dict.fromkeys(sorted(ranks), reading),
             facts=[
                 Fact(kind="issued-async", place=context.place(place, "called")),
@@ -168,20 +157,15 @@ def changed_before_wait(context: Context) -> Iterator[Finding]:
         return
     for place, calls in sites(context, "isend").items():
         first = next(iter(calls.values()))[0]
-        node = call_at(context.sources, place, first.op)
-        tree, statement = context.sources.tree(place.cell), context.sources.statement(place)
-        if node is None or tree is None or statement is None:
+        changing = first_change(context.program, place, first.op)
+        if changing is None:
             continue
-        line = first_change(tree, statement, node)
-        if line is None:
-            continue
-        changing = context.sources.place(place.cell, line, "changes")
         yield conclude(
             "D.2.4",
             "changed-before-wait",
             cause="buffer-changed-before-wait",
             ranks=calls,
-            values=of_call(context, first) | {"line": line},
+            values=of_call(context, first) | {"line": changing.line},
             places=dict.fromkeys(sorted(calls), changing),
             facts=[
                 Fact(kind="sent-at", place=context.place(place, "called")),

@@ -144,7 +144,7 @@ def _absence(context: Context, absence: Absence, call: Call) -> Finding:
     found = [
         reason
         for rank in (absence.absent if not idle else ())
-        if (reason := context.sources.why_absent(call, caller, context.reports[rank], None))
+        if (reason := context.escape_paths.why_absent(call, caller, context.reports[rank], None))
     ]
     cause = "cell-ran-on-some-ranks" if idle else "rank-skips-collective"
     entered = tuple(sorted(absence.entered))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude_text
@@ -13,8 +12,9 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.diagnosis.words import count, listing
 from ddt_notebook.model import Finding
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
-
-from .parallel_groups import leaves_part_out, slices_by_rank
+from ddt_notebook.program.parse import Document
+from ddt_notebook.program.program import Program
+from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
 
 _MOST_NAMES = 3
 
@@ -70,7 +70,7 @@ def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
     started_equal = not group.apart(min(group.states))
     sampled = _divided_by_sampler(context)
     # an earlier cell may have divided something else
-    this_cell = Context(replace(context.snapshot, earlier_cells=()))
+    this_cell = Program([Document.of(context.snapshot.cell)], context.snapshot.world_size)
     divided = sampled or slices_by_rank(this_cell)
     if not (started_equal or divided):
         return None

@@ -1,1 +1,0 @@
-"""What the source of the cells says: statements, conditions, and where values go."""

@@ -1,0 +1,403 @@
+"""On what an expression depends, the rank, a clock or neither, and what it is on a rank.
+
+Names are looked up in the whole program, without regard to where they are assigned: a name counts
+as known if the program binds it once. `ddt_notebook.diagnosis.lint` follows a program statement by
+statement instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+from . import names
+from .syntax import Function, called_name, calls_in, names_in, parameters
+
+_RANK_CALLS = names.RANK_CALLS | {"get_group_rank"}
+#: Calls that are as simple as a number or a truth value.
+_SIMPLE_CALLS = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | {"int", "bool", "min", "max"}
+#: An expression of these holds a number or a truth value, not a model that was given the rank.
+_SIMPLE = (
+    ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Name, ast.Constant, ast.Tuple, ast.List,
+    ast.Set, ast.Subscript, ast.Attribute, ast.expr_context, ast.operator, ast.cmpop, ast.boolop,
+    ast.unaryop,
+)  # fmt: skip
+#: What these return is as long as what they are given.
+_SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
+_RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
+#: Clocks by the last part of their name. ``time`` and ``now`` are clocks of certain modules only.
+_CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time", "now"}
+_CLOCK_OWNERS = frozenset(path.split(".")[0] for path in names.CLOCKS)
+_DEPTH = 5  #: names that are computed from names
+
+_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class _Unknown(Exception):
+    """The value depends on something that the source does not show."""
+
+
+class Conditions:
+    """What the names of a program are bound to, and what follows for its expressions.
+
+    Parameters
+    ----------
+    documents
+        The nodes of each document.
+    """
+
+    def __init__(self, documents: Iterable[Iterable[ast.AST]]) -> None:
+        self._documents = [list(nodes) for nodes in documents]
+        self._values: dict[str, ast.expr | None] = {}  # None: bound more than once
+        self._clocks: set[str] = set()
+        self._clock_functions: set[str] = set()
+        self._agreed: dict[str, int] = {}  # the first line on which it went through a collective
+        self._resized: set[str] = set()  # lists whose length the assignment alone does not show
+        self._reads_rank: dict[ast.AST, bool] = {}
+        self.counters: set[str] = set()  # variables that count the rounds of a loop
+        for nodes in self._documents:
+            for node in nodes:
+                self._read(node)
+        self._read_arguments()
+
+    def _read(self, node: ast.AST) -> None:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if any(map(_is_clock, ast.walk(node))):
+                    self._clock_functions.add(node.name)
+                self._read_returned(node)
+                return
+            case ast.Call(args=args) if called_name(node) in names.AGREEING:
+                for argument in args:
+                    if isinstance(argument, ast.Name):
+                        first = self._agreed.get(argument.id, node.lineno)
+                        self._agreed[argument.id] = min(first, node.lineno)
+        self._resized.update(_resized(node))
+        self.counters.update(_counting(node))
+        for target, value in _assignments(node):
+            self._bind(target, value)
+            if self.reads_clock(value):
+                self._clocks.add(target)
+
+    def _bind(self, name: str, value: ast.expr) -> None:
+        self._values[name] = None if name in self._values else value
+
+    def _read_returned(self, function: Function) -> None:
+        """A function such as ``is_main()``, whose whole result is one expression."""
+        returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+        if len(returned) == 1 and returned[0] is not None:
+            self._bind(f"{function.name}()", returned[0])
+
+    def _read_arguments(self) -> None:
+        """Parameters of functions that are called in one place only have the value given there."""
+        nodes = [node for nodes in self._documents for node in nodes]
+        calls: dict[str, list[ast.Call]] = {}
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                calls.setdefault(called_name(node), []).append(node)
+        given: dict[str, list[ast.expr | None]] = {}
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef):
+                for name, value in _given(node, calls.get(node.name, [])):
+                    given.setdefault(name, []).append(value)
+        for name, values in given.items():
+            itself = values[0] is not None and _slot(values[0]) == name
+            if len(values) == 1 and name not in self._values and not itself:
+                self._values[name] = values[0]
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def value(self, name: str) -> ast.expr | None:
+        """What a name is bound to, None if it is bound more than once or not at all.
+
+        ``.name`` stands for that attribute of any object, ``name()`` for what a function returns.
+        """
+        return self._values.get(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether the program binds a name."""
+        return name in self._values
+
+    # -- dependence ------------------------------------------------------------------------------
+
+    def reads_rank(self, node: ast.AST) -> bool:
+        """Whether the rank, or a name that is computed from nothing but it, occurs in a node."""
+        if node not in self._reads_rank:
+            self._reads_rank[node] = any(self._is_rank(inner) for inner in ast.walk(node))
+        return self._reads_rank[node]
+
+    def reads_rank_alone(self, test: ast.expr) -> bool:
+        """Whether a condition asks for the rank and calls nothing else: it can be asked twice."""
+        known = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | names.FIRST_RANK
+        return self.reads_rank(test) and all(called_name(call) in known for call in calls_in(test))
+
+    def _is_rank(self, node: ast.AST, depth: int = 0) -> bool:
+        if isinstance(node, ast.Constant):
+            return node.value in names.RANK_VARIABLES
+        slot = _slot(node)
+        if slot is None:
+            return False
+        known = _RANK_CALLS if isinstance(node, ast.Call) else names.RANK_NAMES
+        if slot.strip(".()") in known:
+            return True
+        value = self._values.get(slot)
+        if value is None:
+            return slot.strip(".()") in names.FIRST_RANK
+        if depth > _DEPTH or not _is_simple(value):
+            return False
+        return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
+
+    def depends_on_rank(self, node: ast.AST) -> bool:
+        """Whether the rank, or a name that is computed from it in any way, occurs in a node."""
+        return bool(_all_names(node) & self._derived)
+
+    @cached_property
+    def _derived(self) -> set[str]:
+        """The names of the rank, and those that are computed from them."""
+        derived = {*names.RANK_NAMES, *names.RANK_CALLS}
+        for node in (node for nodes in self._documents for node in nodes):
+            if isinstance(node, ast.Assign) and _all_names(node.value) & derived:
+                derived.update(name for target in node.targets for name in names_in(target))
+        return derived
+
+    def reads_clock(self, node: ast.AST) -> bool:
+        """Whether a clock, or a name that is computed from one, is read in a node."""
+        return any(
+            _is_clock(inner)
+            or (isinstance(inner, (ast.Name, ast.Attribute)) and _slot(inner) in self._clocks)
+            or (isinstance(inner, ast.Call) and called_name(inner) in self._clock_functions)
+            for inner in ast.walk(node)
+        )
+
+    def is_agreed(self, expression: ast.expr) -> bool:
+        """Whether an expression reads what a collective has made the same on every rank."""
+        return any(
+            isinstance(node, ast.Name)
+            and self._agreed.get(node.id, expression.lineno) < expression.lineno
+            for node in ast.walk(expression)
+        )
+
+    def reads_only(self, expression: ast.AST, known: set[str]) -> bool:
+        """Whether an expression depends on ``known`` names and constants alone."""
+        for node in ast.walk(expression):
+            if isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+                return False
+            if isinstance(node, ast.Name) and node.id not in known:
+                value = self._values.get(node.id)
+                if not node.id.startswith("__") and not isinstance(value, ast.Constant):
+                    return False
+        return True
+
+    def is_fixed_range(self, iterable: ast.expr, depth: int = 0) -> bool:
+        """Whether a loop over ``iterable`` makes the same number of rounds on every rank."""
+        match iterable:
+            case ast.Call(args=arguments) if called_name(iterable) == "range":
+                return all(self.reads_only(argument, set()) for argument in arguments)
+            case ast.Call(args=[_, *_] as arguments) if called_name(iterable) in _SAME_LENGTH:
+                return all(self.is_fixed_range(argument, depth) for argument in arguments)
+            case ast.List(elts=[_, *_] as items) | ast.Tuple(elts=[_, *_] as items):
+                return not any(isinstance(item, ast.Starred) for item in items)
+            case ast.ListComp(generators=parts):
+                return all(not p.ifs and self.is_fixed_range(p.iter, depth) for p in parts)
+            case ast.Name(id=name) if name not in self._resized and depth < _DEPTH:
+                value = self._values.get(name)
+                return value is not None and self.is_fixed_range(value, depth + 1)
+        return False
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
+        """Whether a condition holds on a rank, None if the source does not show it."""
+        try:
+            return bool(self._value(test, rank, world_size))
+        except (_Unknown, TypeError, ZeroDivisionError, RecursionError):
+            return None
+
+    def _value(  # noqa: PLR0912 - one case for each kind of node
+        self, node: ast.expr, rank: int, world_size: int
+    ) -> object:
+        def value(inner: ast.expr) -> object:
+            return self._value(inner, rank, world_size)
+
+        match node:
+            case ast.Constant(value=constant):
+                return constant
+            case ast.Name(id=name) | ast.Attribute(attr=name) if name in names.RANK_NAMES:
+                return rank
+            case ast.Name(id=name) if name in names.WORLD_NAMES:
+                return world_size
+            case ast.Call(args=[]) if called_name(node) in _RANK_CALLS:
+                return rank
+            case ast.Call(args=[]) if called_name(node) in names.WORLD_CALLS:
+                return world_size
+            case ast.Call(args=[]) if called_name(node) in names.AGREED_CALLS:
+                return True
+            case ast.Name() | ast.Attribute() | ast.Call(args=[]):
+                slot = _slot(node) or ""
+                assigned = self._values.get(slot)
+                if assigned is not None:
+                    return value(assigned)
+                if slot.strip(".()") in names.FIRST_RANK:
+                    return rank == 0
+                raise _Unknown
+            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+                return [value(item) for item in items]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not value(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return _apply(ast.Sub, 0, value(operand))
+            case ast.BinOp(left=left, op=sign, right=right):
+                return _apply(type(sign), value(left), value(right))
+            case ast.BoolOp(op=sign, values=values):
+                return self._all_or_any(isinstance(sign, ast.And), values, rank, world_size)
+            case ast.Compare(left=left, ops=signs, comparators=others):
+                sides = [value(left), *map(value, others)]
+                pairs = zip(signs, sides, sides[1:], strict=False)
+                return all(_apply(type(sign), one, other) for sign, one, other in pairs)
+        raise _Unknown
+
+    def _all_or_any(self, every: bool, values: list[ast.expr], rank: int, world_size: int) -> bool:
+        """One operand can decide, even if another is unknown."""
+        truths = [self.truth(value, rank, world_size) for value in values]
+        if (not every) in truths:
+            return not every
+        if None in truths:
+            raise _Unknown
+        return every
+
+
+def is_world_size(node: ast.AST) -> bool:
+    """Whether an expression is the number of ranks: ``world_size``, ``dist.get_world_size()``."""
+    match node:
+        case ast.Call():
+            return called_name(node) in names.WORLD_CALLS
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in names.WORLD_NAMES
+    return False
+
+
+def _all_names(node: ast.AST) -> set[str]:
+    """The variables and attributes that occur in a node."""
+    return {getattr(inner, "id", getattr(inner, "attr", "")) for inner in ast.walk(node)}
+
+
+def _apply(sign: type[ast.AST], one: object, other: object) -> object:
+    operation = _OPERATORS.get(sign)
+    if operation is None:
+        raise _Unknown
+    return operation(one, other)
+
+
+def _slot(node: ast.AST) -> str | None:
+    """Under what the value of a name, an attribute of any object, or a function is kept."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name):
+            return f".{name}"
+        case ast.Call():
+            return f"{called_name(node)}()"
+    return None
+
+
+def _is_clock(node: ast.AST) -> bool:
+    """Whether a node is the call of a clock: ``time.time()``, ``perf_counter()``."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = called_name(node)
+    if name in _CLOCKS:
+        return True
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    last = getattr(owner, "attr", getattr(owner, "id", None))
+    return name in ("time", "now") and (owner is None or last in _CLOCK_OWNERS)
+
+
+def _is_simple(value: ast.expr) -> bool:
+    return all(
+        called_name(node) in _SIMPLE_CALLS
+        if isinstance(node, ast.Call)
+        else isinstance(node, _SIMPLE)
+        for node in ast.walk(value)
+    )
+
+
+def _given(
+    function: ast.FunctionDef, calls: list[ast.Call]
+) -> Iterator[tuple[str, ast.expr | None]]:
+    """Each parameter and what the one call of a function gives for it, None if that is not sure."""
+    every = parameters(function)
+    positional = [name for name in every if name not in ("self", "cls")]
+    one = calls[0] if len(calls) == 1 else None
+    plain = one is not None and not any(isinstance(a, ast.Starred) for a in one.args)
+    for name in every:
+        value = None
+        if one is not None and plain:
+            value = next((k.value for k in one.keywords if k.arg == name), None)
+            position = positional.index(name) if name in positional else len(one.args)
+            if value is None and position < len(one.args):
+                value = one.args[position]
+        yield name, value
+
+
+def _counting(node: ast.AST) -> Iterator[str]:
+    """The variable of a loop over ``range``, or the first of one over ``enumerate``."""
+    match node:
+        case ast.For(target=ast.Name(id=name), iter=ast.Call() as call):
+            if called_name(call) == "range":
+                yield name
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call() as call):
+            if called_name(call) == "enumerate":
+                yield name
+
+
+def _resized(node: ast.AST) -> Iterator[str]:
+    """Names that are bound otherwise than by an assignment, or lists that change their length."""
+    match node:
+        case ast.arg(arg=name):
+            yield name
+        case ast.For(target=target) | ast.comprehension(target=target):
+            yield from names_in(target)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)):
+            if method in _RESIZING:
+                yield name
+        case ast.Subscript(value=ast.Name(id=name), slice=index, ctx=context):
+            whole = isinstance(context, ast.Store) and not isinstance(index, ast.Slice)
+            if not whole and not isinstance(context, ast.Load):
+                yield name
+
+
+def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                slot = _slot(target)
+                if slot is not None:
+                    yield slot, value
+                elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                    for name, item in zip(target.elts, value.elts, strict=False):
+                        if isinstance(name, ast.Name):
+                            yield name.id, item
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield _slot(target) or "", value
+        case ast.NamedExpr(target=ast.Name(id=name), value=value):
+            yield name, value
+        case ast.AugAssign(target=target, value=value):
+            # Twice: a name that changes has no single value.
+            yield _slot(target) or "", value
+            yield _slot(target) or "", value

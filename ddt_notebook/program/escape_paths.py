@@ -1,0 +1,295 @@
+"""The paths past a call: why a rank did not come to it, read from the source around its line.
+
+What is read here is likely, never certain: the source shows which paths a rank could have taken
+past the call, the call log shows that it took one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddt_notebook.model import Call, Place, Position, RankReport
+from ddt_notebook.model.finding import Values
+from ddt_notebook.model.partition import RankPartition
+
+from .iterations import times_called, times_issued
+from .program import Located, Program
+from .syntax import LEAVES, Block, Loop, break_conditions, contains, covers, end, names_in
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a rank never came to a call.
+
+    Attributes
+    ----------
+    cause
+        Id of a fault card.
+    kind
+        What that line does, an entry of `ddt_notebook.diagnosis.wording.REASONS`.
+    place
+        The line of source that shows it: ``if rank != 1:``.
+    rank
+        The rank that never came.
+    values
+        Those of the fact.
+    priority
+        The lowest is the best of several.
+    other_branch
+        True if the rank stood in the other branch of the very same condition.
+    """
+
+    cause: str
+    kind: str
+    place: Place
+    rank: int
+    values: Values = field(default_factory=dict)
+    priority: int = 0
+    other_branch: bool = False
+
+
+class EscapePaths:
+    """Finds the paths past calls of one run.
+
+    Parameters
+    ----------
+    program
+        What the ranks ran.
+    partitions
+        What each rank's loaders delivered.
+    """
+
+    def __init__(self, program: Program, partitions: Mapping[int, RankPartition]) -> None:
+        self._program, self._partitions = program, partitions
+
+    def why_absent(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """Why ``absent`` did not come to ``call``, in which ``caller`` stands.
+
+        Parameters
+        ----------
+        at
+            Where ``absent`` was instead; None if it had finished the cell.
+
+        Returns
+        -------
+        Reason or None
+            None if the source does not show it.
+        """
+        found: list[Reason] = []
+        for place in self.frames(call, caller):
+            paths = _Paths(self._program, self._partitions, place, call, caller, absent, at)
+            found += paths.reasons()
+        return min(found, key=lambda reason: reason.priority, default=None)
+
+    def frames(self, call: Call, caller: RankReport) -> list[Position]:
+        """The lines of the program that led to a call, innermost first."""
+        stack = caller.stack or (caller.error.frames if caller.error else ())
+        frames = [one for one in reversed(stack) if one.file in self._program.documents]
+        where = call.where
+        if where is None or where.file not in self._program.documents:
+            return frames
+        at = next((i for i, frame in enumerate(frames) if frame.is_same_line(where)), None)
+        return self._callers(where) if at is None else frames[at:]
+
+    def _callers(self, place: Position) -> list[Position]:
+        """Without a stack: the line, and every line that calls its function."""
+        frames, seen = [place], set()
+        for frame in frames:
+            blocks = self._program.blocks(self._program.statement_at(frame))
+            name = getattr(blocks[-1].owner, "name", None) if blocks else None
+            if name is not None and name not in seen:
+                seen.add(name)
+                frames += [self._program.place(call) for call in self._program.calls(name)]
+        return frames
+
+
+class _Paths:
+    """The paths past one line, from its own statement outwards."""
+
+    def __init__(
+        self,
+        program: Program,
+        partitions: Mapping[int, RankPartition],
+        place: Position,
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        at: Position | None,
+    ) -> None:
+        self.program, self.conditions, self.partitions = program, program.conditions, partitions
+        self.place, self.call, self.caller = place, call, caller
+        self.absent, self.at = absent, at
+        loops = [loop for loop in program.loops(place) if not isinstance(loop, ast.While)]
+        self.counters = {name for loop in loops for name in names_in(loop.target)}
+
+    def reasons(self) -> Iterator[Reason]:
+        """All candidates."""
+        statement = self.program.statement_at(self.place)
+        if statement is None:
+            return
+        yield from self._expression(getattr(statement, "value", None))
+        blocks = self.program.blocks(statement)
+        for depth, block in enumerate(blocks):
+            match block.owner:
+                case ast.If() as condition:
+                    yield from self._condition(condition, block.field)
+                case ast.match_case() as case:
+                    yield from self._case(case)
+                case ast.Try(handlers=handlers) if block.field in ("body", "orelse"):
+                    for handler in filter(_goes_on, handlers):
+                        yield self._reason(
+                            5, "exception-swallowed", handler, "swallows-before-call"
+                        )
+                case ast.For() | ast.AsyncFor() | ast.While() as loop if block.field == "body":
+                    yield from self._loop(loop)
+            yield from self._early_exit(block, _swallowing(blocks[depth:]))
+
+    def _reason(
+        self,
+        priority: int,
+        cause: str,
+        node: Located,
+        kind: str,
+        *,
+        other_branch: bool = False,
+        **values: Any,
+    ) -> Reason:
+        place = self.program.place(node, "passed")
+        return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
+
+    def _expression(self, value: ast.expr | None) -> Iterator[Reason]:
+        """Paths past the call within its own statement: a condition, a comprehension."""
+        test = None
+        if isinstance(value, ast.IfExp):
+            test = value.test
+        elif isinstance(value, ast.BoolOp):
+            test = value.values[0]
+        if test is not None and self.conditions.reads_rank(test):
+            yield self._reason(0, "collective-under-rank-condition", test, "keeps-from-call")
+        elif test is not None and self._is_local(test):
+            yield self._reason(3, "collective-under-local-condition", test, "decided-by-each-rank")
+        for node in ast.walk(value) if isinstance(value, ast.expr) else ():
+            if not isinstance(node, ast.comprehension):
+                continue
+            if not self.conditions.is_fixed_range(node.iter):
+                yield from self._uneven(node.iter)
+
+    def _condition(self, node: ast.If, branch: str) -> Iterator[Reason]:
+        if self.conditions.reads_rank(node.test):
+            wanted = branch == "body"
+            if self.program.truth(node.test, self.absent.rank) is not wanted:
+                yield self._reason(
+                    0,
+                    "collective-under-rank-condition",
+                    node,
+                    "keeps-from-line",
+                    other_branch=self._stands_in(node.orelse if wanted else node.body),
+                    call_line=self.place.line,
+                )
+        elif self.conditions.reads_clock(node.test):
+            yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
+        elif self._is_local(node.test):
+            yield self._reason(3, "collective-under-local-condition", node, "decided-by-each-rank")
+
+    def _case(self, case: ast.match_case) -> Iterator[Reason]:
+        node = self.program.tree_of(case).parents[case]
+        if isinstance(node, ast.Match) and self.conditions.reads_rank(node.subject):
+            cause, call_line = "collective-under-rank-condition", self.place.line
+            yield self._reason(0, cause, node, "keeps-from-line", call_line=call_line)
+
+    def _is_local(self, test: ast.expr) -> bool:
+        """Whether a condition without rank or clock may come out differently on each rank."""
+        if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
+            return False
+        return self.program.truth(test, self.absent.rank) is None
+
+    def _stands_in(self, branch: list[ast.stmt]) -> bool:
+        """Whether the absent rank stands in a branch."""
+        if self.at is None or self.at.file != self.place.file or not branch:
+            return False
+        return branch[0].lineno <= self.at.line <= end(branch[-1])
+
+    def _has_left(self, node: ast.stmt) -> bool:
+        """Whether the absent rank is known to be past a statement."""
+        if self.at is None:
+            return True
+        return self.at.file == self.place.file and not covers(node, self.at.line)
+
+    def _loop(self, node: Loop) -> Iterator[Reason]:
+        if not self._has_left(node):
+            return
+        if isinstance(node, ast.While) and self.conditions.reads_clock(node.test):
+            yield self._reason(2, "loop-ends-by-clock", node, "ends-by-clock")
+        for test in break_conditions(node):
+            if self.conditions.reads_clock(test):
+                yield self._reason(2, "loop-ends-by-clock", test, "leaves-loop-by-clock")
+            elif self.conditions.reads_rank(test):
+                if self.program.truth(test, self.absent.rank) is not False:
+                    yield self._reason(1, "early-exit-on-rank-condition", test, "lets-leave-loop")
+            elif self._is_local(test):
+                yield self._reason(
+                    4, "collective-under-local-condition", test, "leaves-loop-by-own-finding"
+                )
+        fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self.conditions.is_fixed_range(
+            node.iter
+        )
+        if not fixed and not self._has_as_many_batches(node):
+            yield from self._uneven(node)
+
+    def _has_as_many_batches(self, loop: Loop) -> bool:
+        """Whether the loader of a loop is known to have as many batches on both ranks."""
+        place, lengths = self.program.place(loop).place, []
+        for rank in (self.caller.rank, self.absent.rank):
+            loaders = self.partitions[rank].loaders if rank in self.partitions else ()
+            here = [one for one in loaders if any(epoch.place == place for epoch in one.epochs)]
+            lengths.append({one.expected_batches for one in here})
+        return len(lengths[0]) == 1 and lengths[0] == lengths[1] and None not in lengths[0]
+
+    def _uneven(self, node: ast.stmt | ast.expr) -> Iterator[Reason]:
+        mine, theirs = (times_called(self.call, rank) for rank in (self.caller, self.absent))
+        values: Values = {"caller": self.caller.rank, "op": self.call.op}
+        dropped = self.caller.calls_dropped or self.absent.calls_dropped
+        if mine is None or theirs is None:
+            mine, theirs = (times_issued(self.call, rank) for rank in (self.caller, self.absent))
+        elif not dropped:
+            values |= {"caller_times": mine, "times": theirs}
+        if mine > theirs:
+            # A rank that never came to the line may also have missed it for another reason.
+            priority = 3 if theirs else 6
+            yield self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
+
+    def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
+        """Conditions before the line, in the same block, that leave it on some ranks."""
+        call_line = self.place.line
+        for statement in block.before:
+            if not isinstance(statement, ast.If):
+                continue
+            leaving = next((one for one in statement.body if isinstance(one, LEAVES)), None)
+            if leaving is None:
+                continue
+            if handler is not None and isinstance(leaving, ast.Raise):
+                cause, raised_line = "exception-swallowed", leaving.lineno
+                yield self._reason(1, cause, handler, "swallows-raise", raised_line=raised_line)
+            elif self.conditions.reads_rank(statement.test):
+                if self.program.truth(statement.test, self.absent.rank) is not False:
+                    cause = "early-exit-on-rank-condition"
+                    yield self._reason(1, cause, statement, "lets-leave", call_line=call_line)
+            elif self._is_local(statement.test):
+                cause, kind = "collective-under-local-condition", "leaves-by-own-finding"
+                yield self._reason(4, cause, statement, kind, call_line=call_line)
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler lets the rank go on: it does not raise again."""
+    return not contains(handler, ast.Raise)
+
+
+def _swallowing(blocks: list[Block]) -> ast.ExceptHandler | None:
+    """The first handler around a block that lets the rank go on, the innermost ``try`` first."""
+    tries = [b.owner for b in blocks if isinstance(b.owner, ast.Try) and b.field == "body"]
+    return next((h for node in tries for h in node.handlers if _goes_on(h)), None)

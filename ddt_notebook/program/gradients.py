@@ -1,0 +1,147 @@
+"""What the source shows about gradients: graphs that are kept, and models called past DDP."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Iterable, Iterator
+
+from ddt_notebook.model import Place, Position
+
+from .program import Program
+from .syntax import Function, Loop, calls_in, contains, is_call, key, names_in
+
+_WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+#: What turns a tensor into a number, or cuts it from its graph.
+_DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
+
+
+def calls_past_wrapper(program: Program, current: str) -> list[Place]:
+    """The lines that train what is inside a wrapper: ``ddp.module(x)``.
+
+    Parameters
+    ----------
+    current
+        The document that ran; its lines come first. Of the others, only what is in functions and
+        classes may have run again.
+    """
+    found = []
+    for name in sorted(program.trees, key=lambda name: name != current):
+        module = program.trees[name].module
+        nodes: Iterable[ast.AST] = (
+            [module]
+            if name == current
+            else [node for node in module.body if isinstance(node, (Function, ast.ClassDef))]
+        )
+        for node in (inner for one in nodes for inner in _with_gradients(one)):
+            if is_call(node, "module") and isinstance(node.func, ast.Attribute):
+                found.append(program.place(node, "called"))
+    return found
+
+
+def _with_gradients(node: ast.AST) -> Iterator[ast.AST]:
+    """What is within a node, less what stands in ``torch.no_grad()``."""
+    for child in ast.iter_child_nodes(node):
+        if not is_without_gradients(child):
+            yield child
+            yield from _with_gradients(child)
+
+
+def is_without_gradients(node: ast.AST) -> bool:
+    """Whether a node is ``with torch.no_grad():`` or the like, or a function decorated so."""
+    heads: list[ast.expr] = []
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        heads = [item.context_expr for item in node.items]
+    elif isinstance(node, Function):
+        heads = node.decorator_list
+    return any(_names(head) & _WITHOUT_GRADIENTS for head in heads)
+
+
+def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> Iterator[Place]:
+    """The lines of the loops around a line that collect tensors together with their graph.
+
+    Parameters
+    ----------
+    modules
+        Names of variables and attributes that hold modules.
+    """
+    blocks = program.blocks(program.statement_at(frame))
+    if any(is_without_gradients(block.owner) for block in blocks):
+        return
+    for loop in program.loops(frame):
+        graphs = _Graphs(loop, modules)
+        for node in ast.walk(loop):
+            if isinstance(node, ast.stmt) and graphs.are_collected(node):
+                yield program.place(node)
+
+
+class _Graphs:
+    """Which variables of a loop hold what a module has computed in the same round.
+
+    Parameters
+    ----------
+    loop
+        The loop.
+    modules
+        Names of variables and attributes that hold modules.
+    """
+
+    def __init__(self, loop: Loop, modules: Container[str]) -> None:
+        self._modules = modules
+        self._assigned = {
+            target.id: node.value
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        self._freed = self._freed_in(loop)
+
+    def _freed_in(self, loop: Loop) -> set[str]:
+        """Variables of which ``backward`` frees what the graph holds, and those they come from."""
+        pending = [
+            call.func.value.id
+            for call in calls_in(loop)
+            if isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.attr == "backward"
+            and not call.keywords
+        ]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                value = self._assigned.get(name)
+                pending += names_in(value) & self._assigned.keys() if value is not None else ()
+        return found
+
+    def are_collected(self, node: ast.stmt) -> bool:
+        """Whether a statement adds what a module computed to a sum or a list."""
+        match node:
+            case ast.AugAssign(target=ast.Name(name), op=ast.Add(), value=value):
+                return name not in self._assigned and self._is_in(value)
+            case ast.Assign(targets=[ast.Name(name)], value=ast.BinOp(op=ast.Add()) as value):
+                rest = [side for side in (value.left, value.right) if key(side) != name]
+                return len(rest) == 1 and self._is_in(rest[0])
+            case ast.Expr(ast.Call(func=ast.Attribute(ast.Name(name), "append"), args=[value])):
+                return name not in self._assigned and self._is_in(value)
+        return False
+
+    def _is_in(self, value: ast.expr) -> bool:
+        """Whether an expression is computed by a module in this round, and still has its graph."""
+        assigned, pending = dict(self._assigned), [value]
+        while pending:
+            part = pending.pop()
+            names = _names(part)
+            if contains(part, ast.Compare) or _DETACHED & names or self._freed & names_in(part):
+                continue
+            if any(name in self._modules for name in names):
+                return True
+            pending += [assigned.pop(name) for name in names_in(part) & assigned.keys()]
+        return False
+
+
+def _names(node: ast.AST) -> set[str]:
+    """The variables and attributes that occur in a node."""
+    attributes = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+    return names_in(node) | attributes

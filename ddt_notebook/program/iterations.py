@@ -1,0 +1,59 @@
+"""How often a rank comes to a call, as recorded and as the loops around it show."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from ddt_notebook.model import Call, Position, RankReport
+
+from .program import Program
+from .syntax import break_conditions, calls_in, is_call
+
+
+def times_called(call: Call, report: RankReport) -> int | None:
+    """How often a rank called from the line of ``call``, on its group; None if it is not known."""
+    where = call.where
+    such = [c.where for c in _until(call, report) if (c.group, c.op) == (call.group, call.op)]
+    if where is None or None in such:
+        return None
+    return sum(place is not None and place.is_same_line(where) for place in such)
+
+
+def times_issued(call: Call, report: RankReport) -> int:
+    """How often a rank, or the library that issued ``call``, called the same on its group."""
+    kind = (call.group, call.op, call.caller)
+    return sum((other.group, other.op, other.caller) == kind for other in _until(call, report))
+
+
+def _until(call: Call, report: RankReport) -> Iterator[Call]:
+    """What a rank called until it had come to the place of ``call`` in the order of its group."""
+    for other in report.calls:
+        yield other
+        if call.sequence and (other.group, other.sequence) == (call.group, call.sequence):
+            return
+
+
+def have_fixed_rounds(program: Program, places: Iterable[Position]) -> bool:
+    """Whether there are loops around these lines, and all make as many rounds on every rank."""
+    loops = [loop for place in places for loop in program.loops(place)]
+    return bool(loops) and all(
+        not isinstance(loop, ast.While)
+        and program.conditions.is_fixed_range(loop.iter)
+        and not any(break_conditions(loop))
+        for loop in loops
+    )
+
+
+def comes_again(program: Program, place: Position, op: str) -> bool | None:
+    """Whether a rank would call ``op`` again after a line: in its loop, or in its block.
+
+    None if the source is not known.
+    """
+    if program.tree_at(place) is None:
+        return None
+    if program.loops(place):
+        return True
+    blocks = program.blocks(program.statement_at(place))
+    after = blocks[0].after if blocks else []
+    return any(is_call(call, op) for statement in after for call in calls_in(statement))

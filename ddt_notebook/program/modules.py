@@ -1,0 +1,76 @@
+"""Which names of a program hold modules of torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ddt_notebook.model import Position
+
+from .names import WRAPPERS
+from .program import Program
+from .syntax import called_name, calls_in
+
+_IN_TORCH = "/torch/nn/modules/"
+#: Packages whose classes are modules, as programs write them.
+_PACKAGES = ("nn.", "torch.nn.")
+#: Names under which programs import the wrappers.
+_SHORT = frozenset({"DDP", "FSDP"})
+
+
+def module_names(program: Program, frames: Sequence[Position]) -> frozenset[str]:
+    """The last parts of the variables and attributes that hold a module.
+
+    They are those that the program assigns a module, and those that lines of a stack called when
+    torch ran a module.
+
+    Parameters
+    ----------
+    frames
+        The stack of an exception, innermost last.
+    """
+    makers = WRAPPERS | _SHORT | _makers(program)
+    found = {
+        _last(target)
+        for node in program.nodes
+        if isinstance(node, ast.Assign) and _makes(node.value, makers)
+        for target in node.targets
+    }
+    for outer, inner in pairwise(frames):
+        line = program.statement_at(outer) if _IN_TORCH in inner.file else None
+        called = {called_name(call) for call in calls_in(line)} if line is not None else set()
+        found |= called - program.functions.keys()
+    return frozenset(found - {""})
+
+
+def _makers(program: Program) -> set[str]:
+    """Classes of the program that are modules, and functions that return a new one."""
+    known = {
+        node.name
+        for node in program.nodes
+        if isinstance(node, ast.ClassDef) and any(_last(base) == "Module" for base in node.bases)
+    }
+    functions = (one for several in program.functions.values() for one in several)
+    return known | {
+        function.name
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and node.value and _makes(node.value, known)
+    }
+
+
+def _makes(value: ast.expr, makers: set[str] | frozenset[str]) -> bool:
+    """Whether an expression makes a module, or moves one that it makes."""
+    while isinstance(value, ast.Call):
+        if called_name(value) in makers or ast.unparse(value.func).startswith(_PACKAGES):
+            return True
+        if not isinstance(value.func, ast.Attribute):
+            return False
+        value = value.func.value  # Net().to(device)
+    return False
+
+
+def _last(node: ast.expr) -> str:
+    """``model`` for ``model``, ``self.model`` and ``trainer.model``; else empty."""
+    return getattr(node, "id", getattr(node, "attr", ""))

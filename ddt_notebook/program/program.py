@@ -1,0 +1,176 @@
+"""A program: its cells or files as syntax trees, and the questions that everybody asks of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from ddt_notebook.model import Place, Position, Snapshot
+from ddt_notebook.model.position import Role
+
+from .conditions import Conditions
+from .parse import Document
+from .syntax import Block, Function, Loop, Tree, calls_in, is_call, tree_of
+
+Located = ast.stmt | ast.expr | ast.ExceptHandler  #: nodes that have a line
+
+
+class Program:
+    """Documents that share their names, as the cells of a notebook do.
+
+    What is computed of a document is kept with it, so that a program of the same cells is cheap.
+
+    Parameters
+    ----------
+    documents
+        Cells or files. What is not Python is left out.
+    world_size
+        How many ranks run it.
+    """
+
+    def __init__(self, documents: Iterable[Document], world_size: int) -> None:
+        self.world_size = world_size
+        self.documents = {document.name: document for document in documents}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Program:
+        """The cells of a session up to the one that ran."""
+        cells = (*snapshot.earlier_cells, snapshot.cell)
+        return cls(map(Document.of, cells), snapshot.world_size)
+
+    @cached_property
+    def trees(self) -> dict[str, Tree]:
+        """The trees of the documents, by the documents' names."""
+        known = ((name, tree_of(document)) for name, document in self.documents.items())
+        return {name: tree for name, tree in known if tree is not None}
+
+    @property
+    def nodes(self) -> Iterator[ast.AST]:
+        """All nodes of all documents."""
+        return (node for tree in self.trees.values() for node in tree.nodes)
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """On what expressions depend, and their values on a rank."""
+        return Conditions(tree.nodes for tree in self.trees.values())
+
+    def truth(self, test: ast.expr, rank: int) -> bool | None:
+        """Whether a condition holds on a rank, None if the source does not show it."""
+        return self.conditions.truth(test, rank, self.world_size)
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def tree_at(self, place: Position) -> Tree | None:
+        """The tree of the document in which a line stands."""
+        return self.trees.get(place.file)
+
+    def tree_of(self, node: ast.AST) -> Tree:
+        """The tree to which a node belongs; raises `KeyError` for a node of another program."""
+        for tree in self.trees.values():
+            if node in tree.parents or node is tree.module:
+                return tree
+        raise KeyError(node)
+
+    def place(self, node: Located, role: Role = "source") -> Place:
+        """The line of a node, with its code, and what a rank did there."""
+        document = self.tree_of(node).document
+        code = document.line(node.lineno).strip()
+        return Place(file=document.name, line=node.lineno, code=code, role=role)
+
+    def statement_at(self, place: Position) -> ast.stmt | None:
+        """The innermost statement at a line."""
+        tree = self.tree_at(place)
+        return tree.statement_at(place.line) if tree is not None else None
+
+    def blocks(self, node: ast.AST | None) -> list[Block]:
+        """The blocks around a node, innermost first, within its function, class or document."""
+        found: list[Block] = []
+        for block in self.tree_of(node).blocks(node) if node is not None else ():
+            found.append(block)
+            if isinstance(block.owner, (Function, ast.ClassDef)):
+                break
+        return found
+
+    def loops(self, place: Position) -> list[Loop]:
+        """The loops around a line, innermost first, within its function."""
+        blocks = self.blocks(self.statement_at(place))
+        return [block.owner for block in blocks if isinstance(block.owner, Loop)]
+
+    def following(self, statement: ast.stmt) -> tuple[list[list[ast.stmt]], ast.FunctionDef | None]:
+        """What comes after a statement in its scope, the nearest block first, and its function."""
+        rest: list[list[ast.stmt]] = []
+        for block in self.tree_of(statement).blocks(statement):
+            rest.append(block.after)
+            if isinstance(block.owner, ast.FunctionDef):
+                return rest, block.owner
+        return rest, None
+
+    def call_at(self, place: Position, op: str) -> ast.Call | None:
+        """The call of ``op`` at a line, None unless there is exactly one."""
+        statement = self.statement_at(place)
+        found = [
+            call
+            for call in (calls_in(statement) if statement is not None else ())
+            if is_call(call, op) and call.lineno <= place.line <= (call.end_lineno or call.lineno)
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def calls_at(self, place: Position) -> list[ast.Call]:
+        """All calls of which a line is a part."""
+        tree = self.tree_at(place)
+        every = (call for calls in tree.calls.values() for call in calls) if tree else ()
+        line = place.line
+        return [call for call in every if call.lineno <= line <= (call.end_lineno or call.lineno)]
+
+    def conditions_only_on(self, rank: int, document: str) -> list[Place]:
+        """The lines of conditions, within loops and functions, that hold on this rank alone.
+
+        A condition that does not ask for the rank, or of which the value is not known on every
+        rank, is not one of them.
+        """
+        tree = self.trees.get(document)
+        found: dict[Place, None] = {}
+        for node in tree.nodes if tree is not None else ():
+            if not isinstance(node, (ast.If, ast.IfExp)) or not self.is_repeated(node):
+                continue
+            if self.conditions.reads_rank(node.test):
+                holds = [self.truth(node.test, one) for one in range(self.world_size)]
+                if None not in holds and [i for i, true in enumerate(holds) if true] == [rank]:
+                    found[self.place(node)] = None
+        return list(found)
+
+    def is_repeated(self, node: ast.AST) -> bool:
+        """Whether a node stands in a loop or in a function, and so may run several times."""
+        blocks = self.tree_of(node).blocks(node)
+        return any(isinstance(block.owner, (Loop, Function)) for block in blocks)
+
+    # -- calls and definitions -------------------------------------------------------------------
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """All calls of functions or methods of these names."""
+        return [
+            call
+            for tree in self.trees.values()
+            for name in names
+            for call in tree.calls.get(name, ())
+        ]
+
+    def statements_calling(self, name: str) -> list[ast.stmt]:
+        """The innermost statements in which a function is called."""
+        found = (self.tree_of(call).statement_of(call) for call in self.calls(name))
+        return [statement for statement in found if statement is not None]
+
+    @cached_property
+    def functions(self) -> dict[str, list[ast.FunctionDef]]:
+        """The functions and methods that the program defines, by name."""
+        found: dict[str, list[ast.FunctionDef]] = {}
+        for tree in self.trees.values():
+            for name, functions in tree.functions.items():
+                found.setdefault(name, []).extend(functions)
+        return found
+
+    def defines(self, name: str) -> bool:
+        """Whether the program gives a name, or an attribute of this name, to something."""
+        known = self.conditions.knows
+        return name in self.functions or known(name) or known(f".{name}")

@@ -1,0 +1,453 @@
+"""Which values a rank computes from its own shard of the data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from .collective_functions import collective_functions
+from .program import Program
+from .result_use import ReturnedValues, Trail, Use, parts
+from .syntax import (
+    LEAVES,
+    argument,
+    called_name,
+    calls_in,
+    contains,
+    is_call,
+    is_metadata,
+    key,
+    keys_in,
+    parameters,
+)
+
+#: Calls that take a part of the data when they are given the rank.
+_PARTS = frozenset({"range", "arange", "Subset", "islice", "narrow"})
+#: Calls that cut a batch into one part for each rank.
+_CUTS = frozenset({"chunk", "split", "tensor_split", "array_split"})
+#: Calls that take one part of a tensor.
+_SLICES = frozenset({"narrow", "index_select", "scatter", "islice"})
+#: What is put around an iterable without changing what it delivers.
+_WRAPPERS = frozenset({"enumerate", "tqdm", "iter", "list"})
+_DEPTH = 8  #: names and functions that a value goes through
+
+Owner = ast.FunctionDef | None  #: the function in which something stands
+_Value = tuple[ast.expr | None, Owner]  #: an expression, and the function in which it stands
+
+
+class Shards:
+    """Follows names, attributes, parameters and results of functions to where they come from.
+
+    Parameters
+    ----------
+    program
+        The program.
+    carriers
+        Names of calls that may carry a value to other ranks: their result is not a shard any more.
+    """
+
+    def __init__(self, program: Program, carriers: Container[str]) -> None:
+        self._program = program
+        self._carriers = carriers
+        self._known: dict[tuple[Owner, str], bool] = {}
+
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """Names that are given to something that may carry them to other ranks."""
+        return frozenset(
+            name
+            for tree in self._program.trees.values()
+            for called, calls in tree.calls.items()
+            if called in self._carriers
+            for call in calls
+            for given in (*call.args, *(keyword.value for keyword in call.keywords))
+            for name in keys_in(given)
+        )
+
+    def holds(self, node: ast.AST | None, owner: Owner, depth: int = 0) -> bool:
+        """Whether an expression takes a part of something by the rank."""
+        if node is None or depth > _DEPTH:
+            return False
+        inside = list(_contents(node, self._program.functions))
+        if any(isinstance(i, ast.Call) and called_name(i) in self._carriers for i in inside):
+            return False
+        return any(
+            self._takes_part(inner) or self._is_part(inner, owner, depth + 1) for inner in inside
+        )
+
+    def _takes_part(self, node: ast.AST) -> bool:
+        """Whether data is divided by the rank in this very expression."""
+        reads_rank = self._program.conditions.reads_rank
+        match node:
+            case ast.Subscript(slice=index):
+                return reads_rank(index)
+            case ast.Call(args=arguments):
+                name = called_name(node)
+                if name == "DistributedSampler":
+                    replicas = argument(node, 1, "num_replicas")
+                    return not (isinstance(replicas, ast.Constant) and replicas.value == 1)
+                return name in _PARTS and any(map(reads_rank, arguments))
+        return False
+
+    def _is_part(self, node: ast.AST, owner: Owner, depth: int) -> bool:
+        """Whether a name, an attribute or the result of a function holds a part."""
+        match node:
+            case ast.Call():
+                return self._all_parts(self._returned(called_name(node)), depth)
+            case ast.Attribute(attr=name, ctx=ast.Load()):
+                value = self._program.conditions.value(f".{name}")
+                return value is not None and self.holds(value, self._owners.get(value), depth)
+            case ast.Name(id=name, ctx=ast.Load()) if name not in self.carried:
+                if owner is not None and name in parameters(owner):
+                    return self._is_part_argument(owner, name, depth)
+                return self._is_part_name(name, owner, depth)
+        return False
+
+    def _is_part_name(self, name: str, owner: Owner, depth: int) -> bool:
+        scope = owner if (owner, name) in self._bindings else None
+        if (scope, name) not in self._known:
+            self._known[scope, name] = False  # while it is looked at
+            values = self._bindings.get((scope, name), [])
+            self._known[scope, name] = self._all_parts(values, depth)
+        return self._known[scope, name]
+
+    def _all_parts(self, values: list[_Value], depth: int) -> bool:
+        return bool(values) and all(self.holds(one, scope, depth) for one, scope in values)
+
+    @cached_property
+    def _bindings(self) -> dict[tuple[Owner, str], list[_Value]]:
+        """What names are bound to, at the top level and in each function."""
+        found: dict[tuple[Owner, str], list[_Value]] = {}
+        for tree in self._program.trees.values():
+            for owner, node in scoped(tree.module):
+                for name, value in self._bound(node, owner):
+                    found.setdefault((owner, name), []).append(value)
+        return found
+
+    @cached_property
+    def _owners(self) -> dict[ast.expr | None, Owner]:
+        """The function in which each bound value stands."""
+        bound = (pair for values in self._bindings.values() for pair in values)
+        return {value: owner for value, owner in bound if value is not None}
+
+    def _bound(self, node: ast.stmt, owner: Owner) -> Iterator[tuple[str, _Value]]:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Call() as call):
+                known = called_name(call) in self._program.functions
+                for index, target in enumerate(targets):
+                    returned = self._returned(called_name(call), index)
+                    one = returned[0] if len(returned) == 1 else (None, None)
+                    yield key(target) or "", one if known else (call, owner)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    yield key(target) or "", (value, owner)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield key(target) or "", (value, owner)
+            case ast.AugAssign(target=target) | ast.For(target=target):
+                for name in keys_in(target):
+                    yield name, (None, None)
+
+    def _returned(self, name: str, index: int | None = None) -> list[_Value]:
+        """What a function of the program returns, or one of several things that it returns."""
+        functions = self._program.functions.get(name, [])
+        if len(functions) != 1:
+            return []
+        found: list[_Value] = []
+        for node in ast.walk(functions[0]):
+            match node:
+                case ast.Return(value=ast.Tuple(elts=several)) if index is not None:
+                    found.append((several[index] if index < len(several) else None, functions[0]))
+                case ast.Return(value=value):
+                    found.append((value if index is None else None, functions[0]))
+        return found
+
+    def _is_part_argument(self, function: ast.FunctionDef, name: str, depth: int) -> bool:
+        """Whether all calls of a function give it a shard for this parameter."""
+        if depth > _DEPTH:
+            return False
+        every = parameters(function)
+        position = every.index(name) - (every[0] == "self")
+        given: list[_Value] = []
+        for call, owner in self._calls_of(self._constructors.get(function, function.name)):
+            named = [k.value for k in call.keywords if k.arg == name]
+            given += [(value, owner) for value in named or call.args[position : position + 1]]
+        return bool(given) and all(self.holds(one, by, depth + 1) for one, by in given)
+
+    def _calls_of(self, name: str) -> list[tuple[ast.Call, Owner]]:
+        """The calls of a function, each with the function in which it stands."""
+        if name not in self._callers:
+            self._callers[name] = [
+                (call, self._program.following(statement)[1])
+                for call in self._program.calls(name)
+                if (statement := self._program.tree_of(call).statement_of(call)) is not None
+            ]
+        return self._callers[name]
+
+    @cached_property
+    def _callers(self) -> dict[str, list[tuple[ast.Call, Owner]]]:
+        return {}
+
+    @cached_property
+    def _constructors(self) -> dict[Owner, str]:
+        """The name by which each ``__init__`` is called."""
+        return {
+            method: node.name
+            for node in self._program.nodes
+            if isinstance(node, ast.ClassDef)
+            for method in node.body
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        }
+
+
+def _contents(node: ast.AST, known: Container[str]) -> Iterator[ast.AST]:
+    """What an expression reads; not what it asks only for its size or type.
+
+    A call of a known function stands for what that returns, whatever it is given.
+    """
+    if is_metadata(node):
+        return
+    yield node
+    if isinstance(node, ast.Call) and called_name(node) in known:
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _contents(child, known)
+
+
+def scoped(node: ast.AST, owner: Owner = None) -> Iterator[tuple[Owner, ast.stmt]]:
+    """Every statement with the function around it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield owner, child
+        yield from scoped(child, child if isinstance(child, ast.FunctionDef) else owner)
+
+
+def slices_by_rank(program: Program) -> bool:
+    """Whether the program takes a part of something by the number of the rank."""
+    depends = program.conditions.depends_on_rank
+    for node in program.nodes:
+        match node:
+            case ast.Call(args=args) if called_name(node) in _SLICES:
+                if any(map(depends, args)):
+                    return True
+            case ast.Subscript(value=value, slice=index) if depends(index):
+                if contains(index, ast.Slice) or is_call(value, *_CUTS):
+                    return True
+    return False
+
+
+def leaves_part_out(program: Program) -> bool:
+    """Whether the program joins what lies before and behind a rank's part, as in cross-validation.
+
+    The ranks then train on overlapping data, each without the part that it evaluates on.
+    """
+    return any(
+        isinstance(node, (ast.Call, ast.BinOp))
+        and {"before", "behind"} <= {_side(program, part) for part in ast.walk(node)}
+        for node in program.nodes
+    )
+
+
+def _side(program: Program, node: ast.AST) -> str:
+    """What ``x[:part]`` and ``x[part:]`` take, where the number of the rank decides on the part."""
+    depends = program.conditions.depends_on_rank
+    match node:
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.expr() as upper)):
+            return "before" if depends(upper) else ""
+        case ast.Subscript(slice=ast.Slice(lower=ast.expr() as lower, upper=None)):
+            return "behind" if depends(lower) else ""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedValue:
+    """A value that a rank computes from its own shard of the data.
+
+    Attributes
+    ----------
+    statement
+        The statement after which the value is complete.
+    names
+        The names under which it is kept.
+    trains
+        Whether gradients are computed from the same pass over the data.
+    origin
+        Where a function has returned it: its names in there, and the name of the function.
+    shown
+        Whether the statement prints it at once; its name is then what the text says.
+    """
+
+    statement: ast.stmt
+    names: tuple[str, ...]
+    trains: bool
+    origin: tuple[str, ...] = ()
+    shown: bool = False
+
+
+class ShardedValues:
+    """Finds the values of a program that come from a rank's own shard of the data.
+
+    Parameters
+    ----------
+    program
+        The program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.carriers = collective_functions(program)
+        self._returned = ReturnedValues(program, self.carriers)
+        self._shards = Shards(program, self.carriers)
+
+    def __iter__(self) -> Iterator[ShardedValue]:
+        todo, seen = list(self._computed()), set()
+        for value in todo:
+            seen.add(value)
+            yield value
+            todo += [one for one in self._passed_on(value) if one not in seen]
+
+    def uses(self, value: ShardedValue, name: str, rank: int) -> Iterator[Use]:
+        """What a rank does with a value in its function: one use, and what comes after it.
+
+        Only where a use leaves the value and the way of the rank as they are, more may come.
+        """
+        statement = value.statement
+        if value.shown:
+            if self._is_reached(statement, rank):
+                yield Use(statement, self._program.place(statement, "reads"), "print")
+            return
+        trail = Trail(self._program, rank, self.carriers, leaves=False)
+        while (use := trail.follow(statement, name)) is not None:
+            yield use
+            if not use.keys or use.statement.lineno <= statement.lineno:
+                return
+            if not self._leaves_alone(use):
+                return
+            statement, name = use.statement, use.keys[0]
+
+    def _is_reached(self, statement: ast.stmt, rank: int) -> bool:
+        """Whether a rank certainly comes to a statement: only conditions on the rank are before."""
+        for block in self._program.tree_of(statement).blocks(statement):
+            if isinstance(block.owner, ast.If):
+                holds = self._program.truth(block.owner.test, rank)
+                if holds is None or holds is not (block.field == "body"):
+                    return False
+            elif not isinstance(block.owner, (ast.Module, ast.For, ast.With)):
+                return False
+            before = (
+                one
+                for one in block.statements
+                if one.lineno < statement.lineno
+                and not isinstance(one, (ast.FunctionDef, ast.ClassDef))
+            )
+            if any(contains(one, *LEAVES) for one in before):
+                return False
+        return True
+
+    def _leaves_alone(self, use: Use) -> bool:
+        """Whether a print or a condition changes nothing about a value that it reads."""
+        if use.kind == "print":
+            return True
+        if use.kind != "decision" or not isinstance(use.statement, ast.If):
+            return False
+        return not any(
+            isinstance(inner, LEAVES)
+            or is_call(inner, *self.carriers)
+            or (isinstance(getattr(inner, "ctx", None), ast.Store) and key(inner) in use.keys)
+            for inner in ast.walk(use.statement)
+        )
+
+    def _passed_on(self, value: ShardedValue) -> Iterator[ShardedValue]:
+        """What the callers of a function have of a value that it returns."""
+        for name in value.names:
+            for use in self.uses(value, name, 0):
+                node = use.statement
+                if not isinstance(node, ast.Return) or node.value is None:
+                    continue
+                function = self._program.following(node)[1]
+                if function is None:
+                    continue
+                trains = value.trains or _trains([function])
+                for part in parts(node.value, use.keys):
+                    whole = {function.name} if part is None else set()
+                    origin = tuple(sorted({*value.origin, name, *use.keys} | whole))
+                    for statement, target in self._returned.receivers(function, part):
+                        if not self._is_sent(target):
+                            yield ShardedValue(statement, (target,), trains, origin)
+                    for statement, text in self._returned.prints(function, part):
+                        yield ShardedValue(statement, (text,), trains, origin, shown=True)
+
+    def _computed(self) -> Iterator[ShardedValue]:
+        """Those that are not returned by a function."""
+        for tree in self._program.trees.values():
+            for owner, node in scoped(tree.module):
+                if isinstance(node, ast.For) and self._shards.holds(_core(node.iter), owner):
+                    if any(called_name(call) in self.carriers for call in calls_in(node)):
+                        continue
+                    names = tuple(dict.fromkeys(_accumulated(node)))
+                    if not any(map(self._is_sent, names)):
+                        yield ShardedValue(node, names, _trains([node]))
+                elif isinstance(node, ast.Assign) and self._computes(node.value, owner):
+                    target = key(node.targets[0])
+                    if target is not None and not self._is_sent(target):
+                        yield ShardedValue(node, (target,), self._is_beside_training(node))
+
+    def _computes(self, value: ast.expr, owner: Owner) -> bool:
+        """Whether an expression computes from a shard, other than by the program's functions."""
+        if any(called_name(call) in self._program.functions for call in calls_in(value)):
+            return False
+        return self._shards.holds(value, owner)
+
+    def _is_sent(self, name: str) -> bool:
+        """Whether a value, or the collection of which it is an item, may go to other ranks."""
+        return name in self._sent or name.partition("[")[0] in self._sent
+
+    @cached_property
+    def _sent(self) -> set[str]:
+        """What is given to carriers, and the names from which that is computed."""
+        computed: dict[str, set[str]] = {}
+        for node in self._program.nodes:
+            if isinstance(node, (ast.Assign, ast.AugAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                read = keys_in(node.value)
+                for target in targets:
+                    computed.setdefault(key(target) or "", set()).update(read)
+        found, todo = set(self._shards.carried), list(self._shards.carried)
+        while todo:
+            new = computed.get(todo.pop(), set()) - found
+            found |= new
+            todo += new
+        return found
+
+    def _is_beside_training(self, node: ast.stmt) -> bool:
+        """Whether the innermost loop around a statement computes gradients itself."""
+        blocks = self._program.tree_of(node).blocks(node)
+        loop = next((b.owner for b in blocks if isinstance(b.owner, (ast.For, ast.While))), None)
+        body = loop.body if loop is not None else []
+        return _trains(one for one in body if not isinstance(one, (ast.For, ast.While)))
+
+
+def _core(iterable: ast.expr) -> ast.expr:
+    """What is iterated over, without ``enumerate`` or a progress bar around it."""
+    while isinstance(iterable, ast.Call) and called_name(iterable) in _WRAPPERS and iterable.args:
+        iterable = iterable.args[0]
+    return iterable
+
+
+def _accumulated(loop: ast.For) -> Iterator[str]:
+    """Names that a loop adds to, or appends to."""
+    for node in ast.walk(loop):
+        match node:
+            case ast.AugAssign(target=target, op=ast.Add()):
+                name = key(target)
+            case ast.Call(func=ast.Attribute(value=owner, attr="append")):
+                name = key(owner)
+            case _:
+                continue
+        if name is not None:
+            yield name
+
+
+def _trains(statements: Iterable[ast.stmt]) -> bool:
+    return any(is_call(inner, "backward") for one in statements for inner in ast.walk(one))
