@@ -174,11 +174,9 @@ class State:
             If there is no such choice.
         """
         if not 0 <= index < len(self.choices):
-            number = len(self.choices)
-            raise ValueError(
-                f"there is no answer {index + 1}; "
-                + (f"there are {number}" if number else "there is no question")
-            )
+            if not self.choices:
+                raise ValueError("there is nothing to choose here; undo takes a step back")
+            raise ValueError(f"there is no answer {index + 1}; there are {len(self.choices)}")
         match self.at:
             case "finding":
                 others = self._other_findings()

@@ -63,7 +63,7 @@ class _Block:
         """The choices with their numbers."""
         lines, items = [], []
         for number, choice in enumerate(map(words.one_line, choices), 1):
-            first, *rest = text.wrap("", choice)
+            first, *rest = text.wrap("", choice, width=text.WIDTH - 4)
             lines += [f"  {number:>2}  {first.strip()}", *(f"    {line}" for line in rest)]
             items.append(html.tag("li", choice))
         return cls(lines, html.tag("ol", *items, style="margin:2px 0 6px 0"))
@@ -360,8 +360,8 @@ class AssistantView(Displayable):
         more = _Block.line(" · ".join([*pages, *([self.lesson] if self.lesson else [])]), "more")
         # the text of a finding says itself where to read on
         yield _Block([], more.html) if state.finding is not None else more
-        first = "`%ddt_debug 1` takes the first of them; " if state.choices else ""
-        yield _Block.line(f"{first}`%ddt_debug undo`, `restart` and `leave`", "go")
+        first = "`%ddt_debug 1` chooses the first of them; " if state.choices else ""
+        yield _Block.line(f"{first}`%ddt_debug undo` takes a step back", "go")
 
 
 class FixedCellView(Displayable):

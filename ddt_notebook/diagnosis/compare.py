@@ -1,4 +1,4 @@
-"""Compares runs: is the symptom gone after a change, and does one rank alone show it, too."""
+"""Compares runs: before and after a change, and several ranks with a single one."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from ddt_notebook.model import Finding, RankReport, Report, Snapshot
 
 Change = Literal["gone", "untried", "same", "other", "new", "well"]
 Alone = Literal["also", "called", "otherwise", "endless", "several", "well"]
-_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
-#: What names the distributed library in an error or on the way to it.
+#: Matches a message or a file name of PyTorch's distributed library.
 _LIBRARY = re.compile(r"torch[/.]distributed|nn[/.]parallel|DistributedDataParallel|process group")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of the findings of a run in a later one.
+    """The findings of a run compared with those of a later one.
 
     Attributes
     ----------
     change
-        ``"gone"``: the later run is well. ``"untried"``: it is, but it did nothing of the kind in
-        which the earlier one had failed. ``"same"``: the first finding is still there.
-        ``"other"``: it is gone, and something else was found. ``"new"``: the earlier run was well,
-        the later one is not. ``"well"``: both are.
+        ``"gone"``: the later run has no findings. ``"untried"``: it has none, but it did not
+        communicate or train as the earlier run did. ``"same"``: the later run has the first
+        finding, too. ``"other"``: it has other findings. ``"new"``: only the later run has
+        findings. ``"well"``: neither has.
     gone, left, new
-        Findings of the earlier run that the later one does not have; those that it has, as it has
-        them; and those that only the later one has.
+        The findings of the earlier run only; those of both, as the later run has them; and those of
+        the later run only.
     """
 
     change: Change
@@ -42,7 +41,7 @@ def compare(
     after: Report,
     runs: tuple[Snapshot, Snapshot] | None = None,
 ) -> Comparison:
-    """Say what a change did to the findings of a run.
+    """Compare the diagnoses of two runs.
 
     Two findings are the same if they have the same symptom and cause; ranks and lines may differ.
 
@@ -51,7 +50,7 @@ def compare(
     before, after
         The diagnoses.
     runs
-        What they were drawn from: without it, it is not seen whether the later run did anything.
+        The two runs. Without them the result is never ``"untried"``.
     """
     earlier, later = _by_kind(before), _by_kind(after)
     gone = tuple(f for kind, f in earlier.items() if kind not in later)
@@ -71,7 +70,7 @@ def compare(
 
 
 def _did(snapshot: Snapshot) -> set[str]:
-    """What a run did that a cell left empty does not."""
+    """Whether a run communicated, and whether it trained; an empty cell does neither."""
     calls = any(call.kind != "setup" for report in snapshot.ranks for call in report.calls)
     steps = any(one.steps for rank in snapshot.training for one in rank.optimizers)
     did = {"communicated": calls, "trained": steps}
@@ -91,21 +90,24 @@ def _kind(finding: Finding) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class SingleRank:
-    """What a cell did on one rank, beside what it did on several.
+    """A cell on a single rank compared with the same cell on several ranks.
 
     Attributes
     ----------
     verdict
-        ``"also"``: the same error, so the fault is not one of distribution. ``"called"``: the same
-        error, of the distributed library itself. ``"several"``: one rank is well, so it shows with
-        several only. ``"otherwise"``: one rank fails in another way, which says nothing.
-        ``"endless"``: one rank did not end in the time given. ``"well"``: nothing had failed on
+        ``"also"``: the single rank has the same error, so the fault does not come from the
+        distribution. ``"called"``: it has the same error, and PyTorch's distributed library raised
+        it. ``"several"``: the single rank finishes, so the fault needs several ranks.
+        ``"otherwise"``: the single rank fails in another way, which decides nothing.
+        ``"endless"``: the single rank did not end within the limit. ``"well"``: nothing failed on
         several ranks either.
-    alone, several
-        How the one rank ended, and the first of the several that ended by themselves; empty if none
-        did.
+    alone
+        How the single rank failed; empty if it did not.
+    several
+        How the first of the several ranks ended that was not ended by the session; empty if there
+        is none.
     lacks
-        The variable that the one rank did not have, and the several had.
+        The variable that the single rank lacks and the several ranks have.
     """
 
     verdict: Alone
@@ -115,7 +117,7 @@ class SingleRank:
 
 
 def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleRank:
-    """Say whether what went wrong on several ranks goes wrong on one.
+    """Compare a run on several ranks with a run of the same cell on a single rank.
 
     Parameters
     ----------
@@ -135,19 +137,13 @@ def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleR
     if alone.outcome == "ok":
         return SingleRank("well" if report.ok else "several", "", shown)
     if alike is None:
-        return SingleRank("otherwise", _described(one), shown, _lacks(one))
+        lacks = one.error.undefined_name if one.error is not None else ""
+        return SingleRank("otherwise", _described(one), shown, lacks)
     return SingleRank("called" if _of_library(alike) else "also", _described(one), shown)
 
 
-def _lacks(rank: RankReport) -> str:
-    if rank.error is None or rank.error.type != "NameError":
-        return ""
-    missing = _UNDEFINED.match(rank.error.message)
-    return missing[1] if missing is not None else ""
-
-
 def _ended_themselves(snapshot: Snapshot, report: Report) -> list[RankReport]:
-    """Ranks that raised or died, not because the session ended their wait; the blamed first."""
+    """The ranks that raised or died by themselves; those that the first finding names first."""
     blamed = set(report.findings[0].ranks) if report.findings else set()
     return sorted(
         (rank for rank in snapshot.ranks if _ending(rank) is not None),
@@ -156,7 +152,7 @@ def _ended_themselves(snapshot: Snapshot, report: Report) -> list[RankReport]:
 
 
 def _ending(rank: RankReport) -> tuple[object, ...] | None:
-    """What is the same when a rank ends in the same way: the error and its line, the signal."""
+    """The error and its line, or the signal: equal for two ranks that failed in the same way."""
     if rank.state == "died":
         return ("died", rank.exit_code, rank.exit_signal)
     error = rank.error
@@ -166,7 +162,7 @@ def _ending(rank: RankReport) -> tuple[object, ...] | None:
 
 
 def _of_library(rank: RankReport) -> bool:
-    """Whether the distributed library raised it, or is named by it."""
+    """Whether the distributed library raised the error, or the message names it."""
     error = rank.error
     return error is not None and (
         error.call is not None

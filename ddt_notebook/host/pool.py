@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -42,7 +41,6 @@ _READY_LIMIT_S = 60.0
 _FORM_LIMIT_S = 8.0
 _STOP_LIMIT_S = 1.0
 _ANSWER_LIMIT_S = 30.0
-_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,11 +232,10 @@ class RankPool:
         """What ranks asked for in vain that they had lost when they were replaced."""
         found = []
         for report in reports:
-            error = report.error
-            named = _UNDEFINED.match(error.message) if error and error.type == "NameError" else None
-            if named is not None and named[1] in self._lost.get(report.rank, ()):
+            name = report.error.undefined_name if report.error is not None else ""
+            if name in self._lost.get(report.rank, ()):
                 found.append(
-                    f"rank {report.rank} lost {named[1]} when it was replaced: run the cells that "
+                    f"rank {report.rank} lost {name} when it was replaced: run the cells that "
                     "make it (and %ddt_push) once more"
                 )
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,9 @@ RankState = Literal[
     "idle",  # was not asked to run this cell
     "recorded",  # only its record of calls is known, not where it stood outside them
 ]
+
+#: The message of a NameError, as Python writes it.
+_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,12 @@ class RankError:
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
+
+    @property
+    def undefined_name(self) -> str:
+        """The name that a NameError reports as not defined; empty for any other error."""
+        named = _UNDEFINED.match(self.message) if self.type == "NameError" else None
+        return named[1] if named is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
