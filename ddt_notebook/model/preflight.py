@@ -1,4 +1,4 @@
-"""What was checked before a run: one line for each thing, and the facts behind them."""
+"""What was checked before a job runs: a line for each check, and the facts behind them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Literal
 from . import codec
 
 Verdict = Literal["ok", "warning", "error"]
-#: The worse, the later.
+#: From the best to the worst.
 VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "error")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One line of a pre-flight report.
 
     Attributes
     ----------
     topic
-        ``"versions"``, ``"backends"``, ``"environment"``, ``"time-outs"``, ``"network"``,
+        ``"versions"``, ``"backends"``, ``"environment"``, ``"timeouts"``, ``"network"``,
         ``"resources"``, ``"modules"``, ``"ranks"`` or ``"machines"``.
     name
         What was checked: ``"gloo"``, ``"open files"``.
@@ -28,9 +28,9 @@ class Check:
     seen
         What was found.
     meaning
-        What that means for a job; empty where ``seen`` says it all.
+        What that means for a job; empty if ``seen`` says it.
     fix
-        What to do; empty if nothing is to be done.
+        What to do; empty if there is nothing to do.
     """
 
     topic: str
@@ -48,7 +48,7 @@ class Preflight:
     Attributes
     ----------
     machine
-        Name of the machine; of several, their names.
+        Name of the machine, or the names of several.
     created
         Wall-clock time, ISO 8601 with offset.
     checks

@@ -1,7 +1,7 @@
-"""What the doctor asks a fresh interpreter, so that neither torch nor a crash comes near its own.
+"""What the doctor runs in a fresh process, so that torch or a crash cannot affect the kernel.
 
-``python -m ddt_notebook.preflight.child versions`` prints facts as JSON;
-``… form BACKEND`` forms a group of the processes that its environment names, and uses it once.
+``python -m ddt_notebook.preflight.child versions`` prints facts as JSON. ``… form BACKEND`` forms a
+group with the processes that its environment variables describe, and reduces one number on it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import platform
 import sys
 from datetime import timedelta
 
-#: A group that is not formed by then will not be.
+#: Time limit for forming a group, in seconds.
 FORM_S = 15.0
 
 
 def versions() -> dict[str, str]:
-    """Versions that have to go together, as text; empty where there is none."""
+    """Versions that have to fit each other, as text; empty for what is not installed."""
     import torch
     import torch.distributed as dist
 

@@ -1,20 +1,44 @@
-"""The pre-flight report: this machine, and the ranks of the active session if there is one."""
+"""The pre-flight report of this machine and of the active session, and of several machines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+from ..formatting import count
 from ..host import active
 from ..model.codec import FormatError
-from ..model.preflight import Preflight
+from ..model.preflight import Check, Preflight
 from ..views.preflight import PreflightView
-from . import compare_machines, examine
-from .variables import described
+from .network import network_checks, up_interfaces
+from .resources import resource_checks
+from .shadows import shadow_checks
+from .timeouts import timeout_checks
+from .variables import described, variable_checks
+from .versions import backend_checks, read_versions, version_checks
 
-#: Ranks that a machine is checked for, without a session.
+#: The number of ranks that a machine is checked for without a session.
 RANKS = 4
+#: Facts that may differ between ranks.
+_OF_RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES"})
+#: Facts that may differ between machines.
+_OF_MACHINE = frozenset({"network.interfaces", "resources.memory", "ranks"})
+#: Facts in which a difference between ranks is an error.
+_SAME_ON_RANKS = frozenset({"torch", "python", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+#: Facts in which a difference between machines is an error, and what it leads to.
+_SAME_ON_MACHINES = {
+    "versions.torch": "ranks with different versions of torch may not understand each other",
+    "versions.nccl": "NCCL refuses to connect different versions, or hangs",
+    "versions.cuda": "the kernels and libraries differ",
+    "versions.python": "the other side may not be able to load pickled objects",
+}
+#: The longest value, in characters, that is shown whole.
+_SHOWN = 60
 
 
 def doctor(
@@ -23,20 +47,20 @@ def doctor(
     form_groups: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> PreflightView:
-    """Check what a job needs, before it runs.
+    """Check what a job needs before it runs.
 
-    Versions that go together, backends that really form a group, environment variables, time-outs,
-    host name, interfaces and ports, limits, memory and threads, modules that hide a package; and,
-    with an active session, whether its ranks agree.
+    The checks are: versions that have to fit each other, backends (do they form a group?),
+    environment variables, timeouts, host name, interfaces and ports, limits, memory and threads,
+    and modules that hide a package. With an active session: do its ranks agree?
 
     Parameters
     ----------
     ranks
-        How many ranks are wanted; default: those of the session, else 4.
+        How many ranks the machine has to hold; default: those of the session, else 4.
     form_groups
-        Whether to form a group of two processes with each backend; takes a few seconds.
+        Whether to form a group of two processes with each backend; this takes a few seconds.
     progress
-        Told what is done now.
+        Called with a line about what is being checked.
 
     Raises
     ------
@@ -48,17 +72,71 @@ def doctor(
     if session is not None and session.alive and not session.busy and not session.frozen:
         seen = session.observe("environment", variables=sorted(described()))
         environments = {rank: one.environment or {} for rank, one in seen.items()}
-    wanted = ranks or (session.world_size if session is not None else RANKS)
-    if ranks is not None and ranks < 1:
-        raise ValueError(f"there cannot be {ranks} ranks")
-    report = examine(
-        wanted,
-        form_groups=form_groups,
-        environments=environments,
-        session=(session.timeout, session.hang_after) if session is not None else None,
-        progress=progress,
+    if ranks is None:
+        ranks = session.world_size if session is not None else RANKS
+    limits = (session.timeout, session.hang_after) if session is not None else None
+    return PreflightView(
+        examine(
+            ranks,
+            form_groups=form_groups,
+            environments=environments,
+            session=limits,
+            progress=progress,
+        )
     )
-    return PreflightView(report)
+
+
+def examine(
+    ranks: int = RANKS,
+    *,
+    form_groups: bool = True,
+    environments: Mapping[int, Mapping[str, str]] | None = None,
+    session: tuple[float, float] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Preflight:
+    """Run all checks, in the order in which a job meets what they check.
+
+    Parameters
+    ----------
+    ranks, form_groups, progress
+        As for `doctor`.
+    environments
+        The facts of each rank of a session.
+    session
+        The ``timeout`` and ``hang_after`` of the session, in seconds.
+
+    Raises
+    ------
+    ValueError
+        If ``ranks`` is below 1.
+    """
+    if ranks < 1:
+        raise ValueError(f"the number of ranks is 1 or more, not {ranks}")
+    progress("importing torch in a fresh process …")
+    facts, ended = read_versions()
+    checks: list[Check] = list(version_checks(facts, ended))
+    if form_groups and facts:
+        progress("forming a group of two processes …")
+        checks += backend_checks(facts)
+    progress("checking the environment, the network and the limits …")
+    checks += variable_checks(os.environ)
+    checks += timeout_checks(facts, os.environ, session)
+    checks += network_checks(os.environ)
+    checks += resource_checks(ranks, int(facts.get("threads", 1)), os.environ)
+    checks += shadow_checks([Path.cwd()])
+    checks += rank_checks(environments or {})
+    return Preflight(
+        machine=platform.node(),
+        created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        checks=tuple(checks),
+        facts={f"versions.{name}": value for name, value in facts.items()}
+        | {
+            f"environment.{name}": value
+            for name, value in sorted(os.environ.items())
+            if name in described() and name not in _OF_RANK
+        }
+        | {"network.interfaces": ", ".join(up_interfaces())},
+    )
 
 
 def compare_reports(paths: Sequence[str | Path]) -> PreflightView:
@@ -67,9 +145,9 @@ def compare_reports(paths: Sequence[str | Path]) -> PreflightView:
     Raises
     ------
     FormatError
-        If a file is no such report.
+        If a file is not such a report.
     OSError
-        If one cannot be read.
+        If a file cannot be read.
     """
     reports = []
     for path in paths:
@@ -82,3 +160,76 @@ def compare_reports(paths: Sequence[str | Path]) -> PreflightView:
         except FormatError as error:
             raise FormatError(f"{path}: {error}") from error
     return PreflightView(compare_machines(reports))
+
+
+def compare_machines(reports: Iterable[Preflight]) -> Preflight:
+    """One report with the differences between several machines, and the errors of each."""
+    known = list(reports)
+    facts = {_label(report, known): report.facts for report in known}
+    checks = [
+        Check(
+            "machines",
+            name,
+            "error" if name in _SAME_ON_MACHINES else "warning",
+            values,
+            _SAME_ON_MACHINES.get(name, "it differs between the machines"),
+            "make it the same on all machines",
+        )
+        for name, values in _differences(facts, _OF_MACHINE)
+    ]
+    if not checks:
+        number = len(known[0].facts) if known else 0
+        seen = f"{count(len(known), 'machine')} agree in {count(number, 'fact')}"
+        checks = [Check("machines", "facts", "ok", seen)]
+    for report in known:
+        checks += [
+            replace(check, name=f"{check.name} on {_label(report, known)}")
+            for check in report.checks
+            if check.verdict == "error"
+        ]
+    created = max((report.created for report in known), default="")
+    return Preflight(machine=", ".join(facts), created=created, checks=tuple(checks))
+
+
+def rank_checks(environments: Mapping[int, Mapping[str, str]]) -> Iterator[Check]:
+    """Compare the facts of the ranks of a session."""
+    differing = list(_differences({f"rank {r}": e for r, e in environments.items()}, _OF_RANK))
+    for name, values in differing:
+        yield Check(
+            "ranks",
+            name,
+            "error" if name in _SAME_ON_RANKS else "warning",
+            values,
+            "it differs between the ranks",
+            "set it before the ranks start, or to the same value on all of them",
+        )
+    if environments and not differing:
+        number = len(next(iter(environments.values())))
+        seen = f"{count(len(environments), 'rank')} agree in {count(number, 'fact')}"
+        yield Check("ranks", "environment", "ok", seen)
+
+
+def _label(report: Preflight, known: list[Preflight]) -> str:
+    """The name of the machine, with a number if several machines have the same name."""
+    same = [other for other in known if other.machine == report.machine]
+    if len(same) == 1:
+        return report.machine
+    return f"{report.machine} ({1 + next(i for i, o in enumerate(same) if o is report)})"
+
+
+def _differences(
+    facts: Mapping[str, Mapping[str, str]], may_differ: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """The names of the facts that differ, and who has which value."""
+    names = dict.fromkeys(name for known in facts.values() for name in known)
+    for name in names:
+        values: dict[str, list[str]] = {}
+        for holder, known in facts.items():
+            values.setdefault(known.get(name, "not set"), []).append(holder)
+        if len(values) > 1 and name not in may_differ:
+            shown = (f"{_short(value)} on {', '.join(who)}" for value, who in values.items())
+            yield name, "; ".join(shown)
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN else f"{value[: _SHOWN // 2]} … {value[-_SHOWN // 2 :]}"

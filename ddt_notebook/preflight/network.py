@@ -14,35 +14,34 @@ from collections.abc import Iterator, Mapping
 import psutil
 
 from ..model.preflight import Check
-from .lines import line
 
 _RESOLVE_S = 3.0
-#: Interfaces of containers and virtual machines, over which other machines cannot be reached.
-_INWARD = ("docker", "virbr", "veth", "br-", "cni", "flannel", "podman")
+#: Interfaces of containers and virtual machines, which other machines cannot reach.
+_VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "podman")
 
-_check = functools.partial(line, "network")
+_check = functools.partial(Check, "network")
 
 
 def network_checks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Whether the host name resolves, the named interfaces are there, and ports can be opened."""
+    """Check the host name, the interfaces that variables name, and whether a port can be opened."""
     name = socket.gethostname()
     yield _name_check("host name", name)
     interfaces = up_interfaces()
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         if environment.get(variable):
             yield _interface_check(variable, environment[variable], interfaces)
-    inward = [one for one in interfaces if one.startswith(_INWARD)]
-    outward = [one for one in interfaces if one not in inward and one != "lo"]
+    virtual = [one for one in interfaces if one.startswith(_VIRTUAL)]
+    physical = [one for one in interfaces if one not in virtual and one != "lo"]
     shown = ", ".join(f"{one} {address}" for one, address in interfaces.items()) or "none"
-    if inward and len(outward) > 0 and not environment.get("NCCL_SOCKET_IFNAME"):
+    if virtual and physical and not environment.get("NCCL_SOCKET_IFNAME"):
         yield _check(
             "interfaces",
             "warning",
             shown,
-            "with several machines, a backend may choose an inward interface "
-            f"({', '.join(inward)})",
+            "in a job on several machines, a backend may choose a virtual interface "
+            f"({', '.join(virtual)}), which other machines cannot reach",
             f"for a job on several machines set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to "
-            f"{outward[0]}",
+            f"{physical[0]}",
         )
     else:
         yield _check("interfaces", "ok", shown)
@@ -53,7 +52,7 @@ def network_checks(environment: Mapping[str, str]) -> Iterator[Check]:
 
 
 def up_interfaces() -> dict[str, str]:
-    """Names and first addresses of the interfaces that are up."""
+    """The first address of each interface that is up."""
     states = psutil.net_if_stats()
     found = {}
     for name, addresses in psutil.net_if_addrs().items():
@@ -64,28 +63,28 @@ def up_interfaces() -> dict[str, str]:
 
 
 def _name_check(what: str, name: str) -> Check:
-    fix = f"add {name} to /etc/hosts, or use an address that all machines reach"
+    fix = f"add {name} to /etc/hosts, or use an address that all machines can reach"
     try:
         addresses = _resolve(name)
     except TimeoutError:
         seen = f"{name}: no answer within {_RESOLVE_S:.0f} s"
-        return _check(what, "error", seen, "every start of a job waits for the name", fix)
+        return _check(what, "error", seen, "every job waits for the name when it starts", fix)
     except OSError as error:
         seen = f"{name} does not resolve: {error.strerror or error}"
-        meaning = "gloo needs the host's name to find its own address"
+        meaning = "gloo needs the host name to find its own address"
         if os.environ.get("GLOO_SOCKET_IFNAME"):
-            return _check(what, "warning", seen, "GLOO_SOCKET_IFNAME helps for gloo only", fix)
+            return _check(what, "warning", seen, "GLOO_SOCKET_IFNAME helps only for gloo", fix)
         return _check(what, "error" if what != "host name" else "warning", seen, meaning, fix)
     shown = f"{name} is {', '.join(addresses)}"
     loopback = all(ipaddress.ip_address(one).is_loopback for one in addresses)
     if loopback and what == "host name":
-        meaning = "fine on one machine; other machines would be sent to themselves"
+        meaning = "this is fine on one machine; other machines would connect to themselves"
         return _check(what, "ok", shown, meaning)
     return _check(what, "ok", shown)
 
 
 def _resolve(name: str) -> list[str]:
-    """Addresses of a host; `TimeoutError` if nobody answers in time, `OSError` if it has none."""
+    """The addresses of a host; raises `TimeoutError` without an answer, `OSError` without one."""
     answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -94,10 +93,10 @@ def _resolve(name: str) -> list[str]:
             answers.put(sorted({str(answer[4][0]).split("%")[0] for answer in found}))
         except OSError as error:
             answers.put(error)
-        except UnicodeError as error:  # too long or too odd for a host's name
+        except UnicodeError as error:  # not a valid host name
             answers.put(OSError(str(error)))
 
-    # a daemon, so that a name server that does not answer holds up nobody's end
+    # a daemon thread: a name server that does not answer must not keep the kernel from exiting
     threading.Thread(target=ask, daemon=True).start()
     try:
         answer = answers.get(timeout=_RESOLVE_S)
@@ -126,9 +125,9 @@ def _interface_check(variable: str, wanted: str, interfaces: Mapping[str, str]) 
     return _check(
         variable,
         "error",
-        f"there is no interface {', '.join(missing)} that is up",
-        "a group cannot be formed",
-        f"set it to one of {there}, or unset it",
+        f"no interface {', '.join(missing)} is up",
+        "no process group can be formed",
+        f"set it to one of these: {there}; or unset it",
     )
 
 
@@ -150,7 +149,7 @@ def _port_check(environment: Mapping[str, str]) -> Check:
         free = _bind(0)
     except OSError as error:
         return _check("ports", "error", f"no port can be opened: {error}", "no job can start")
-    return _check("ports", "ok", f"one could be opened ({free})")
+    return _check("ports", "ok", f"a port could be opened ({free})")
 
 
 def _is_local(address: str) -> bool:

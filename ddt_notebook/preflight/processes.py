@@ -1,4 +1,4 @@
-"""Runs the doctor's child processes: bounded, in a group of their own, none left behind."""
+"""Runs the child processes of the doctor, with a time limit, and ends all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Ended:
     Attributes
     ----------
     status
-        Exit status, negative for a signal; None if it took too long.
+        Exit status, negative for a signal; None if it exceeded the time limit.
     output, errors
-        What it wrote.
+        What it wrote to stdout and stderr.
     """
 
     status: int | None
@@ -29,7 +29,7 @@ class Ended:
 
     @property
     def last_error(self) -> str:
-        """The last line that says something."""
+        """The last line on stderr that is not blank."""
         lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
@@ -70,7 +70,7 @@ def _wait(child: subprocess.Popen[str], limit_s: float) -> Ended:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """End the child and whatever it started."""
+    """End the child and the processes that it started."""
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -11,28 +11,27 @@ from pathlib import Path
 
 from ..host.limits import RANK_BYTES, free_memory
 from ..model.preflight import Check, Verdict
-from .lines import line
 
-#: Below these a job of a few ranks with DataLoader workers gets into trouble.
+#: A job of a few ranks with DataLoader workers can need this much.
 _FEW_FILES, _FEW_PROCESSES = 1024, 512
 _LITTLE_SHARED = 1 << 30
-_SHARED = Path("/dev/shm")  # noqa: S108  (asked how full it is)
+_SHARED = Path("/dev/shm")  # noqa: S108  (only its size is read)
 _GIB = 1 << 30
 
-_check = functools.partial(line, "resources")
+_check = functools.partial(Check, "resources")
 
 
 def resource_checks(ranks: int, threads: int, environment: Mapping[str, str]) -> Iterator[Check]:
-    """Whether this machine can hold a number of ranks.
+    """Check whether this machine can hold a number of ranks.
 
     Parameters
     ----------
     ranks
-        How many are wanted.
+        How many ranks.
     threads
-        That an operation of torch uses in each.
+        The number of threads that an operation of torch uses in each rank.
     environment
-        Where ``OMP_NUM_THREADS`` may stand.
+        The environment variables, for ``OMP_NUM_THREADS``.
     """
     yield _limit("open files", resource.RLIMIT_NOFILE, _FEW_FILES, "ulimit -n 65536")
     yield _limit("processes", resource.RLIMIT_NPROC, _FEW_PROCESSES, "ulimit -u 8192")
@@ -49,9 +48,15 @@ def _limit(name: str, kind: int, few: int, fix: str) -> Check:
         return _check(name, "ok", "no limit")
     if soft >= few:
         return _check(name, "ok", f"at most {soft}")
-    meaning = "DataLoader workers and connections of many ranks use them up"
+    meaning = "DataLoader workers and the connections of many ranks can use them up"
     possible = hard == resource.RLIM_INFINITY or hard > soft
-    return _check(name, "warning", f"at most {soft}", meaning, fix if possible else "ask root")
+    return _check(
+        name,
+        "warning",
+        f"at most {soft}",
+        meaning,
+        fix if possible else "ask the administrator of the machine",
+    )
 
 
 def _shared_memory() -> Check:
@@ -63,8 +68,8 @@ def _shared_memory() -> Check:
         "shared memory",
         "warning",
         seen,
-        "DataLoader workers and NCCL pass tensors through it: workers die with a bus error "
-        "when it is full",
+        "DataLoader workers and NCCL pass tensors through it; when it is full, workers die with a "
+        "bus error",
         "give the container more (docker run --shm-size=8g), or use num_workers=0",
     )
 
@@ -77,7 +82,7 @@ def _memory(ranks: int) -> Check:
         return _check("memory", "ok", seen)
     least = RANK_BYTES["fork"] >> 20
     verdict: Verdict = "warning" if each >= RANK_BYTES["fork"] else "error"
-    meaning = f"an idle rank takes about {least} MiB; little is left for model and data"
+    meaning = f"an idle rank takes about {least} MiB, so little is left for the model and the data"
     return _check("memory", verdict, seen, meaning, "use fewer ranks or end other programs")
 
 
@@ -91,7 +96,7 @@ def _threads(ranks: int, threads: int, environment: Mapping[str, str]) -> Check:
         meaning = "torchrun and sessions set 1 thread for each rank; other launchers do not"
         return _check("threads", "ok", seen, meaning)
     each = max(1, processors // ranks)
-    meaning = "threads take turns on the processors: every step gets slower"
+    meaning = "the threads share the processors, so every step is slower"
     return _check("threads", "warning", seen, meaning, f"set OMP_NUM_THREADS={each}")
 
 
@@ -102,5 +107,5 @@ def _locked_memory() -> Check:
     seen = f"at most {soft // 1024} KiB"
     if not Path("/sys/class/infiniband").is_dir():
         return _check("locked memory", "ok", seen)
-    meaning = "InfiniBand registers its buffers there: NCCL fails with 'Cannot allocate memory'"
+    meaning = "InfiniBand locks its buffers in memory; NCCL fails with 'Cannot allocate memory'"
     return _check("locked memory", "error", seen, meaning, "ulimit -l unlimited")

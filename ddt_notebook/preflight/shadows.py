@@ -1,4 +1,4 @@
-"""Files of the user's that take the place of an installed package."""
+"""Files of the user that hide an installed package of the same name."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from ..model.preflight import Check
-from .lines import line
 
-#: Files looked at in each folder: a project's root, not a data set.
+#: The largest number of files that are checked in a folder: this is for projects, not datasets.
 _MOST = 2000
-#: Names that are usual for a file of one's own and harmless.
+#: Usual names of own files, which hide nothing that a job imports.
 _OWN = frozenset({"setup", "conftest", "tests", "test", "docs", "examples", "scripts", "main"})
 
 
 def shadow_checks(folders: Sequence[Path]) -> Iterator[Check]:
-    """Modules in the folders from which a job starts that hide a package of the same name."""
+    """Check the modules in the folders from which a job starts."""
     installed = {name for name in packages_distributions() if name.isidentifier()} - _OWN
     hidden = False
     for folder in dict.fromkeys(path.resolve() for path in folders):
@@ -33,7 +32,7 @@ def shadow_checks(folders: Sequence[Path]) -> Iterator[Check]:
             hidden = True
             what = "Python's own module" if builtin else "the installed package"
             shown = path.name + ("/" if path.is_dir() else "")
-            yield line(
+            yield Check(
                 "modules",
                 name,
                 "error" if name in ("torch", "numpy") or builtin else "warning",
@@ -42,7 +41,9 @@ def shadow_checks(folders: Sequence[Path]) -> Iterator[Check]:
                 f"rename {shown}",
             )
     if not hidden:
-        yield line("modules", "shadowing", "ok", "no file here hides an installed package")
+        yield Check(
+            "modules", "shadowing", "ok", "no file in this folder hides an installed package"
+        )
 
 
 def _modules(folder: Path) -> Iterator[Path]:
@@ -63,7 +64,7 @@ def _is_of_packages(folder: Path) -> bool:
 
 
 def _is_the_package_itself(path: Path, name: str) -> bool:
-    """Whether the installed package is this very folder: a checkout installed in place."""
+    """Whether the package is installed from this folder, as ``pip install -e`` does."""
     module = sys.modules.get(name)
     if module is not None and getattr(module, "__file__", None):
         return Path(str(module.__file__)).resolve().is_relative_to(path.resolve())

@@ -1,4 +1,4 @@
-"""Time-outs: how long a hang lasts before somebody hears of it, and settings that do nothing."""
+"""Timeouts: how long a hang lasts before it is reported, and settings that have no effect."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from collections.abc import Iterator, Mapping
 
 from ..formatting import seconds
 from ..model.preflight import Check
-from .lines import line
 
 _MINUTE = 60
-#: Names that people set in the belief that torch or NCCL reads them.
+#: Variables that some people set, but neither torch nor NCCL reads.
 _UNREAD = (
     *("NCCL_TIMEOUT", "NCCL_TIMEOUT_S", "NCCL_TIMEOUT_SEC", "NCCL_TIMEOUT_MS"),
     *("TORCH_NCCL_TIMEOUT", "TORCH_NCCL_TIMEOUT_S", "TORCH_NCCL_TIMEOUT_SEC"),
     *("TORCH_DISTRIBUTED_TIMEOUT", "GLOO_TIMEOUT", "GLOO_TIMEOUT_SECONDS"),
 )
 _HOW = "pass timeout=timedelta(seconds=…) to init_process_group and to new_group"
-#: A watchdog may be busy for that long without being stuck.
+#: A watchdog can be busy this long without being stuck, such as in the first start of NCCL.
 _BUSY_S = 60
-#: The verbs take five bits.
+#: NCCL_IB_TIMEOUT goes into a field of five bits.
 _LARGEST_EXPONENT = 31
-#: Nobody waits for a collective for longer.
+#: A longer timeout is probably a mistake.
 _DAY_MIN = 24 * 60
 
-_check = functools.partial(line, "time-outs")
+_check = functools.partial(Check, "timeouts")
 
 
 def timeout_checks(
@@ -32,14 +31,14 @@ def timeout_checks(
     environment: Mapping[str, str],
     session: tuple[float, float] | None = None,
 ) -> Iterator[Check]:
-    """Which time-outs hold, and whether what is set can do what is wanted.
+    """Check which timeouts apply, and whether the variables have the effect that they seem to have.
 
     Parameters
     ----------
     facts
-        What a fresh interpreter says of its torch.
+        What `versions.read_versions` found.
     environment
-        Where variables may be set.
+        The environment variables.
     session
         The session's ``timeout`` and ``hang_after`` in seconds, None if there is none.
     """
@@ -52,8 +51,8 @@ def timeout_checks(
                 name,
                 "warning",
                 environment[name],
-                f"neither torch nor NCCL reads {name}: the time-out stays what it was, unless your "
-                "own program passes it on",
+                f"neither torch nor NCCL reads {name}: it has no effect unless your own program "
+                "reads it",
                 f"unset it; {_HOW}",
             )
     yield from _watchdog(environment)
@@ -73,8 +72,8 @@ def _groups(facts: Mapping[str, str]) -> Iterator[Check]:
             "process group",
             "ok",
             ", ".join(f"{backend} {limit}" for backend, limit in known.items()),
-            "torch's defaults: so long a hang looks like work, then gloo raises, and NCCL's "
-            f"watchdog ends the process; for less, or for longer checkpoints, {_HOW}",
+            "torch's defaults: a hang lasts this long; then gloo raises, and NCCL's watchdog ends "
+            f"the process; to change it, {_HOW}",
         )
 
 
@@ -85,14 +84,14 @@ def _session(timeout_s: float, hang_after_s: float) -> Check:
             "session",
             "warning",
             seen,
-            "the limit of the collective passes before a hang is declared",
-            "`%config DDT.hang_after` below `%config DDT.timeout`",
+            "the timeout of the collective expires before a hang is declared",
+            "set `%config DDT.hang_after` below `%config DDT.timeout`",
         )
     return _check("session", "ok", seen)
 
 
 def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
-    """The variables of torch's NCCL backend; its older names are read, too."""
+    """The variables of torch's NCCL backend, which reads the older names, too."""
     blocking = _either(environment, "NCCL_BLOCKING_WAIT")
     handling = _either(environment, "NCCL_ASYNC_ERROR_HANDLING")
     if handling == "0" and blocking != "1":
@@ -100,7 +99,7 @@ def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
             "NCCL watchdog",
             "error",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING=0",
-            "a collective of NCCL that times out is not acted on: a hang lasts for ever",
+            "nothing happens when a collective of NCCL times out: a hang lasts forever",
             "unset it",
         )
     if blocking == "1":
@@ -108,7 +107,7 @@ def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
             "NCCL watchdog",
             "warning",
             "TORCH_NCCL_BLOCKING_WAIT=1",
-            "a time-out is an exception at `wait()`; but each wait stops the processor until the "
+            "a timeout raises an exception at `wait()`, but each `wait()` blocks the CPU until the "
             "GPU has finished",
             "unset it unless the exception is caught",
         )
@@ -117,7 +116,7 @@ def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
             "NCCL heartbeat",
             "warning",
             "TORCH_NCCL_ENABLE_MONITORING=0",
-            "a watchdog that is stuck in CUDA itself is never ended, nor is its process",
+            "a watchdog that is stuck in CUDA is never ended, and neither is its process",
             "unset it; for slow starts raise TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC (480 s)",
         )
     beat = _number(environment.get("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"))
@@ -126,7 +125,7 @@ def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
             "NCCL heartbeat",
             "warning",
             f"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC={beat}",
-            "long calls of CUDA, such as the first start of NCCL, end healthy processes",
+            "a long CUDA call, such as the first start of NCCL, ends a healthy process",
             f"set it to {_BUSY_S} or more; the default is 480",
         )
 
@@ -138,7 +137,7 @@ def _verbs(environment: Mapping[str, str]) -> Iterator[Check]:
             "InfiniBand",
             "error",
             f"NCCL_IB_TIMEOUT={exponent}",
-            "it is no number of seconds: the time is 4.096 µs × 2 to that power",
+            "this is not a number of seconds: the timeout is 4.096 µs × 2 to this power",
             f"set it to at most {_LARGEST_EXPONENT}, such as 22, or unset it; {_HOW}",
         )
 
@@ -149,13 +148,13 @@ def _deepspeed(environment: Mapping[str, str]) -> Iterator[Check]:
         return
     minutes = _number(value)
     if minutes is None:
-        meaning = "DeepSpeed cannot be imported: it wants a whole number of minutes"
+        meaning = "DeepSpeed cannot be imported: it needs a whole number of minutes"
         yield _check("DEEPSPEED_TIMEOUT", "error", value, meaning, "write minutes, such as 30")
     elif minutes > _DAY_MIN:
-        meaning = f"DeepSpeed takes it for minutes: {minutes / _DAY_MIN:.0f} days"
+        meaning = f"DeepSpeed reads it as minutes: {minutes / _DAY_MIN:.0f} days"
         yield _check("DEEPSPEED_TIMEOUT", "warning", value, meaning, "write minutes, such as 30")
     else:
-        meaning = "of the groups that deepspeed.init_distributed forms"
+        meaning = "the timeout of the groups that deepspeed.init_distributed forms"
         yield _check("DEEPSPEED_TIMEOUT", "ok", seconds(minutes * _MINUTE), meaning)
 
 
@@ -165,7 +164,7 @@ def _horovod(environment: Mapping[str, str]) -> Iterator[Check]:
             "HOROVOD_STALL_CHECK_DISABLE",
             "warning",
             "1",
-            "Horovod does not say which ranks it waits for",
+            "Horovod does not report which ranks it waits for",
             "unset it",
         )
     warn = _number(environment.get("HOROVOD_STALL_CHECK_TIME_SECONDS"))
@@ -176,7 +175,7 @@ def _horovod(environment: Mapping[str, str]) -> Iterator[Check]:
             "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
             "warning",
             str(end),
-            f"it is shorter than the time of the warning ({warn} s), and Horovod ignores it then",
+            f"it is shorter than the time of the warning ({warn} s), so Horovod ignores it",
             f"set it above {warn}",
         )
 

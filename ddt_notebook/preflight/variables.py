@@ -1,4 +1,4 @@
-"""Environment variables that are set: what they do, whether their values can be, and typos."""
+"""Environment variables that are set: what they do, invalid values, and misspelt names."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from typing import Any
 
 from ..model.preflight import Check
 from ..spelling import similar_names
-from .lines import line
 
-#: Beginnings of names that belong to distributed training.
+#: How the names of variables for distributed training begin.
 _FAMILIES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "GLOO_", "OMP_", "MKL_NUM", "CUDA_", "MASTER_"),
     *("LOCAL_RANK", "LOCAL_WORLD", "WORLD_", "RANK"),
 )
 _SHORTEST = 8
-#: Set on so many machines that a line for each would be noise.
+#: Set on most machines, and harmless.
 _COMMON = frozenset({"LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION"})
 
-_check = functools.partial(line, "environment")
+_check = functools.partial(Check, "environment")
 
 
 @functools.cache
 def _catalogue() -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
-    """What is known of each variable, and all names that are known."""
+    """The description of each variable, and all known names."""
     text = resources.files(__package__).joinpath("variables.toml").read_text(encoding="utf-8")
     described = tomllib.loads(text)
     also = described.pop("names")["also"].split()
@@ -36,12 +35,12 @@ def _catalogue() -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
 
 
 def described() -> frozenset[str]:
-    """Names of the variables whose meaning is known."""
+    """Names of the variables that have a description."""
     return frozenset(_catalogue()[0])
 
 
 def variable_checks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """A line for each variable that changes how a job runs, and for each that nobody reads."""
+    """Check each variable that changes how a job runs, and each that is probably misspelt."""
     described, known = _catalogue()
     for name in sorted(environment):
         if name in described:
@@ -54,7 +53,7 @@ def variable_checks(environment: Mapping[str, str]) -> Iterator[Check]:
                     name,
                     "warning",
                     environment[name],
-                    f"nothing reads {name}: probably {meant} is meant",
+                    f"nothing reads {name}; it is probably a misspelling of {meant}",
                     f"unset {name} and set {meant}",
                 )
 
@@ -63,22 +62,28 @@ def _known(name: str, value: str, about: Mapping[str, Any]) -> Check:
     values, pattern = about.get("values"), about.get("pattern")
     if values and value.upper() not in values:
         allowed = ", ".join(values)
-        return _check(name, "error", value, about["does"], f"it may be {allowed}; or unset it")
+        return _check(name, "error", value, about["does"], f"set it to {allowed}, or unset it")
     if pattern and not re.fullmatch(pattern, value):
-        return _check(name, "error", value, about["does"], "its value cannot be: mend or unset it")
+        return _check(
+            name,
+            "error",
+            value,
+            about["does"],
+            "the value is invalid: correct or unset it",
+        )
     switched_off = bool(values) and value in ("", "0", "OFF")
     if about.get("caution") and not switched_off:
         meaning = f"{about['does']}; {about['caution']}"
-        return _check(name, "warning", value, meaning, f"unset {name} unless it is meant")
+        return _check(name, "warning", value, meaning, f"unset {name} unless you want this")
     return _check(name, "ok", value, about["does"])
 
 
 def _meant(name: str, known: frozenset[str]) -> str:
-    """The known name that a misspelt one resembles; empty if there is none."""
+    """The known name that a misspelt name was probably meant to be; empty if there is none."""
     if len(name) < _SHORTEST:
         return ""
     near = similar_names(name, known)
-    # NCCL_MIN_NCHANNELS is similar to NCCL_MAX_NCHANNELS, and is no misspelling of it
+    # NCCL_MIN_NCHANNELS is similar to NCCL_MAX_NCHANNELS, but not a misspelling of it
     if not near or not near[0].startswith(_FAMILIES) or not _one_slip(name, near[0]):
         return ""
     return near[0]

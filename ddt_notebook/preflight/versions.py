@@ -1,4 +1,4 @@
-"""Versions that have to go together, and backends that really form a group."""
+"""Versions that have to fit each other, and backends that have to form a group."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from ..model import codec
 from ..model.preflight import Check
 from ..model.torch_features import MissingFeature
 from .child import FORM_S
-from .lines import line
 from .processes import Ended, run_together
 
-#: Time to import torch on a slow machine.
+#: Time limit for importing torch, in seconds; a slow machine needs most of it.
 _IMPORT_S = 60.0
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 12)
 
-_check = functools.partial(line, "versions")
-_backend = functools.partial(line, "backends")
+_check = functools.partial(Check, "versions")
+_backend = functools.partial(Check, "backends")
 
 
 def read_versions() -> tuple[dict[str, str], Ended]:
-    """What a fresh interpreter says of itself; empty if torch cannot be imported there."""
+    """The versions in a fresh process; empty if it cannot import torch."""
     (ended,) = run_together(["versions"], [os.environ], _IMPORT_S)
     if ended.status != 0:
         return {}, ended
@@ -36,7 +35,7 @@ def read_versions() -> tuple[dict[str, str], Ended]:
 
 
 def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
-    """Whether Python, torch, CUDA and the GPUs go together."""
+    """Check whether Python, torch, CUDA and the GPUs fit each other."""
     if not facts:
         seen = "importing it takes longer than a minute" if ended.status is None else ""
         yield _check(
@@ -44,7 +43,7 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
             "error",
             seen or ended.last_error or f"importing it ended the process ({ended.status})",
             "no rank can start",
-            "install torch for this Python, or mend the import that fails",
+            "install torch for this Python, or repair the import that fails",
         )
         return
     python, torch = _numbers(facts["python"]), _numbers(facts["torch"])
@@ -54,7 +53,7 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
         "error" if old else "ok",
         facts["python"],
         "ddt_notebook needs 3.11 or later" if old else "",
-        "make a virtual environment with a later Python" if old else "",
+        "make a virtual environment with a newer Python" if old else "",
     )
     old = torch < _OLDEST_TORCH
     yield _check(
@@ -77,7 +76,7 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
 
 
 def _feature_checks(missing: list[dict[str, Any]]) -> Iterator[Check]:
-    """What cannot be observed, since this PyTorch lacks private names that observe it."""
+    """Report what cannot be observed because this version of PyTorch lacks a private name."""
     for plain in missing:
         feature = codec.from_plain(MissingFeature, plain)
         yield _check(
@@ -119,18 +118,18 @@ def _gpu_checks(facts: dict[str, str]) -> Iterator[Check]:
         if hidden is not None and hidden.strip() in ("", "-1"):
             seen, fix = f"hidden by CUDA_VISIBLE_DEVICES={hidden!r}", "unset CUDA_VISIBLE_DEVICES"
         elif not facts["cuda"]:
-            seen = "a driver is there, but torch is a CPU build"
-            fix = "install the CUDA wheel of torch if the ranks are to use the GPUs"
+            seen = "there is a driver, but torch is a CPU build"
+            fix = "install the CUDA wheel of torch if the ranks should use the GPUs"
         else:
-            seen = "a driver is there, but torch sees no GPU"
-            fix = "compare the driver's CUDA version (nvidia-smi) with torch's, update the older"
-        yield _check("GPUs", "warning", seen, "ranks will run on the CPU", fix)
+            seen = "there is a driver, but torch finds no GPU"
+            fix = "update the older one: the CUDA of the driver (nvidia-smi) or that of torch"
+        yield _check("GPUs", "warning", seen, "the ranks will run on the CPU", fix)
     else:
-        yield _check("GPUs", "ok", "none: ranks run on the CPU")
+        yield _check("GPUs", "ok", "none; the ranks run on the CPU")
 
 
 def backend_checks(facts: dict[str, str]) -> Iterator[Check]:
-    """Form a group of two processes with each backend that could be used here."""
+    """Form a group of two processes with each backend that is usable on this machine."""
     usable = ["gloo"] if facts.get("has gloo") == "yes" else []
     if facts.get("has nccl") == "yes" and int(facts["gpus"]) > 0:
         usable.append("nccl")
@@ -140,14 +139,14 @@ def backend_checks(facts: dict[str, str]) -> Iterator[Check]:
         yield _backend(
             "any",
             "error",
-            "neither gloo nor a usable nccl is in this build of torch",
-            "no group can be formed",
+            "this build of torch has neither gloo nor a usable nccl",
+            "no process group can be formed",
             "install an official build of torch",
         )
 
 
 def form_group(backend: str, size: int) -> Ended | None:
-    """Have fresh processes form a group and reduce a number: the first that failed, None if none.
+    """Let fresh processes form a group and reduce a number.
 
     Parameters
     ----------
@@ -155,6 +154,11 @@ def form_group(backend: str, size: int) -> Ended | None:
         ``"gloo"`` or ``"nccl"``.
     size
         How many processes.
+
+    Returns
+    -------
+    Ended or None
+        The first process that failed; None if all succeeded.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -189,8 +193,8 @@ def _form(backend: str, size: int) -> Check:
         backend,
         "error",
         failed.last_error if failed.status is not None else "no group within the time limit",
-        "no job with this backend can start on this machine",
-        f"look at {named} first" if named else "look at the checks of the network below",
+        "no job can start with this backend on this machine",
+        f"check {named} first" if named else "see the checks of the network below",
     )
 
 
@@ -199,7 +203,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _runs_on(built: str, wanted: str) -> bool:
-    """Whether code for one architecture runs on another: same major number, or as PTX."""
+    """Whether code for one architecture runs on another: the same major number, or as PTX."""
     if built.startswith("compute_"):
         return int(built.rsplit("_", 1)[1].rstrip("a")) <= int(wanted.rsplit("_", 1)[1])
     number, target = built.removeprefix("sm_").rstrip("a"), wanted.removeprefix("sm_")

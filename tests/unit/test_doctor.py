@@ -18,8 +18,7 @@ import pytest
 from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.preflight import Check, Preflight
 from ddt_notebook.preflight import network, processes, resources, versions
-from ddt_notebook.preflight.comparing import compare_machines, rank_checks
-from ddt_notebook.preflight.doctor import compare_reports, doctor
+from ddt_notebook.preflight.doctor import compare_machines, compare_reports, doctor, rank_checks
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
 from ddt_notebook.preflight.shadows import shadow_checks
@@ -70,7 +69,7 @@ def test_a_group_that_cannot_be_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = versions.backend_checks({"has gloo": "yes", "gpus": "0"})
     assert check.verdict == "error"
     assert "eth99" in check.seen
-    assert check.fix == "look at GLOO_SOCKET_IFNAME=eth99 first"
+    assert "GLOO_SOCKET_IFNAME=eth99" in check.fix
 
 
 def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_ranks_must_be_some() -> None:
-    with pytest.raises(ValueError, match="there cannot be 0 ranks"):
+    with pytest.raises(ValueError, match="the number of ranks is 1 or more"):
         doctor(0)
 
 
@@ -139,13 +138,13 @@ def test_code_for_an_older_gpu_of_the_same_generation_runs() -> None:
         ("NCCL_DEBGU", "INFO", "warning", "NCCL_DEBUG"),
         ("TORCH_DISTRIBUTED_DEBG", "INFO", "warning", "TORCH_DISTRIBUTED_DEBUG"),
         ("MASTER_PROT", "29500", "warning", "MASTER_PORT"),
-        ("MASTER_PORT", "http", "error", "cannot be"),
+        ("MASTER_PORT", "http", "error", "invalid"),
         ("RANK", "0", "warning", "unset RANK"),
         ("CUDA_VISIBLE_DEVICES", "0,1", "ok", ""),
-        ("CUDA_VISIBLE_DEVICES", "0;1", "error", "cannot be"),
+        ("CUDA_VISIBLE_DEVICES", "0;1", "error", "invalid"),
         ("NCCL_P2P_DISABLE", "0", "ok", ""),
         ("NCCL_P2P_DISABLE", "1", "warning", "unset NCCL_P2P_DISABLE"),
-        ("OMP_NUM_THREADS", "0", "error", "cannot be"),
+        ("OMP_NUM_THREADS", "0", "error", "invalid"),
     ],
 )
 def test_variables(name: str, value: str, verdict: str, told: str) -> None:
@@ -166,7 +165,7 @@ def test_variables_that_are_none_of_our_business(name: str) -> None:
     assert list(variable_checks({name: "1"})) == []
 
 
-# -- time-outs -------------------------------------------------------------------------------------
+# -- timeouts --------------------------------------------------------------------------------------
 
 FACTS = {"timeout gloo": "1800.0", "timeout nccl": "600.0"}
 
@@ -186,17 +185,17 @@ def test_the_time_outs_that_hold() -> None:
     ("environment", "verdict", "told"),
     [
         ({"NCCL_TIMEOUT": "3600"}, "warning", "neither torch nor NCCL reads NCCL_TIMEOUT"),
-        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts for ever"),
-        ({"NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts for ever"),
-        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "warning", "stops the processor"),
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts forever"),
+        ({"NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts forever"),
+        ({"TORCH_NCCL_BLOCKING_WAIT": "1"}, "warning", "blocks the CPU"),
         (
             {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
             "warning",
-            "stops the processor",
+            "blocks the CPU",
         ),
         ({"TORCH_NCCL_ENABLE_MONITORING": "0"}, "warning", "never ended"),
-        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "10"}, "warning", "healthy processes"),
-        ({"NCCL_IB_TIMEOUT": "3600"}, "error", "no number of seconds"),
+        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "10"}, "warning", "healthy process"),
+        ({"NCCL_IB_TIMEOUT": "3600"}, "error", "not a number of seconds"),
         ({"DEEPSPEED_TIMEOUT": "7200"}, "warning", "minutes: 5 days"),
         ({"DEEPSPEED_TIMEOUT": "30m"}, "error", "cannot be imported"),
         ({"DEEPSPEED_TIMEOUT": "120"}, "ok", "init_distributed"),
@@ -206,7 +205,7 @@ def test_the_time_outs_that_hold() -> None:
 )
 def test_settings_of_time_outs(environment: dict[str, str], verdict: str, told: str) -> None:
     _, check = timeout_checks(FACTS, environment)
-    assert (check.topic, check.verdict) == ("time-outs", verdict)
+    assert (check.topic, check.verdict) == ("timeouts", verdict)
     assert told in check.meaning
     shown = PreflightView(Preflight(machine="host", checks=(check,)))
     assert check.name in shown.to_text()
