@@ -1,14 +1,13 @@
-"""The warm process that ranks are forked from, and their undertaker.
+"""The process from which ranks are forked; it reports how they end.
 
-Run as ``python -m ddt_notebook.rank.forkserver``; its standard input is a socket to the
-notebook. It has imported torch and IPython once, holds no CUDA context and runs no thread, so a
-fork of it is a rank in milliseconds and shares its memory. It reports every rank's end with exit
-code or signal, and when the notebook goes away, however it goes, it ends all ranks and removes
-the session's files.
+Run as ``python -m ddt_notebook.rank.forkserver``; its standard input is a socket to the notebook.
+It imports torch and IPython once, has no CUDA context and runs no thread. So a rank is forked from
+it in milliseconds, and shares its memory. It reports the exit code or signal of every rank. When
+the notebook ends in any way, it ends all ranks and removes the session's files.
 
-Why not the standard library's fork server: it is one per process, shared with the user's own
-multiprocessing; it re-imports ``__main__`` into each child; and it does not end its children when
-the notebook is killed.
+The standard library's fork server would not do. There is one per process, which the user's own
+multiprocessing shares; it imports ``__main__`` again in each child; and it does not end its
+children when the notebook is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from ..wire.messages import (
 )
 
 _PR_SET_PDEATHSIG = 1
-#: What a first step of DDP imports lazily, as `torch_private.import_ahead` does.
+#: Modules that the first step of DDP would import; `torch_private.import_ahead` has more of them.
 _WARM = (
     "torch",
     "torch.distributed",
@@ -56,15 +55,15 @@ _WARM = (
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when ``parent`` ends (Linux; elsewhere do nothing)."""
+    """Have the kernel kill this process when ``parent`` ends (only on Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # it has ended already
             os._exit(1)
 
 
 class ForkServer:
-    """The server's side of the socket."""
+    """Starts ranks on request, and reports how they end."""
 
     def __init__(self, notebook: socket.socket) -> None:
         self._notebook = notebook
@@ -89,7 +88,7 @@ class ForkServer:
                         self._wake_read.recv(4096)
                     elif not self._answer():
                         return
-                self._bury()
+                self._reap()
         finally:
             self._end_all()
 
@@ -101,7 +100,7 @@ class ForkServer:
         answer: Message
         try:
             answer = self._do(request.message, list(descriptors))
-        except OSError as error:  # no more processes or memory: the notebook decides what to do
+        except OSError as error:  # no more processes or no memory: the notebook decides what to do
             answer = Failed(error=f"{type(error).__name__}: {error}")
         finally:
             for descriptor in descriptors:
@@ -154,7 +153,7 @@ class ForkServer:
                 end.close()
             run()
             status = 0
-        except BaseException:  # noqa: BLE001  (the last line of this process)
+        except BaseException:  # noqa: BLE001  (nothing is above this)
             traceback.print_exc()
             sys.stderr.flush()
         finally:
@@ -168,11 +167,11 @@ class ForkServer:
             stdin=subprocess.DEVNULL,
         )
         self._children.add(process.pid)
-        process.returncode = 0  # we reap it ourselves: keep Popen from warning
+        process.returncode = 0  # this server reaps it: Popen must not warn
         return process.pid
 
     def _fork_store(self) -> Started:
-        """Start the TCPStore of a session in a process of its own; it runs threads, we must not."""
+        """Start the TCPStore of a session in a separate process, since it runs threads."""
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(1024)
@@ -195,8 +194,8 @@ class ForkServer:
         listener.close()
         return Started(pid=pid, port=port)
 
-    def _bury(self) -> None:
-        """Reap the dead, tell the notebook, and end what they left in their process group."""
+    def _reap(self) -> None:
+        """Reap ranks that ended, report them, and end the processes that they left behind."""
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -223,7 +222,7 @@ class ForkServer:
         try:
             os.killpg(group, number)
         except (ProcessLookupError, PermissionError):
-            pass  # nobody left in it
+            pass  # there is no process left in it
 
     def _end_all(self) -> None:
         groups = [*self._children, *(group for _, group in self._remains)]
@@ -244,8 +243,8 @@ class ForkServer:
 
 
 def warm_up() -> None:
-    """Import what ranks need, once."""
-    gc.disable()  # there is no garbage in imports, but much to look through: a tenth of the time
+    """Import what ranks need."""
+    gc.disable()  # imports make no garbage; collecting during them takes a tenth of the time
     from . import torch_private
 
     for name in _WARM:
@@ -256,11 +255,11 @@ def warm_up() -> None:
     worker.prepare()
     gc.enable()
     gc.collect()
-    gc.freeze()  # keeps the collector of each rank from copying the shared pages
+    gc.freeze()  # otherwise the garbage collector of each rank copies the shared pages
 
 
 def main() -> None:
-    """Serve the notebook at standard input; ``--cold`` for ranks that are spawned."""
+    """Serve the notebook at standard input; with ``--cold``, ranks are spawned and not forked."""
     notebook = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

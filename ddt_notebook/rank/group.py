@@ -1,4 +1,4 @@
-"""The process group inside a rank: formed, left and formed anew."""
+"""Forms the process group in a rank, leaves it and forms it anew."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BEFORE_TIMEOUT = 2
 
 
 class RankGroup:
-    """Owns what this rank needs to join its group.
+    """The process group of this rank, and what is needed to form it.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class RankGroup:
     port
         Port of the session's TCPStore on loopback.
     timeout_s
-        Limit that the backend itself is given, in seconds; the session's own comes first.
+        The time limit of the backend, in seconds. It is longer than the session's own limit.
     formed_by_session
         False if the user's cells form the group.
     """
@@ -77,12 +77,12 @@ class RankGroup:
         Returns
         -------
         list of str
-            What had to be carried over, for the user: "DDP model follows the new group".
+            What the user should know: "the DDP model works on with it".
         """
         followers = self._models_on_default_group()
         self.leave()
         self.calls.new_generation()
-        # a cell may have chosen a rendezvous of its own: that ends with the group
+        # a cell may have set another rendezvous, which ends with the group
         os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
         self._generation, self._inits = generation, 0
@@ -112,15 +112,15 @@ class RankGroup:
         return [f"the process group was formed anew; {models} on with it"]
 
     def leave(self) -> None:
-        """Destroy every group; peers that are blocked in one are freed by this."""
+        """Destroy every group; this ends the calls of peers that are blocked in one."""
         if dist.is_initialized():
             dist.destroy_process_group()
         torch_private.restart_group_names()
-        self.sockets.cut()  # a model may still hold the group, and with it the connections
+        self.sockets.cut()  # a model may still hold the group, and so its connections
         self.sockets.forget()
 
     def allow(self, timeout_s: float) -> None:
-        """Give every group the backend's limit for the next cell."""
+        """Set the time limit of every group for the next cell, in seconds."""
         timeout = timedelta(seconds=timeout_s)
         if timeout == self.timeout:
             return
@@ -134,7 +134,7 @@ class RankGroup:
         return bool(dist.is_initialized())
 
     def _models_on_default_group(self) -> list[Any]:
-        """DDP models of the user whose group is about to be replaced, or was just destroyed."""
+        """The user's DDP models on the default group that the session formed last."""
         if self._default is None:
             return []
         return [
@@ -155,10 +155,10 @@ class RankGroup:
             options["timeout"] = self.timeout
         self._inits += 1
         if os.environ.get("MASTER_PORT") != str(self.port):
-            # the cell chose its own rendezvous: rank 0 must then serve the store itself
+            # the cell chose its own rendezvous, so rank 0 must serve the store itself
             os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         elif options.get("store") is None and _from_environment(arguments, options):
-            # destroyed and formed again, a group must not meet the keys of the one before
+            # a group that is formed again must not find the keys of the one before
             store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
             options.pop("init_method", None)
@@ -168,7 +168,7 @@ class RankGroup:
 
 
 def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
-    """Whether a call of init_process_group takes all that it needs from the environment."""
+    """Whether a call of init_process_group takes its rendezvous from the environment."""
     method = options.get("init_method")
     complete = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
     if len(arguments) > 1 or method not in (None, "env://") or not complete:
@@ -177,7 +177,7 @@ def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> b
 
 
 def _is_here(host: str) -> bool:
-    """Whether an address is one of this machine, where the session's store is."""
+    """Whether an address belongs to this machine, on which the session's store listens."""
     if not host or host in _LOOPBACK:
         return bool(host)
     with socket.socket() as probe:
@@ -209,7 +209,7 @@ def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str
 
 
 def pick_device(name: str | None, rank: int) -> torch.device:
-    """The device for a rank: what was asked for, with the rank's index for ``"cuda"``."""
+    """The device of a rank: the one asked for, with an index by rank for ``"cuda"``."""
     if name in (None, "cpu"):
         return torch.device("cpu")
     device = torch.device(str(name))

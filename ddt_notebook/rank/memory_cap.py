@@ -1,4 +1,4 @@
-"""The cap on a rank's memory, and a reserve beyond it to tell what happened."""
+"""The cap on a rank's memory, and a reserve beyond it to report what happened."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from contextlib import contextmanager, suppress
 
 from ..system_memory import data_bytes
 
-#: Enough to describe an exception and to form a group: each of gloo's threads maps 8 MB.
+#: Enough to describe an exception and to form a group, in which each of gloo's threads maps 8 MB.
 _RESERVE_BYTES = 128 << 20
 
 
 class MemoryCap:
-    """Lets an allocation beyond a limit fail with an exception in this process.
+    """Makes an allocation beyond a limit raise an exception in this process.
 
     Parameters
     ----------
     extra_bytes
-        How much the cells may allocate beyond what is there now; None: no limit.
+        How much the cells may allocate in addition to what is allocated now; None for no limit.
     """
 
     def __init__(self, extra_bytes: int | None) -> None:
         self._limit = extra_bytes + (data_bytes() or 0) if extra_bytes else 0
         hard = self._limit + _RESERVE_BYTES
-        # made beforehand: when they are needed, there is no memory to make them
+        # created here: when they are needed, there may be no memory left to create them
         self._held, self._opened = (self._limit, hard), (hard, hard)
         self.close_reserve()
 
     def open_reserve(self) -> None:
-        """Allow more, now that a cell has ended by an exception: the session must hear of it."""
+        """Allow more after an exception in a cell, so that the rank can report it."""
         if self._limit:
-            with suppress(OSError, ValueError):  # a cell may have lowered it
+            with suppress(OSError, ValueError):  # a cell may have lowered the hard limit
                 resource.setrlimit(resource.RLIMIT_DATA, self._opened)
 
     def close_reserve(self) -> None:
-        """Hold the cap again."""
+        """Apply the cap again."""
         if self._limit:
             with suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_DATA, self._held)
@@ -50,7 +50,7 @@ class MemoryCap:
             self.close_reserve()
 
     def used_up(self) -> str:
-        """How much is taken if hardly anything is left, else empty."""
+        """How much memory is used, if hardly any is left; else empty."""
         used = data_bytes()
         if not self._limit or used is None or used + _RESERVE_BYTES / 2 < self._limit:
             return ""

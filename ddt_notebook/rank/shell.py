@@ -24,7 +24,7 @@ from traitlets.config import Config
 from ..model import Position, RankError
 from ..model.position import is_library
 
-#: Called with kind, data, metadata, transient, update.
+#: Sends a display: kind, data, metadata, transient, update.
 SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -35,13 +35,13 @@ _MAX_PRINTED = 4_000
 
 
 class CellCompiler(CachingCompiler):
-    """Names cells ``cell[14]``, in tracebacks, stacks and PyTorch's recorder alike."""
+    """Names cells ``cell[14]`` in tracebacks, stacks and PyTorch's Flight Recorder."""
 
     number = 0
 
     def __init__(self) -> None:
         super().__init__()
-        # else what is never closed is "incomplete input", at the last line instead of its own
+        # otherwise an open bracket is "incomplete input" at the last line instead of at its own
         self.reset_compiler_flags()
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
@@ -49,7 +49,7 @@ class CellCompiler(CachingCompiler):
         return f"cell[{self.number}]"
 
     def format_code_name(self, name: str) -> tuple[str, str] | None:
-        """How tracebacks call it."""
+        """How tracebacks name it."""
         return ("Cell", name) if name.startswith("cell[") else None
 
 
@@ -77,7 +77,7 @@ class _Publisher(DisplayPublisher):
 
 class _ResultHook(DisplayHook):
     def write_output_prompt(self) -> None:
-        """Results carry the rank's label instead of a prompt."""
+        """Print nothing: results have the rank's label instead of a prompt."""
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: Any = None) -> None:
         """Send the value of the cell's last line to the notebook."""
@@ -87,26 +87,26 @@ class _ResultHook(DisplayHook):
 
 
 class RankShell(InteractiveShell):
-    """Runs cells and keeps what went wrong instead of printing it."""
+    """Runs cells, and keeps tracebacks instead of printing them."""
 
     def init_history(self) -> None:
-        """Keep the history off: it would open a database in each rank."""
+        """Disable the history: it would open a database in each rank."""
         super().init_history()
         self.history_manager.enabled = False
 
     on_raise: Callable[[], None] | None = None
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """Say first that an exception left the cell: to format it may take a while."""
+        """Report that an exception left the cell, and then format it, which may take a while."""
         if self.on_raise is not None:
             self.on_raise()
         super().showtraceback(*args, **kwargs)
 
     def forget_errors(self) -> None:
-        """Drop exceptions kept for post-mortem: their frames keep stores and sockets alive.
+        """Drop the exceptions kept for a debugger: their frames keep stores and sockets alive.
 
-        Frames are emptied before they are dropped: a DataLoader's iterator that only the garbage
-        collector finds takes seconds to end its workers.
+        Frames are cleared before they are dropped. A DataLoader's iterator that only the garbage
+        collector finds would take seconds to end its workers.
         """
         result = self.last_execution_result
         kept = [getattr(sys, "last_value", None), getattr(self.InteractiveTB, "evalue", None)]
@@ -116,7 +116,7 @@ class RankShell(InteractiveShell):
             while error is not None:
                 traceback.clear_frames(error.__traceback__)
                 for frame, _ in traceback.walk_tb(error.__traceback__):
-                    _ = frame.f_locals  # brings the copy up to date that formatting has made
+                    _ = frame.f_locals  # updates the copy that formatting made
                 error = error.__cause__ or error.__context__
         sys.last_type = sys.last_value = sys.last_traceback = None
         if sys.version_info >= (3, 12):
@@ -132,9 +132,9 @@ class RankShell(InteractiveShell):
         self.last_traceback_text = "" if etype is SystemExit else "\n".join(stb)
 
     def transform_cell(self, raw_cell: str) -> str:
-        """As IPython does, but keep line numbers: it drops leading blank lines.
+        """Transform a cell as IPython does, but keep leading blank lines, and so the line numbers.
 
-        Blank lines at the end are dropped: a block that ends too early would be told to be there.
+        Blank lines at the end are dropped: Python would report a block that ends too early there.
         """
         body: str = super().transform_cell(raw_cell).rstrip() + "\n"
         stripped = raw_cell.lstrip()
@@ -162,7 +162,7 @@ class RankShell(InteractiveShell):
 
 
 def make_shell() -> RankShell:
-    """The shell of this process; cheap, starts no thread, so that it can be made before a fork."""
+    """The shell of this process. It starts no thread, so it can be created before a fork."""
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
@@ -174,7 +174,7 @@ def make_shell() -> RankShell:
     shell.compiler_class = CellCompiler
     shell.compile = CellCompiler()
     shell.first_line = 1
-    warnings.filterwarnings("ignore", message="To exit: use")  # a rank is not to be left
+    warnings.filterwarnings("ignore", message="To exit: use")  # one does not exit from a rank
     shell.last_traceback_text = ""
     return shell
 
@@ -186,7 +186,7 @@ def position(file: str, line: int, function: str) -> Position:
 
 
 def users_line(frames: tuple[Position, ...]) -> Position | None:
-    """The innermost line that is the user's own: a cell, or a file outside the libraries."""
+    """The innermost line of the user's code: of a cell, or of a file outside the libraries."""
     return next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
 
 
@@ -206,7 +206,7 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
 
 
 def _printed_by_command(error: BaseException) -> str:
-    """What a command printed that failed, if it was captured: the exception itself hides it."""
+    """The captured output of a command that failed; the exception's text does not contain it."""
     if not isinstance(error, subprocess.CalledProcessError):
         return ""
     printed = error.stderr or error.output or ""
@@ -215,7 +215,7 @@ def _printed_by_command(error: BaseException) -> str:
 
 
 def _loaded_from(error: BaseException) -> str:
-    """Which file Python took for the package, where it says that it is none."""
+    """The file that Python imported as the package, where the error is that it is not a package."""
     if not isinstance(error, ModuleNotFoundError) or "not a package" not in str(error):
         return ""
     package = (error.name or "").rpartition(".")[0]
@@ -233,7 +233,7 @@ def _frames(level: TracebackType | None) -> tuple[Position, ...]:
 
 
 def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
-    """Frames without those of the shell above the cell, and of our wrappers within it."""
+    """Frames below the cell's own, without those of our wrappers."""
     cells = (at for at, (file, _, _) in enumerate(frames) if file.startswith("cell["))
     below = [frame for frame in frames[next(cells, 0) :] if not frame[0].startswith(_PROBES)]
     return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])

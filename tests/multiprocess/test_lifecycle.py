@@ -49,13 +49,13 @@ def test_what_a_replaced_rank_misses_is_told(session: ddt.Session) -> None:
 def test_a_group_wakes_idle_ranks_seldom(session: ddt.Session) -> None:
     """Gloo's thread alone asks for 100 times a second; the rank's own clock stays exact."""
     source = """
-    import time
+    import os, time
     from pathlib import Path
 
     def wakeups():
         total = 0
         for task in Path("/proc/self/task").iterdir():
-            if "gloo_tcp" in (task / "comm").read_text():
+            if int(task.name) != os.getpid():  # what gloo calls its thread varies with torch
                 counts = (task / "status").read_text().partition("voluntary_ctxt_switches:")[2]
                 total += int(counts.split()[0])
         return total

@@ -1,4 +1,4 @@
-"""What a rank observes at the end of a run without being asked, where something trained."""
+"""What a rank observes at the end of a run in which something trained, without being asked."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from . import checkpoints, loaders, performance, registry, training
 from .objects import find, local, optimizer_state
 from .simulated import simulated_gpus
 
-#: Fingerprints of more than this would be felt at the end of a cell.
+#: With more bytes of tensors than this, fingerprints would delay the end of a cell: they are taken
+#: at the speed of memory, several GB/s.
 _MOST_BYTES = 1 << 30
-#: In a shorter run nobody looks for what is slow.
+#: Nobody looks for what is slow in a shorter run, in seconds.
 _SLOW_FROM_S = 0.1
 
 
 def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
-    """What was recorded in the run, and how tensors are at its end; empty if nothing trained.
+    """What was recorded during the run, and the tensors at its end; empty if nothing trained.
 
     Parameters
     ----------
     namespace
         The user's variables.
     well
-        Whether the cell ended without exception; if not, tensors are left alone.
+        Whether the cell ended without exception; if not, tensors are not read.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Records which files a rank saves and loads, so that two ranks at one file can be told."""
+"""Records which files a rank saves and loads, so that two ranks that use one file are noticed."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class CheckpointRecord:
 
     def __init__(self) -> None:
         self.uses: list[dict[str, Any]] = []
-        #: By identity of a model, which may be gone: the last state dict of which it took nothing.
+        #: The last state dict without any key of a model, by the ``id`` of the model.
         self.states: dict[int, dict[str, Any]] = {}
         self.more = 0
 
     def begin_run(self) -> None:
-        """A cell begins."""
+        """Begin a cell."""
         self.uses, self.more = [], 0
         self.states.clear()
 
     def add(self, use: dict[str, Any]) -> None:
-        """Keep a use; of very many the first."""
+        """Keep a use; beyond `_MOST_USES` only their number."""
         if len(self.uses) < _MOST_USES:
             self.uses.append(use)
         else:
             self.more += 1
 
     def plain(self) -> dict[str, Any]:
-        """A `RankCheckpoints` as plain data, less the rank."""
+        """A `RankCheckpoints` as plain data, without the rank."""
         return {
             "uses": self.uses,
             "more": self.more,
@@ -48,12 +48,12 @@ class CheckpointRecord:
         }
 
 
-#: Of this process.
+#: The record of this process.
 RECORD = CheckpointRecord()
 
 
 def install() -> None:
-    """Replace what saves, loads and takes over a state by recording ones."""
+    """Record calls of ``torch.save``, ``torch.load`` and ``Module.load_state_dict``."""
     for action, file_at in (("save", 1), ("load", 0)):
         original = getattr(torch, action)
         wrapper = functools.wraps(original)(_recording(original, action, file_at))
@@ -64,7 +64,7 @@ def install() -> None:
 
 
 def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dict[str, Any]:
-    """A `RankCheckpoints` as plain data, less the rank."""
+    """A `RankCheckpoints` as plain data, without the rank."""
     return RECORD.plain()
 
 
@@ -111,7 +111,7 @@ def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _devices(loaded: Any, left: int = _MOST_TENSORS) -> set[str]:
-    """Where the first tensors of a checkpoint are."""
+    """The devices of the first tensors of a checkpoint."""
     found: set[str] = set()
     waiting = [loaded]
     while waiting and left:
@@ -127,7 +127,7 @@ def _devices(loaded: Any, left: int = _MOST_TENSORS) -> set[str]:
 
 
 def _path(file: Any) -> str:
-    """The file that a path or an open file stands for, empty if it is none."""
+    """The file behind a path or an open file; empty for anything else, such as a buffer."""
     name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
     if not isinstance(name, str | os.PathLike):
         return ""
@@ -136,7 +136,7 @@ def _path(file: Any) -> str:
 
 
 def _wrapped(saved: Any) -> str:
-    """The first key of a state dict, saved as it is or as a part, that a wrapper has prefixed."""
+    """The first key of a saved state dict if a wrapper has prefixed all keys, else empty."""
     parts = [saved, *saved.values()] if isinstance(saved, dict) else []
     for part in parts:
         if not isinstance(part, dict) or not part:

@@ -1,4 +1,4 @@
-"""What a rank says of the surroundings it runs in, for comparison with the other ranks."""
+"""The environment in which a rank runs, for comparison with the other ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 def observe(
     namespace: Any, names: list[str] | None = None, variables: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Facts as text, by name; what the rank's variables hold does not matter.
+    """Facts by name, as text.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Counts what DataLoaders hand out, always on: a few microseconds for each batch.
+"""Counts what DataLoaders hand out. It is always on, and takes a few microseconds for each batch.
 
-The indices of a batch are taken from the loader's own sampler as it asks for them, so that nothing
-of the sampler's order or random state is disturbed. Samples without index (IterableDataset) are
-counted as they pass, and the first of each epoch are told apart by their content.
+The indices of a batch are noted when the loader draws them from its sampler, so the sampler's order
+and random state stay as they are. Samples of an IterableDataset have no index: they are counted,
+and the first ones of each epoch are identified by a sketch of their content.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .fingerprints import joint_sketch, on_cpu
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
 _MAX_INDICES = 2_000_000
-#: How many first samples of an epoch are kept, and how many of those with their content.
+#: Of how many first samples of an epoch the index is kept, and of how many the content.
 _FIRST, _WITH_CONTENT = 64, 16
-#: Of how many batches the first sample is kept with its content, where samples have no index.
+#: Of how many batches the content of the first sample is kept, where samples have no index.
 _HEADS = 16
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 @dataclass
 class Pass:
-    """One epoch, while it is counted."""
+    """One epoch of a loader."""
 
     log: LoaderLog
     number: int
@@ -73,17 +73,17 @@ class Pass:
     _iterator: weakref.ref[Any] | None = None
 
     def follow(self, iterator: Any) -> None:
-        """The loop over this iterator is the pass: when it is gone, the loop was left."""
+        """Note the iterator of the epoch: when it is gone, the loop over it has ended."""
         self._iterator = weakref.ref(iterator, self.close)
 
     def close(self, _: object = None) -> None:
-        """The loop has ended: what comes now is no part of it."""
+        """The loop has ended: what follows does not belong to the epoch."""
         if self._iterator is not None:
             self.measure()
             self._iterator = None
 
     def measure(self) -> None:
-        """Note what has happened since it began, unless it is over."""
+        """Note how long the epoch has lasted and how often it was trained on, unless it is over."""
         if self._iterator is not None:
             self.trained = training.RECORD.backwards - self._backwards
             self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
@@ -98,7 +98,7 @@ class Pass:
         wanted = len(self.content) < _WITH_CONTENT
         if indices is None or not self.log.has_index:
             self.samples += _length(batch, self.log.collates)
-        else:  # without batches, one index at a time
+        else:  # without automatic batching the sampler gives single indices
             chosen = list(indices) if self.log.collates else [indices]
             self.samples += len(chosen)
             self._keep(chosen)
@@ -116,7 +116,7 @@ class Pass:
                 kept.extend(indices)
             else:
                 self.log.uncounted += len(indices)
-        except (TypeError, OverflowError):  # a sampler of names or pairs
+        except (TypeError, OverflowError):  # the sampler gives names or pairs
             del kept[before:]
             self.log.indexed = False
         if len(self.first) < _FIRST:
@@ -125,12 +125,12 @@ class Pass:
 
 @dataclass
 class LoaderLog:
-    """What one loader has handed out; outlives the loader."""
+    """What one loader has handed out. It outlives the loader."""
 
     place: str
     about: dict[str, Any]
     loader: weakref.ref[DataLoader[Any]]
-    #: Whether samples have an index, and whether all of them were numbers.
+    #: Whether samples have an index, and whether all indices were numbers.
     has_index: bool
     indexed: bool
     collates: bool
@@ -143,7 +143,7 @@ class LoaderLog:
     problem: str = ""
 
     def begin(self, loader: DataLoader[Any], run: int, place: str) -> Pass:
-        """A new epoch; of the ones before only the counts stay."""
+        """Begin an epoch; only the counts of the earlier ones are kept."""
         if self.passes:
             self.passes[-1].close()
         self.passes_begun += 1
@@ -167,24 +167,24 @@ class LoaderRecord:
 
     def __init__(self) -> None:
         self.logs: list[LoaderLog] = []
-        #: Samplers that were ever told their epoch.
+        #: Samplers on which ``set_epoch`` was called at least once.
         self.epoch_set: weakref.WeakSet[DistributedSampler[Any]] = weakref.WeakSet()
         self.run = 0
 
     def begin_run(self) -> None:
-        """A cell begins: forget loaders that are gone, as a new one in their place starts anew."""
+        """Begin a cell, and forget loaders that are gone."""
         self.run += 1
         self.logs = [log for log in self.logs if log.loader() is not None]
 
     def end_run(self, *, well: bool) -> None:
-        """A cell has ended: without exception, or its last epochs may have been broken off."""
+        """End a cell; if it raised, epochs that were not complete count as broken off."""
         for log in self.logs:
             last = log.passes[-1] if log.passes else None
             if last is not None and last.run == self.run:
                 last.broken_off = not well and not last.complete
 
     def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
-        """A loop over a loader begins."""
+        """A loop over a loader has begun."""
         place = _place(frame)
         return self._log_of(loader, place).begin(loader, self.run, place)
 
@@ -192,7 +192,7 @@ class LoaderRecord:
         for log in self.logs:
             if log.loader() is loader:
                 return log
-        for log in self.logs:  # a loader made anew for each epoch goes on where the last one ended
+        for log in self.logs:  # a loader that is made anew for each epoch
             same = log.place == place and log.about["dataset"] == _name(loader)
             if same and log.loader() is None and _as_long(log, loader):
                 log.loader = weakref.ref(loader)
@@ -203,16 +203,16 @@ class LoaderRecord:
 
 
 def _as_long(log: LoaderLog, loader: DataLoader[Any]) -> bool:
-    """Whether the subsets that a loader goes over are as long as those of an earlier one."""
+    """Whether a loader's subsets are as long as those of an earlier one."""
     return [len(s) for s in log.subsets] == [len(s) for s in new_log(loader, "").subsets]
 
 
-#: Of this process.
+#: The record of this process.
 RECORD = LoaderRecord()
 
 
 def install() -> None:
-    """Hook into every DataLoader of this process."""
+    """Record every DataLoader of this process."""
     if not torch_private.available(LOADERS):
         return
     iterator = torch_private.LoaderIterator
@@ -244,7 +244,7 @@ def install() -> None:
             waiting = self.__dict__.get("_ddt_indices")
             try:
                 current.took(waiting.popleft() if waiting else None, batch, asked_at, got_at)
-            except Exception as error:  # noqa: BLE001  (a batch of the user's own class)
+            except Exception as error:  # noqa: BLE001  (a batch may be of any class)
                 current.log.problem = f"{type(error).__name__}: {error}"
         return batch
 
@@ -256,7 +256,7 @@ def install() -> None:
 
     @functools.wraps(original_reset)
     def reset(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # what a broken-off epoch had asked for in advance was never handed out
+        # indices that a broken-off epoch had drawn in advance were never handed out
         self.__dict__.get("_ddt_indices", deque()).clear()
         return original_reset(self, *args, **kwargs)
 
@@ -277,7 +277,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
     """An empty log for a loader."""
     dataset: Any = loader.dataset
     subsets = []
-    while isinstance(dataset, Subset):  # its indices are those of the whole
+    while isinstance(dataset, Subset):  # indices are reported in the whole data set
         subsets.append(dataset.indices)
         dataset = dataset.dataset
     return LoaderLog(
@@ -292,7 +292,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
 
 
 def users_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler that the user chose or got; None where a data set is iterated."""
+    """The sampler of a loader, also inside a batch sampler; None for an IterableDataset."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     batches = loader.batch_sampler
@@ -300,7 +300,7 @@ def users_sampler(loader: DataLoader[Any]) -> Any:
 
 
 def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> dict[str, Any]:
-    """What a loader says of itself, as fields of `LoaderPartition`."""
+    """Properties of a loader, as fields of `LoaderPartition`."""
     sampler = users_sampler(loader)
     replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
     divided = loader.dataset if isinstance(replicas, int) else None
@@ -334,7 +334,7 @@ def _size(sized: Any) -> int | None:
 
 
 def _place(frame: FrameType | None) -> str:
-    """``cell[3] line 5``: the innermost line of a cell, or the line that asked."""
+    """``cell[3] line 5``: the innermost line of a cell on the stack, else the innermost line."""
     place = f"line {frame.f_lineno}" if frame is not None else ""
     while frame is not None:
         if frame.f_code.co_filename.startswith("cell["):
@@ -358,7 +358,7 @@ def _length(batch: Any, collates: bool) -> int:
 
 
 def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
-    """Fingerprints of the first samples of a batch; empty if it holds no tensors."""
+    """Sketches of the first samples of a batch; empty if it holds no tensors."""
     parts = batch.values() if isinstance(batch, Mapping) else batch
     if isinstance(batch, torch.Tensor):
         parts = [batch]

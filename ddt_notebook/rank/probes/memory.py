@@ -16,26 +16,26 @@ from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
 from .simulated import simulated_gpus
 
-#: Nodes of an autograd graph that are looked at.
+#: At most so many nodes of an autograd graph are visited.
 _MAX_NODES = 200_000
 
 
 def observe(
     namespace: Mapping[str, Any], names: list[str] | None = None, **_: Any
 ) -> dict[str, Any]:
-    """The fields of `RankMemory` at the prompt, without a history.
+    """The fields of `RankMemory` now, without a history.
 
     Parameters
     ----------
     namespace
         The rank's variables.
     names
-        Look at these only.
+        Only these variables.
 
     Raises
     ------
     UnknownName
-        If a name leads nowhere.
+        If there is no such variable.
     """
     found = find(namespace, names)
     modules, optimizers = list(found.modules.values()), list(found.optimizers.values())
@@ -45,7 +45,7 @@ def observe(
 
 
 def whole() -> dict[str, Any]:
-    """The process as the operating system sees it, and the GPU."""
+    """What the operating system reports about the process, and CUDA about the GPU."""
     plain: dict[str, Any] = {
         "rss_bytes": system_memory.resident_bytes(),
         "pss_bytes": system_memory.pss_bytes(),
@@ -65,7 +65,7 @@ def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -
     """What an estimate needs to know about model and optimizer."""
     parameters = _parameters(modules, optimizers)
     wrappers = dict.fromkeys(unwrap(module)[1] for module in modules)
-    # what is on a simulated GPU takes memory of the process
+    # a simulated GPU takes its memory from the process
     devices = dict.fromkeys("cpu" if simulated_gpus() else str(local(p).device) for p in parameters)
     kinds = dict.fromkeys(type(getattr(o, "optim", o)).__name__ for o in optimizers)
     return {
@@ -97,28 +97,28 @@ def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> d
         "DDP buckets": sum(
             sum(torch_private.bucket_sizes(ddp))
             for ddp in ddp_modules(modules)
-            if not ddp.gradient_as_bucket_view  # else the gradients are the buckets
+            if not ddp.gradient_as_bucket_view  # otherwise the gradients are views of the buckets
         ),
     }
 
 
 def variable_bytes(found: Objects) -> int:
-    """Bytes of the variables that are tensors; what they share counts once."""
+    """Bytes of the variables that are tensors; memory that several share counts once."""
     return sum({key: size for t in found.tensors.values() for key, size in storages(t)}.values())
 
 
 def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
-    """Models wrapped in DDP, also within other modules."""
+    """The DDP models among some modules and their submodules."""
     return [p for m in modules for p in m.modules() if isinstance(p, DistributedDataParallel)]
 
 
 def nonzero(parts: dict[str, int]) -> dict[str, int]:
-    """Without the kinds of which there is nothing."""
+    """Without the kinds that take no memory."""
     return {kind: size for kind, size in parts.items() if size}
 
 
 def storages(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, int], int]]:
-    """What identifies a tensor's memory, and its size."""
+    """Device and address of a tensor's memory, with its size; nothing if it has none of its own."""
     part = local(tensor)
     if part.layout is torch.strided and part.device.type != "meta":
         storage = part.untyped_storage()
@@ -131,9 +131,9 @@ def kept_for_backward(output: Any, others: Iterable[torch.Tensor]) -> int:
     Parameters
     ----------
     output
-        Of a forward pass: tensors, or containers of tensors.
+        The output of a forward pass: tensors, or containers of tensors.
     others
-        Tensors that are there anyway, such as parameters: their memory is not counted.
+        Tensors that exist anyway, such as parameters: their memory is not counted.
     """
     known = {key for tensor in others for key, _ in storages(tensor)}
     kept: dict[tuple[str, int], int] = {}

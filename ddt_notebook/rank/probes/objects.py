@@ -1,4 +1,4 @@
-"""Finds what the user trains with among a rank's variables."""
+"""Finds models, optimizers, loaders and tensors among a rank's variables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader
 
 from .. import torch_private
 
-#: Entries of a list or dict that are looked at, and how deep lists may be nested.
+#: So many entries of a list or dict are visited, and so many levels of nested lists.
 _ENTRIES = 64
 _DEPTH = 2
-#: Wrappers that keep a nameless part of all parameters on each rank.
+#: Wrappers that keep a part of one flat parameter on each rank, which has no names.
 FLATTENING = ("FSDP", "DeepSpeed")
 
 
@@ -29,7 +29,7 @@ class UnknownName(LookupError):
 
 @dataclass
 class Objects:
-    """What was found, by name: ``"model"``, ``"trainer.optimizer"``, ``"batch[0]"``."""
+    """Objects by name: ``"model"``, ``"trainer.optimizer"``, ``"batch[0]"``."""
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
     optimizers: dict[str, Optimizer] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Objects:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     #: Other names of a module, or of a part of it.
     also: dict[str, list[str]] = field(default_factory=dict)
-    #: Variables that raised when they were looked at.
+    #: Variables that raised when they were visited.
     unreadable: list[str] = field(default_factory=list)
 
     def parameter_names(self) -> dict[int, str]:
@@ -50,19 +50,19 @@ class Objects:
 
 
 def find(namespace: Mapping[str, Any], names: list[str] | None = None) -> Objects:
-    """Look through the variables, or at those that are named.
+    """Search all variables, or the named ones.
 
     Raises
     ------
     UnknownName
-        If a name leads nowhere.
+        If there is no such variable.
     """
     chosen = {n: _resolve(namespace, n) for n in names} if names else namespace
     found = Objects()
     for name, value in chosen.items():
         try:
             _visit(found, name, value, 0)
-        except Exception:  # noqa: BLE001  (a proxy of another library may refuse to be looked at)
+        except Exception:  # noqa: BLE001  (a proxy of another library may raise anything)
             found.unreadable.append(name)
     _keep_outermost(found)
     held = {id(t) for m in found.modules.values() for t in (*m.parameters(), *m.buffers())}
@@ -91,7 +91,7 @@ def _visit(found: Objects, name: str, value: Any, depth: int) -> None:
         for key in list(value)[:_ENTRIES]:
             _visit(found, f"{name}[{key!r}]", value[key], depth + 1)
     elif depth == 0 and not isinstance(value, (type, ModuleType, FunctionType)):
-        # an object that keeps model and optimizer together, as trainers do
+        # an object that holds model and optimizer, such as a trainer
         for key, item in list(getattr(value, "__dict__", {}).items())[:_ENTRIES]:
             if isinstance(item, (nn.Module, Optimizer, DataLoader)):
                 _add(found, f"{name}.{key}", item)
@@ -113,7 +113,7 @@ def _add(found: Objects, name: str, value: Any) -> None:
 
 
 def _keep_outermost(found: Objects) -> None:
-    """Show a module once: within its wrapper, or within the module that it is a part of."""
+    """Keep only modules that are not a part of another one; note the names of the others."""
     inside = {
         id(part): root
         for root, module in found.modules.items()
@@ -132,7 +132,7 @@ def _keep_outermost(found: Objects) -> None:
 
 
 def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
-    """The user's own module, and what spreads it over the ranks."""
+    """The user's own module, and the name of the wrapper that spreads it over the ranks."""
     wrapper = ""
     while True:
         if isinstance(module, DistributedDataParallel):
@@ -169,13 +169,13 @@ def _sharding(module: nn.Module) -> str:
 
 
 def is_dtensor(tensor: Any) -> bool:
-    """Whether the ranks hold parts of the tensor; does not import what nobody uses yet."""
+    """Whether it is a DTensor; does not import ``torch.distributed.tensor``."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local(tensor: Any) -> torch.Tensor:
-    """The part of a tensor that this rank holds; asks no other rank."""
+    """The part of a tensor that this rank holds; needs no communication."""
     part: torch.Tensor = tensor.to_local() if is_dtensor(tensor) else tensor
     return part.detach()
 
@@ -193,7 +193,9 @@ def optimizer_state(
     optimizer: Optimizer, names: Mapping[int, str]
 ) -> Iterator[tuple[str, Any, nn.Parameter]]:
     """Name, value and parameter of each entry: ``("model.fc1.weight.exp_avg", …)``."""
-    inner = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer keeps its own inside
+    inner = getattr(
+        optimizer, "optim", optimizer
+    )  # ZeroRedundancyOptimizer wraps the optimizer of its part
     order = [p for group in optimizer.param_groups for p in group["params"]]
     for at, parameter in enumerate(order):
         for key, value in inner.state.get(parameter, {}).items():

@@ -1,4 +1,4 @@
-"""What optimizers do, step by step: counted always, looked at more closely ever more rarely."""
+"""Records the steps of optimizers: every step is counted, ever fewer are examined closely."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Plain = dict[str, Any]
 
 
 class OptimizerLog:
-    """One optimizer, in this run."""
+    """What one optimizer has done in this run."""
 
     def __init__(self, optimizer: Optimizer, made: Plain | None) -> None:
         self.optimizer = weakref.ref(optimizer)
         self.made = made
         self.kind = type(optimizer).__name__
         self.run = -1
-        #: What `_writes` gave after its last step.
+        #: The result of `_writes` after its last step.
         self._written: tuple[int, int] | None = None
         self._forget()
 
@@ -50,9 +50,9 @@ class OptimizerLog:
         self.states: list[Plain] = []
         self.synchronised = 0
         self.changed_before: list[int] = []
-        #: Whether writes to the parameters are still looked for.
+        #: Whether writes between steps are still searched for.
         self._counts = False
-        #: The next step before which fingerprints are taken.
+        #: The next step before which sketches are taken.
         self._sampled_at = 0
         self.twin = ""
         self._model: weakref.ref[nn.Module] | None = None
@@ -64,12 +64,12 @@ class OptimizerLog:
         self._last: list[int] | None = None
         self._local = False
         self._held: list[weakref.ref[torch.Tensor]] = []
-        #: Where the watched parameters stand: group, and position in it.
+        #: Parameter group of each watched parameter, and its index there.
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
     def begin(self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog]) -> None:
-        """Its first step in a run: learn its name, and whose its parameters are."""
+        """Its first step in a run: find its name, and the model to which its parameters belong."""
         self.run = run
         self._forget()
         frame = sys._getframe()
@@ -134,7 +134,7 @@ class OptimizerLog:
         return name, wrapper
 
     def _was_changed(self, optimizer: Optimizer) -> bool:
-        """Whether something else wrote into the parameters since the last step, or since DDP."""
+        """Whether the parameters were written to since the last step, or since DDP copied them."""
         before, now = self._written, _writes(optimizer)
         log = self.replica
         if log is not None and log.built is not None:
@@ -189,12 +189,12 @@ class OptimizerLog:
         if self.sharded:
             return
         self._written = _writes(optimizer)
-        # it may be gone when the run has ended
+        # at the end of the run it may be gone
         if self._local and self.steps == self._sampled_at:
             self._last = sketches(self._watched(optimizer))
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
-        """Parameters of a layer that the model has no more, while a new one is trained."""
+        """Search for parameters of a layer that the model no longer has, since it was replaced."""
         idle = [p for p in parameters if p.requires_grad and p.grad is None]
         model = self._model() if self._model is not None else None
         if not idle or model is None:
@@ -207,7 +207,7 @@ class OptimizerLog:
             self.left_out = list(islice(left_out, _MAX_LEFT_OUT))
 
     def _find_twin(self, parameters: list[Any]) -> str:
-        """A model of the same form that has the gradients which these parameters have not."""
+        """A model with parameters of the same shapes that has gradients, which these lack."""
         form = [tuple(p.shape) for p in parameters if p.requires_grad]
         for name, reference in self._others:
             module = reference()
@@ -222,7 +222,7 @@ class OptimizerLog:
         return [groups[number]["params"][at] for number, at in self._at]
 
     def parameters(self) -> list[torch.Tensor]:
-        """Its parameters; of an optimizer that is gone, those that were watched."""
+        """Its parameters; only the watched ones if the optimizer is gone."""
         optimizer = self.optimizer()
         if optimizer is not None:
             return list(_parameters(optimizer))
@@ -234,7 +234,7 @@ class OptimizerLog:
         Parameters
         ----------
         names
-            Variables that hold optimizers, by their ``id``.
+            Names of variables, by the ``id`` of the optimizer that they hold.
         """
         optimizer = self.optimizer()
         states = list(self.states)
@@ -243,7 +243,7 @@ class OptimizerLog:
             last["rates"] = _rates(optimizer)
         if not self.sharded:
             held = [tensor for reference in self._held if (tensor := reference()) is not None]
-            if held and len(held) == len(self._held):  # they may well outlive the optimizer
+            if held and len(held) == len(self._held):  # they may outlive the optimizer
                 last["values"] = sketches(held)
             elif self._last is not None and self.steps == self._sampled_at:
                 last["values"] = self._last
@@ -265,13 +265,13 @@ class OptimizerLog:
 
 def _parameters(optimizer: Optimizer) -> list[Any]:
     groups = optimizer.param_groups
-    if len(groups) == 1:  # mostly: not copied, since this is asked at every step
+    if len(groups) == 1:  # the usual case is not copied, since this runs in every step
         return groups[0]["params"]  # type: ignore[no-any-return]
     return [p for group in groups for p in group["params"]]
 
 
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
-    """Number of parameters, and how often they were written to; None if that is unknown."""
+    """Number of parameters, and how often they were written to in all; None if that is unknown."""
     count = written = 0
     version = torch_private.version
     try:
@@ -291,14 +291,14 @@ def _rates(optimizer: Optimizer) -> list[float]:
 
 
 def _differ(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool:
-    """Whether something wrote in between; not told if it is another number of parameters."""
+    """Whether parameters were written to in between; False if their number has changed."""
     if before is None or now is None or before[0] != now[0]:
         return False
     return before[1] != now[1]
 
 
 def _visible(optimizer: Optimizer, frame: FrameType) -> tuple[Objects, bool]:
-    """Variables of the user's frames, and whether the optimizer is known to a function only."""
+    """Variables of the user's frames, and whether the optimizer is local to a function."""
     found = Objects()
     for user in list(user_frames(frame))[:_FRAMES]:
         inside = user.f_locals is not user.f_globals

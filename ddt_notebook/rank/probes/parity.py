@@ -1,4 +1,4 @@
-"""A fingerprint of everything on which ranks should agree, and how values differ."""
+"""Fingerprints of everything on which ranks should agree, and how two values differ."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .fingerprints import fingerprint, shape_text
 from .objects import FLATTENING, Objects, find, is_dtensor, local, optimizer_state, unwrap
 
 _MAX_ITEMS = 20_000
-#: Small enough for the processor's cache.
+#: Elements that are compared at once: 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
-#: Settings of an optimizer that say how it steps, and not how it is implemented.
+#: Settings that choose an implementation of the step, and do not change its result.
 _NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
 Plain = dict[str, Any]
 
@@ -46,7 +46,7 @@ def observe(
     Parameters
     ----------
     namespace, names
-        Where to look, and for what.
+        The variables, and which of them to describe.
     share
         Write the tensors of these items to these files, for other ranks to compare with.
     against
@@ -92,7 +92,7 @@ def _items(found: Objects) -> Iterator[_Item]:
     for root, module in found.modules.items():
         inner, wrapper = unwrap(module)
         yield _Item(f"{root}.training", "setting", str(inner.training))
-        if wrapper in FLATTENING:  # each rank has another part
+        if wrapper in FLATTENING:  # each rank holds a different part
             flattened.update(map(id, inner.parameters()))
         else:
             yield from _tensors_of(root, inner)
@@ -120,7 +120,7 @@ def _tensors_of(root: str, module: nn.Module) -> Iterator[_Item]:
 
 
 def settings(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
-    """How an optimizer steps, as text by name: ``("lr[0]", "0.1")``."""
+    """Names and values of an optimizer's settings: ``("lr[0]", "0.1")``."""
     for at, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             plain = isinstance(value, (int, float, tuple, torch.Tensor))
@@ -149,7 +149,7 @@ def _random_states() -> Iterator[_Item]:
 
 
 def _described(item: _Item) -> list[Plain]:
-    """An item for a tensor; none for one without comparable content."""
+    """A tensor as an item; empty if ranks cannot compare its content."""
     if isinstance(item.value, UninitializedTensorMixin):
         return []
     part = _part(item.value)
@@ -169,13 +169,13 @@ def _described(item: _Item) -> list[Plain]:
 
 
 def _not_finite(tensor: torch.Tensor) -> str:
-    """``nan`` or ``inf`` if such an element is there."""
+    """``"nan"`` or ``"inf"`` if there is such an element, else empty."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return ""
     values = tensor.detach()
-    if values.element_size() == 1:  # float8 knows hardly any operation
+    if values.element_size() == 1:  # float8 has hardly any operations
         values = values.float()
-    if values.sum().isfinite():  # one pass; a finite sum has finite terms only
+    if values.sum().isfinite():  # one pass over the elements: the terms of a finite sum are finite
         return ""
     if values.isnan().any():
         return "nan"
@@ -183,7 +183,7 @@ def _not_finite(tensor: torch.Tensor) -> str:
 
 
 def _part(tensor: Any) -> str | None:
-    """Which part of a sharded tensor this is; None for a sum that is still to be made."""
+    """Which part of a sharded tensor this is; None for a partial sum, which no rank knows."""
     if not is_dtensor(tensor):
         return ""
     if any(placement.is_partial() for placement in tensor.placements):
@@ -203,7 +203,7 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
 
 
 def _difference(item: _Item, path: str) -> Plain:
-    """How a tensor differs from the one in a file, a piece at a time."""
+    """How a tensor differs from the one in a file."""
     mine = local(item.value).cpu().contiguous()
     flat = mine.reshape(-1)
     stored = np.memmap(path, dtype=np.uint8, mode="c")

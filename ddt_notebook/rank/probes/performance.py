@@ -1,6 +1,6 @@
-"""How a rank's main thread spends its time: two readings of the system's own counters for a cell.
+"""How a rank's main thread spends a cell, from the system's own counters.
 
-What a slow rank did tells it from one that merely had to wait for a processor.
+They show whether a slow rank computed longer or had to wait for a processor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class _Counters(NamedTuple):
-    """The time, for how long the main thread has computed, and for how long each thread queued."""
+    """Time, processor time of the main thread, and how long each thread waited for a processor."""
 
     at_s: float = 0.0
     cpu_s: float = 0.0
@@ -30,11 +30,11 @@ class PerformanceRecord:
         self._begun = self._ended = _Counters()
 
     def begin_run(self) -> None:
-        """A cell begins."""
+        """Begin a cell."""
         self._begun = self._ended = _read()
 
     def end_run(self) -> None:
-        """The cell has ended."""
+        """End the cell."""
         self._ended = _read()
 
     @property
@@ -43,7 +43,7 @@ class PerformanceRecord:
         return self._ended.at_s - self._begun.at_s
 
     def plain(self) -> dict[str, Any]:
-        """A `RankPerformance` as plain data, less the rank."""
+        """A `RankPerformance` as plain data, without the rank."""
         before = self._begun.queued_s
         queued = {
             thread: until - before.get(thread, 0.0)
@@ -57,12 +57,12 @@ class PerformanceRecord:
         }
 
 
-#: Of this process.
+#: The record of this process.
 RECORD = PerformanceRecord()
 
 
 def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dict[str, Any]:
-    """A `RankPerformance` as plain data, less the rank."""
+    """A `RankPerformance` as plain data, without the rank."""
     return RECORD.plain()
 
 
@@ -71,10 +71,12 @@ def _read() -> _Counters:
 
 
 def _queued_s() -> dict[int, float]:
-    """By thread; empty where the system does not count (Linux does, nearly always)."""
+    """By thread, in seconds; empty where the system does not count it."""
     queued = {}
     with suppress(OSError):
         for thread in _THREADS.iterdir():
-            with suppress(OSError, IndexError, ValueError):  # ended meanwhile, or not counted
+            with suppress(
+                OSError, IndexError, ValueError
+            ):  # the thread has ended, or is not counted
                 queued[int(thread.name)] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return queued

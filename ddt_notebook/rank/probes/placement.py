@@ -1,4 +1,4 @@
-"""Where this rank's tensors live."""
+"""The devices of this rank's tensors."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .simulated import GPU, simulated_gpus
 
 _MAX_TENSORS = 1000
 _MAX_OBJECTS = 60
-#: What every module keeps for itself: its registered parts, and hooks.
+#: Attributes of every module: its registered parts, and its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 Plain = dict[str, Any]
 
 
 def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
-    """A `RankPlacement` as plain data, less the rank."""
+    """A `RankPlacement` as plain data, without the rank."""
     found = find(namespace, names)
     parameter_names = found.parameter_names()
     optimized = {
@@ -63,7 +63,7 @@ def _module(
     parameters = dict(module.named_parameters())
     tensors = [_describe(n, p, "parameter") for n, p in parameters.items()]
     tensors += [_describe(n, b, "buffer") for n, b in module.named_buffers()]
-    if wrapper not in FLATTENING:  # they keep views of the flat parameter as attributes
+    if wrapper not in FLATTENING:  # their modules have views of the flat parameter as attributes
         tensors += [_describe(n, t, "attribute") for n, t in _attributes(module)]
     return _placed(name, "module", type(module).__name__, tensors) | {
         "wrapper": wrapper,
@@ -79,7 +79,7 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     registered = {id(t) for t in (*module.parameters(), *module.buffers())}
     for prefix, part in module.named_modules():
         for key, value in _own_values(part):
-            # what has a grad_fn was computed in the last step, and is no part of the model
+            # a tensor with a grad_fn was computed in the last step: it is not a part of the model
             if isinstance(value, torch.Tensor) and value.is_leaf and id(value) not in registered:
                 registered.add(id(value))
                 yield f"{prefix}.{key}".lstrip("."), value
@@ -94,7 +94,7 @@ def _loose_modules(module: nn.Module) -> Iterator[str]:
 
 
 def _own_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The attributes of one module, and what is in its lists and dicts."""
+    """The attributes of one module, and the entries of its lists and dicts."""
     for key, value in vars(module).items():
         if key in _OWN_ATTRIBUTES:
             continue
@@ -116,7 +116,7 @@ def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) ->
 
 
 def _variables(found: Objects) -> list[Plain]:
-    """Other tensors; those of one container, such as a batch, together."""
+    """Tensors that belong to no module; those of one container, such as a batch, together."""
     by_root: dict[str, list[tuple[str, torch.Tensor]]] = {}
     for name, tensor in found.tensors.items():
         root, bracket, rest = name.partition("[")
@@ -164,7 +164,7 @@ def _describe(name: str, tensor: torch.Tensor, role: str) -> Plain:
 
 
 def placement_name(placement: Any) -> str:
-    """``Shard(0)``, the same in every version of torch."""
+    """``Shard(0)``: the same text in every version of torch."""
     if placement.is_replicate():
         return "Replicate()"
     if placement.is_partial():
@@ -173,7 +173,7 @@ def placement_name(placement: Any) -> str:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """What the tensor's elements take; nothing on the meta device."""
+    """Bytes of the tensor's elements; 0 on the meta device."""
     if tensor.is_meta:
         return 0
     if tensor.layout is torch.sparse_coo:
@@ -182,7 +182,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _accelerators() -> list[Plain]:
-    """GPUs that this rank can see; asks the driver only where torch was built for one."""
+    """GPUs that this rank can see; does not ask the driver if torch was built without CUDA."""
     simulated = simulated_gpus()
     if simulated:
         return [
@@ -196,7 +196,7 @@ def _accelerators() -> list[Plain]:
     for index in range(torch.cuda.device_count()):
         identity = visible[index] if index < len(visible) else str(index)
         name = ""
-        if torch.cuda.is_initialized():  # else this question would make a context on it
+        if torch.cuda.is_initialized():  # otherwise this would create a context on it
             name = torch.cuda.get_device_name(index)
         found.append({"device": f"cuda:{index}", "identity": identity, "name": name})
     return found

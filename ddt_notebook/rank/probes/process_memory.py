@@ -1,4 +1,4 @@
-"""How much memory this process takes, and where its memory ends."""
+"""How much memory this process takes over time, and how much it may take."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ... import system_memory
 _PAGE = resource.getpagesize()
 _STATM = Path("/proc/self/statm")
 _PERIOD_S = 0.1
-#: With more samples than this, every second one is dropped and the period doubled.
+#: With more samples than this, every second one is dropped and the period is doubled.
 _MAX_SAMPLES = 600
 
 
 def forget_peak() -> bool:
-    """Count the peak anew from here; False where the system does not allow it."""
+    """Reset the peak of the resident set; False where the system does not allow it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -31,7 +31,7 @@ def forget_peak() -> bool:
 
 
 def limits() -> dict[str, int]:
-    """Where memory ends for this process, in bytes: see `RankMemory.limits`."""
+    """The limits on this process's memory, in bytes: see `RankMemory.limits`."""
     total = int(psutil.virtual_memory().total)
     found = {"machine": total}
     cap = resource.getrlimit(resource.RLIMIT_DATA)[0]
@@ -46,12 +46,12 @@ def limits() -> dict[str, int]:
 
 
 def uses_gpu() -> bool:
-    """Whether this process has begun to use a GPU; asking must not make it begin."""
+    """Whether this process uses a GPU; does not initialize CUDA."""
     return bool(torch.cuda.is_initialized())
 
 
 class MemorySampler(threading.Thread):
-    """Notes the size of this process ten times a second."""
+    """Samples the memory of this process ten times a second."""
 
     def __init__(self) -> None:
         super().__init__(name="ddt-memory", daemon=True)
@@ -71,7 +71,7 @@ class MemorySampler(threading.Thread):
                 period_s *= 2
 
     def stop(self) -> dict[str, Any]:
-        """End, and give the samples as columns of `RankMemory`."""
+        """End, and return the samples as columns of `RankMemory`."""
         self._ended.set()
         self.join()
         self._sample()

@@ -15,7 +15,7 @@ from ...wire.probe_names import ASKED, PROBES
 
 
 def probe(name: str) -> Callable[..., dict[str, Any]]:
-    """The function of a probe, imported now.
+    """The function of a probe; imports its module.
 
     Raises
     ------
@@ -35,13 +35,13 @@ def observe(
     names: list[str] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run probes in this rank: what each saw, and what was wrong with those that failed."""
+    """Run probes in this rank: what each observed, and why the others failed."""
     observed, failed = {}, {}
     for name in what:
         try:
             observed[name] = probe(name)(namespace, names=names, **options)
         except LookupError as error:
             failed[name] = str(error)
-        except Exception as error:  # noqa: BLE001  (an object of the user can fail in any way)
+        except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
             failed[name] = f"{name} could not be observed: {type(error).__name__}: {error}"
     return {"observed": observed, "failed": failed}

@@ -1,4 +1,4 @@
-"""What a rank tells ``init_process_group``: where to meet, as which rank of how many."""
+"""What a rank passes to ``init_process_group``: the address, its rank and the world size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOOPBACK = frozenset({"localhost", "::1"})
 
 
 def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Rendezvous` that are known, before the call is made."""
+    """The fields of a `Rendezvous` that are known before the call."""
     given = {**dict(zip(_NAMES, arguments, strict=False)), **options}
     method, store = given.get("init_method"), given.get("store")
     fields: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, 
 
 
 def _number(value: Any) -> int | None:
-    """A rank or size that was given: -1 stands for "not given"."""
+    """A rank or size that was given; None for -1, which means "not given"."""
     try:
         number = int(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What goes through DDP models: counted at each forward pass, for a microsecond or two."""
+"""Records the forward passes of DDP models. A pass takes a microsecond or two more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Plain = dict[str, Any]
 
 
 class ReplicaLog:
-    """One DDP model, in this run."""
+    """What went through one DDP model in this run."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self.model = weakref.ref(model)
@@ -49,28 +49,28 @@ class ReplicaLog:
         self.run = -1
         #: Whether the user has registered a communication hook.
         self.has_hook = False
-        #: Of its parameters when DDP had just made them equal, until its first step.
+        #: Sketches of its parameters when DDP had just made them equal; None after its first step.
         self.built: list[int] | None = None
         self._forget()
 
     def _forget(self) -> None:
         self.forwards = self.unsynchronised = 0
-        #: Whether the last pass will have gradients averaged, the accumulated ones too.
+        #: Whether DDP averages the gradients of the last pass, with those accumulated before.
         self.averages = False
-        #: Whether it was inside ``join()``: ranks that end early keep older gradients then.
+        #: Whether the last pass was inside ``join()``: ranks that end early keep older gradients.
         self.joined = False
         self.searched = self.unused = 0
         self.first: Plain | None = None
         self.first_unsynchronised: Plain | None = None
         self.inputs: list[weakref.ref[torch.Tensor]] = []
-        #: Of what it was given in its first forward passes.
+        #: Sketches of the inputs of its first forward passes.
         self.first_inputs: list[int] = []
         self._fresh = True
         self._unregistered: list[tuple[str, weakref.ref[torch.Tensor], Plain]] = []
         self._about: Plain = {}
 
     def begin(self, model: DistributedDataParallel, run: int) -> None:
-        """The first forward pass in a run."""
+        """Note its first forward pass in a run."""
         self.run = run
         self._forget()
         self.first = user_line(sys._getframe())
@@ -81,7 +81,7 @@ class ReplicaLog:
         ]
 
     def passes(self, model: DistributedDataParallel, inputs: tuple[Any, ...]) -> None:
-        """A forward pass with gradients."""
+        """Note a forward pass with gradients."""
         averages = self.averages = model.require_backward_grad_sync
         if averages:
             self.forwards += 1
@@ -102,7 +102,7 @@ class ReplicaLog:
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:
-        """Before a sampled step: note unused parameters, and attributes that are trained."""
+        """Before a sampled step, note unused parameters, and attributes that have gradients."""
         model = self.model()
         if model is None:
             return
@@ -116,7 +116,7 @@ class ReplicaLog:
             self.unused += not bool(torch_private.used_map(model).all())
 
     def has_finite_inputs(self) -> bool | None:
-        """Whether what it was last given holds finite numbers only; None if that is gone."""
+        """Whether the last inputs are finite; None if they are gone."""
         tensors = [tensor for reference in self.inputs if (tensor := reference()) is not None]
         floating = [t for t in tensors if t.is_floating_point()]
         return all(bool(t.isfinite().all()) for t in floating) if floating else None
@@ -143,13 +143,13 @@ class ReplicaLog:
 
 
 def watched_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Those of which fingerprints are taken when DDP has been built."""
+    """The parameters of which sketches are taken."""
     parameters = list(model.parameters())
     return [parameters[at] for at in choose(len(parameters))]
 
 
 def members(model: DistributedDataParallel) -> list[int]:
-    """Ranks between which a model averages; empty if its group is gone."""
+    """The ranks among which a model averages gradients; empty if its group is gone."""
     try:
         return list(dist.get_process_group_ranks(model.process_group))
     except (KeyError, ValueError, RuntimeError):
@@ -157,7 +157,7 @@ def members(model: DistributedDataParallel) -> list[int]:
 
 
 def built(model: DistributedDataParallel) -> list[int]:
-    """Fingerprints of a model that DDP has just made equal on all ranks."""
+    """Sketches of a model that DDP has just made equal on all ranks."""
     return sketches(watched_parameters(model.module))
 
 
@@ -184,7 +184,7 @@ def _describe(model: DistributedDataParallel) -> Plain:
 
 
 def _unregistered(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Trainable tensors that are kept as attributes, and are no parameter of the module."""
+    """Trainable tensors in attributes that are not registered as parameters."""
     known = {id(parameter) for parameter in module.parameters()}
     for path, part in islice(module.named_modules(), _MAX_MODULES):
         for key, value in list(vars(part).items()):
@@ -197,7 +197,7 @@ def _unregistered(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in an attribute, also those of modules that are kept in a list or dict."""
+    """The tensors in an attribute, and the parameters of modules in a list or dict."""
     entries: list[tuple[str, Any]] = [("", value)]
     if isinstance(value, (list, tuple)):
         entries = [(f"[{at}]", item) for at, item in enumerate(value[:_MAX_ENTRIES])]

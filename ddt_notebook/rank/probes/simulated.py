@@ -1,12 +1,12 @@
-"""GPUs that this machine does not have: tensors say that they are on one, the CPU computes.
+"""GPUs that this machine does not have: tensors report that they are on one, the CPU computes.
 
-Every tensor is an ordinary one in the memory of the CPU, so values, autograd, DDP and gloo are
-real. Its storage carries the name of a simulated device, which all views of it share, and which
-each operation hands on to its results. Where devices meet, PyTorch's own FakeTensorMode decides
-whether a GPU would do it, and raises what a GPU would raise.
+Every tensor is an ordinary CPU tensor, so values, autograd, DDP and gloo are real. Its storage
+carries the name of a simulated device. All views share it, and each operation passes it on to its
+results. Where an operation has inputs on several devices, PyTorch's own FakeTensorMode decides
+whether a GPU would accept them, and raises what a GPU would raise.
 
-The whole cell does not run on fake tensors instead: they have no values, so ``loss.item()`` fails,
-and a build of PyTorch for the CPU aborts as soon as autograd meets a fake tensor on ``cuda``.
+The cell does not run on fake tensors: they have no values, so ``loss.item()`` would fail, and a CPU
+build of PyTorch aborts as soon as autograd meets a fake tensor on ``cuda``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .. import torch_private
 GPU = "cuda"
 CPU = torch.device("cpu")
 _MARK = "ddt_simulated_device"
-#: The lists of these may hold tensors of several devices; each result is where its twin is.
+#: The lists of these operations may mix devices; each result is on the device of its input.
 _LISTS = "_foreach_"
-#: Transport between ranks is not computed on a device.
+#: Operations that only move data between ranks.
 _TRANSPORT = ("c10d", "_c10d_functional", "profiler")
-#: How FakeTensorMode says that tensors cannot meet: torch 2.13 and later, and 2.12.
+#: FakeTensorMode's message about inputs on several devices: of torch 2.13 and later, and of 2.12.
 _APART = re.compile(r"two devices, (\S+) and (\S+?)!$|two different devices (\S+), (\S+)$")
 _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
 _active: SimulatedGPUs | None = None
@@ -41,16 +41,19 @@ def simulated_gpus() -> int:
 
 
 def device_of(tensor: torch.Tensor) -> torch.device | None:
-    """The simulated device that a tensor is on; None if it is on none."""
+    """The simulated device of a tensor; None if it is on the CPU."""
     with torch_private.DisableTorchFunction():
         try:
             return mark_of(tensor.untyped_storage())
-        except (NotImplementedError, RuntimeError):  # sparse and other tensors without storage
+        except (
+            NotImplementedError,
+            RuntimeError,
+        ):  # a sparse tensor, or another one without storage
             return None
 
 
 def mark(storage: Any, device: torch.device | None) -> None:
-    """Let a storage be on a simulated device; None: on the CPU."""
+    """Put a storage on a simulated device, or with None on the CPU."""
     setattr(storage, _MARK, device)
 
 
@@ -65,7 +68,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
-    """Hands on devices from operation to operation, on the thread that enters it.
+    """Gives the results of operations the device of their inputs, on the thread that enters it.
 
     Parameters
     ----------
@@ -78,18 +81,18 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         self.count = count
         #: Index of the current device, as ``torch.cuda.set_device`` sets it.
         self.current = 0
-        #: Where a library creates its own tensors at the moment.
+        #: The device on which a library creates its own tensors at the moment.
         self.ambient: torch.device | None = None
         self._unchecked = False
         self._rules = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
 
     def resolve(self, device: Any) -> torch.device | None:
-        """The simulated device that is meant; None for any other.
+        """The simulated device that an argument means; None if it means another one.
 
         Raises
         ------
         AcceleratorError
-            As CUDA does, if there are fewer GPUs.
+            If there are fewer GPUs, as CUDA does.
         """
         meant = torch.device(GPU, device) if isinstance(device, int) else torch.device(device)
         if meant.type != GPU:
@@ -105,14 +108,14 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
 
     def start(self) -> None:
         """Simulate on the calling thread from now on."""
-        global _active  # noqa: PLW0603  (one for each process)
+        global _active  # noqa: PLW0603  (one per process)
         _active = self
         self.__enter__()
         InsideCalls(self).__enter__()
 
     @contextlib.contextmanager
     def within(self, device: torch.device | None) -> Iterator[None]:
-        """A library works on tensors of this device, and may bring some together."""
+        """While a library works on tensors of this device: it may mix devices."""
         before = self.ambient, self._unchecked
         self.ambient, self._unchecked = device, True
         try:
@@ -123,7 +126,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Compute on the CPU, on the devices that the results would have."""
+        """Compute on the CPU, and mark the results with the device that they would have."""
         kwargs = dict(kwargs or {})
         inputs = _tensors((args, kwargs))
         if kwargs.get("device") is None:
@@ -149,7 +152,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     def _meeting(
         self, func: Any, inputs: list[torch.Tensor], args: Any, kwargs: Any
     ) -> torch.device | None:
-        """Where an operation computes; raises if it cannot on these inputs."""
+        """The device of an operation's results; raises if a GPU would refuse these inputs."""
         devices = dict.fromkeys(map(device_of, inputs))
         first = next((device for device in devices if device is not None), None)
         if len(devices) < 2:
@@ -159,7 +162,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
             self._unchecked
             or name.startswith(_TRANSPORT)
             or _LISTS in name
-            # what could not meet has met in the forward pass; DDP averages in buckets of its own
+            # the forward pass has checked the devices already; DDP has its own buckets
             or torch_private.backward_pass() != -1
         ):
             return first
@@ -170,7 +173,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     def _as_on_gpu(
         self, func: Any, args: Any, kwargs: Any, otherwise: torch.device | None
     ) -> torch.device | None:
-        """Ask PyTorch's rules, on tensors without values."""
+        """Apply PyTorch's rules, on tensors without values."""
         fake_args, fake_kwargs = torch_private.tree_map_only(
             torch.Tensor, self._fake, (args, kwargs)
         )
@@ -180,10 +183,10 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             apart = _APART.search(str(error))
             if apart is None:
-                # it needs values, or is wrong in another way, which the computation itself will say
+                # the operation needs values, or has another fault, which computing it will show
                 return otherwise
             one, other = filter(None, apart.groups())
-            # CUDA raises it by this name
+            # CUDA raises it under this name
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{one} and {other}! (in {func.name().removeprefix('aten::')})"
@@ -210,7 +213,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
 
 
 class InsideCalls(TorchFunctionMode):
-    """What a function of torch creates inside is where its arguments are.
+    """Lets functions of torch create their own tensors on the device of their arguments.
 
     Parameters
     ----------
@@ -225,7 +228,7 @@ class InsideCalls(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call it, and tell the dispatch mode where it works."""
+        """Call the function, and set the device of tensors that it creates."""
         kwargs = kwargs or {}
         gpus, before = self._gpus, self._gpus.ambient
         if "device" not in kwargs:
@@ -238,7 +241,7 @@ class InsideCalls(TorchFunctionMode):
 
 
 def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
-    """What CUDA checks, and PyTorch's rules leave out."""
+    """Check what CUDA checks and FakeTensorMode does not: the devices of indices."""
     own = device_of(tensor)
     if any(device_of(index) not in (None, own) for index in _tensors(indices)):
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Lets ``torch.cuda``, tensors and checkpoints speak of simulated GPUs."""
+"""Lets ``torch.cuda``, tensors and checkpoints know simulated GPUs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING_TO_DO = (
 
 
 def install(count: int) -> SimulatedGPUs:
-    """Simulate GPUs in this process, for good, on the calling thread.
+    """Simulate GPUs on the calling thread, until the process ends.
 
     As in a script under torchrun, the current device is ``cuda:0`` on every rank.
 
@@ -44,7 +44,7 @@ def install(count: int) -> SimulatedGPUs:
         How many.
     """
     gpus = SimulatedGPUs(count)
-    # DDP would copy inputs on a stream of its own
+    # otherwise DDP copies inputs on a CUDA stream
     os.environ["PYTORCH_DDP_USE_SIDE_STREAM"] = "0"
     _patch_cuda(gpus)
     _patch_accelerator(gpus)
@@ -83,9 +83,9 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     cuda.set_device = set_device
     torch_private.replace_cuda_internals(exchange)
     cuda.get_device_name = lambda device=None: f"simulated GPU {index(device)}"
-    # libraries ask for it to choose what is fast on new GPUs
+    # libraries ask for it to choose faster implementations on new GPUs
     cuda.get_device_capability = lambda device=None: (0, 0)
-    # no allocator of CUDA's has been asked for anything
+    # nothing was allocated by CUDA
     cuda.memory_stats_as_nested_dict = lambda *_, **__: {}
     for name in _NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
@@ -114,7 +114,7 @@ def _patch_accelerator(gpus: SimulatedGPUs) -> None:
 
 
 class _NoStream:
-    """What optimizers ask about the current stream of a device."""
+    """The current stream of a device, as far as optimizers ask about it."""
 
     def __init__(self, device: Any = None) -> None:
         pass
@@ -128,7 +128,7 @@ class _NoStream:
 
 
 class _Move(torch.autograd.Function):
-    """A copy on another device, whose gradient comes back."""
+    """Copies a tensor to another device, and its gradient back."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
@@ -173,7 +173,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
             dtype = tensor.dtype if dtype is None else dtype
             return original_to(tensor, dtype=dtype, copy=copy, **asked, **options)
         if tensor.is_meta or tensor.layout != torch.strided:
-            if tensor.is_meta:  # torch says that it has no values
+            if tensor.is_meta:  # torch raises that it has no values
                 return original_to(tensor, CPU)
             _refuse(f"a {tensor.layout} tensor on {where}")
         if dtype is not None or options:
@@ -221,7 +221,7 @@ def _refuse_numpy(tensor: torch.Tensor) -> None:
 
 
 def _marked(clone: Any) -> Any:
-    """For ``copy.deepcopy`` of a tensor."""
+    """Let ``UntypedStorage.clone`` keep the device, for ``copy.deepcopy`` of a tensor."""
 
     def cloned(storage: Any) -> Any:
         copy = clone(storage)
@@ -232,7 +232,7 @@ def _marked(clone: Any) -> Any:
 
 
 def _then_moved(make: Any) -> Any:
-    """``torch.tensor`` makes its tensor out of sight of any mode: make it, then move it."""
+    """Create a tensor, then move it: no mode sees how ``torch.tensor`` creates it."""
 
     @functools.wraps(make)
     def made(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -253,7 +253,7 @@ def _then_moved(make: Any) -> Any:
 
 
 def _patch_ddp(gpus: SimulatedGPUs) -> None:
-    """Let DDP's buckets be where the parameters are."""
+    """Put DDP's buckets on the device of the parameters."""
 
     def within(tensor: torch.Tensor | None) -> AbstractContextManager[None]:
         return gpus.within(None if tensor is None else device_of(tensor))
@@ -262,7 +262,7 @@ def _patch_ddp(gpus: SimulatedGPUs) -> None:
 
 
 def _register_checkpoints(gpus: SimulatedGPUs) -> None:
-    """Let ``torch.save`` write the devices, and ``torch.load`` put tensors on them."""
+    """Let ``torch.save`` write simulated devices, and ``torch.load`` restore them."""
 
     def location(storage: Any) -> str | None:
         device = mark_of(torch_private.untyped(storage))

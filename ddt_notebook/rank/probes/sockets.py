@@ -1,7 +1,7 @@
-"""The TCP sockets through which a rank talks to its group, so that a wait in them can be ended.
+"""The TCP sockets of a rank's process groups, so that a call that waits in one can be ended.
 
-Gloo and TCPStore give no handle to their sockets. They are found as those that appear while a
-group is being formed; shutting them down makes a blocked call raise at the line where it stands.
+Gloo and TCPStore give no access to their sockets. So the sockets that appear while a group is being
+formed are taken to be theirs. Shutting them down makes a blocked call raise at its line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _open_sockets() -> dict[int, int]:
     """Inode of each open socket, by descriptor."""
     found = {}
     for name in os.listdir(_DESCRIPTORS):
-        with contextlib.suppress(OSError):  # the listing's own descriptor is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
             status = os.fstat(int(name))
             if (status.st_mode & 0o170000) == 0o140000:
                 found[int(name)] = status.st_ino
@@ -30,8 +30,9 @@ def _open_sockets() -> dict[int, int]:
 class GroupSockets:
     """Remembers which sockets belong to process groups.
 
-    The main thread goes from command to command while the monitor's thread is asked to end a wait.
-    What it hears too late was about an earlier command, and must not end what has begun since.
+    The monitor's thread receives requests to end a wait while the main thread goes from command to
+    command. A request that arrives late belongs to an earlier command, and must not end a later
+    one.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class GroupSockets:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Claim every socket that appears inside this block."""
+        """Remember every socket that appears inside this block."""
         outermost = self._before is None
         if outermost:
             self._before = _open_sockets()
@@ -54,21 +55,21 @@ class GroupSockets:
                 self._before = None
 
     def _appeared(self) -> set[tuple[int, int]]:
-        before = self._before  # once: the block may end in the other thread meanwhile
+        before = self._before  # read once: the block may end in the other thread meanwhile
         return set() if before is None else set(_open_sockets().items()) - set(before.items())
 
     def outdate(self, request: int) -> None:
-        """Ignore requests to cut that were made before this one, from now on."""
+        """From now on, ignore requests to cut that were made before this one."""
         with self._lock:
             self._oldest_request = request
 
     def cut_as_asked(self, request: int) -> int:
-        """`cut`, unless a later request is being carried out already."""
+        """Cut, unless the main thread carries out a later request already; returns how many."""
         with self._lock:
             return self.cut() if request >= self._oldest_request else 0
 
     def forget(self) -> None:
-        """Drop what is known: the groups were destroyed."""
+        """Forget all sockets: the groups were destroyed."""
         self._known.clear()
 
     def cut(self) -> int:
@@ -82,7 +83,7 @@ class GroupSockets:
             ):
                 same = os.fstat(duplicate.fileno()).st_ino == inode
                 if same and duplicate.family in (socket.AF_INET, socket.AF_INET6):
-                    duplicate.getpeername()  # raises for a listener, whose loss would abort gloo
+                    duplicate.getpeername()  # raises for a listening socket, which gloo needs
                     duplicate.shutdown(socket.SHUT_RDWR)
                     count += 1
         return count

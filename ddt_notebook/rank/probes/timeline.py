@@ -1,4 +1,4 @@
-"""Records what a rank does when, and what its memory is made of meanwhile."""
+"""Records when a rank does what, and what its memory is made of meanwhile."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .. import torch_private
 from . import memory, process_memory
 from .objects import find
 
-#: The trace ends after this many steps or seconds: its events are held in memory.
+#: The trace ends after this many steps or seconds, since its events are kept in memory.
 _MAX_STEPS, _MAX_S = 200, 120.0
 _MAX_SPANS = 40_000
 _MAX_STEPS_NOTED = 20_000
-#: Backward nodes this close to each other are one span.
+#: Nodes of a backward pass that are this close to each other count as one span.
 _GAP_NS = 50_000
-#: Memory is taken apart in this many of the first steps: gradients and states exist from then on.
+#: The parts of memory are measured in the first steps: gradients and states exist from then on.
 _STEPS_LOOKED_AT = 2
 
 Columns = list[tuple[str, int, int]]  # name, start and end in nanoseconds of the monotonic clock
@@ -37,13 +37,13 @@ Columns = list[tuple[str, int, int]]  # name, start and end in nanoseconds of th
 class Tracer:
     """Traces this process from `start` to `stop`; call both from the main thread.
 
-    The profiler is told to record only what users and libraries marked, and the nodes of the
-    backward pass: that is all a timeline needs, and costs next to nothing.
+    The profiler records only ranges that users and libraries marked, and the nodes of the backward
+    pass. A timeline needs no more, and this costs next to nothing.
 
     Parameters
     ----------
     variables
-        Gives the rank's variables as they are now.
+        Returns the rank's variables as they are now.
     """
 
     def __init__(self, variables: Callable[[], Mapping[str, Any]]) -> None:
@@ -66,7 +66,9 @@ class Tracer:
     def start(self) -> None:
         """Begin to record."""
         self._peak_known = process_memory.forget_peak()
-        self._limits = process_memory.limits()  # of the cell: telling of it may take more
+        self._limits = (
+            process_memory.limits()
+        )  # of the cell: afterwards the rank may allocate more to report
         if process_memory.uses_gpu():
             torch.cuda.reset_peak_memory_stats()
         self._sampler = process_memory.MemorySampler()
@@ -78,7 +80,7 @@ class Tracer:
         self._start_profiler()
 
     def stop(self) -> dict[str, Any]:
-        """End; the fields of `RankTimeline` and `RankMemory`, without their rank."""
+        """End the trace; returns the fields of `RankTimeline` and `RankMemory`, except the rank."""
         ended_s = time.monotonic()
         self._end_profile()
         for undo in self._undo:
@@ -96,15 +98,17 @@ class Tracer:
         if torch_private.profiler_enabled():  # the user's own, from an earlier cell
             self._traced_until_s = self._started_s
             return
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes into the cell's output
+        os.environ.setdefault(
+            "KINETO_LOG_LEVEL", "99"
+        )  # otherwise it writes into the cell's output
         try:
             torch_private.enable_profiler()
-        except (TypeError, AttributeError) as error:  # the names are there, and mean something else
+        except (TypeError, AttributeError) as error:  # the names exist, but with another meaning
             torch_private.give_up(TIMELINE, str(error))
             return
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._profiling = True
-        # There can be one profiler only: the user's own takes the place of this one.
+        # There can be only one profiler: the user's own replaces this one.
         self._undo.append(torch_private.BeforeUsersProfiler(self._end_profile).remove)
 
     def _end_profile(self) -> None:
@@ -188,7 +192,7 @@ class Tracer:
         self._measured = when
 
     def _watch_forwards(self) -> None:
-        """Look at what the first forward passes keep for backward, then step aside."""
+        """Measure what the first forward passes keep for backward."""
         before = nn_module.register_module_forward_pre_hook(self._on_forward_begin)
         after = nn_module.register_module_forward_hook(self._on_forward_end, always_call=True)
         self._forward_hooks = (before, after)

@@ -1,7 +1,7 @@
-"""How late threads may wake that only look now and then.
+"""Lets gloo's threads wake later than they ask for, so that an idle rank uses less of a processor.
 
-Gloo's thread looks every 10 ms for as long as there is a group, also at an idle prompt; Linux lets
-several such looks be one.
+Gloo's thread polls every 10 ms for as long as there is a group, also at an idle prompt. With a
+timer slack, Linux lets several of these wake-ups coincide.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import contextmanager
 
 _PR_SET_TIMERSLACK = 29
 _MINE_AGAIN = 0
-#: Data wakes such a thread at once; only leaving a group waits for it, about twice.
+#: In nanoseconds. Data wakes such a thread at once; only leaving a group waits for it, about twice.
 SLACK_NS = 30_000_000
 
 
 @contextmanager
 def for_new_threads() -> Iterator[None]:
-    """Let the threads that this one starts inside sleep longer than they ask (Linux)."""
+    """Let threads that are started inside this block wake later than they ask for (Linux)."""
     if sys.platform != "linux":
         yield
         return

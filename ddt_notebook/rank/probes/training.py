@@ -1,6 +1,6 @@
-"""Records how a rank trains, always on, at a cost of some microseconds for each step.
+"""Records how a rank trains. It is always on, and costs some microseconds for each step.
 
-Nothing is asked of other ranks, no collective is issued, and no random number is drawn.
+It does not communicate with other ranks, and draws no random numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .objects import find
 from .optimizers import OptimizerLog
 from .replicas import ReplicaLog, built
 
-#: Parameters are searched for what is no finite number up to this many elements.
+#: Models with more elements than this are not searched for values that are not finite.
 _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
 
@@ -38,21 +38,21 @@ Plain = dict[str, Any]
 class TrainingRecord:
     """How this process trains.
 
-    What runs at every step is kept short, and in few functions and objects: between two steps the
-    model's data has driven all of it out of the processor's caches, and what it costs is to fetch
-    it again. What is rare stands in functions of its own.
+    The code that runs in every step is short, with few functions and objects. Between two steps the
+    model's data has driven all of it out of the processor's caches, and most of its cost is to
+    fetch it again. Rare cases are in separate functions.
     """
 
     def __init__(self) -> None:
-        #: Backward passes of this process; it only grows.
+        #: Backward passes of this process so far.
         self.backwards = 0
-        #: What went wrong in the recording itself; it has ended then.
+        #: The error that ended the recording, empty if there was none.
         self.problem = ""
-        #: How many contexts ``join()`` the cell is in that let ranks have uneven inputs.
+        #: In how many contexts ``join()`` the cell is that allow uneven inputs.
         self.joining = 0
         self._run = 0
         self._before = 0
-        #: The thread that runs cells, the only one that is recorded; None when recording has ended.
+        #: The thread that runs cells. Only it is recorded; None when recording has ended.
         self._thread: int | None = get_ident()
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, OptimizerLog] = (
             weakref.WeakKeyDictionary()
@@ -60,21 +60,21 @@ class TrainingRecord:
         self._replicas: weakref.WeakKeyDictionary[DistributedDataParallel, ReplicaLog] = (
             weakref.WeakKeyDictionary()
         )
-        #: Contexts ``join()`` that let ranks have uneven inputs.
+        #: Contexts ``join()`` that allow uneven inputs.
         self._uneven: weakref.WeakSet[Join] = weakref.WeakSet()
         self._stepped: list[OptimizerLog] = []
         self._passed: list[ReplicaLog] = []
-        #: The latest of each in this run: mostly it is the only one.
+        #: The latest of each in this run, usually the only one.
         self._last_stepped: OptimizerLog | None = None
         self._last_passed: ReplicaLog | None = None
-        #: What steps now, and its log if that is kept.
+        #: The optimizer that is stepping, and its log if one is kept.
         self._stepping: Optimizer | None = None
         self._stepping_log: OptimizerLog | None = None
         self._not_finite: Plain | None = None
         self._last_is_finite = True
 
     def begin_run(self) -> None:
-        """A cell begins."""
+        """Begin a cell."""
         self._run += 1
         self._before = self.backwards
         self.joining = 0
@@ -90,23 +90,23 @@ class TrainingRecord:
         return bool(self.backwards > self._before or self._stepped or self._passed)
 
     def _end(self, error: Exception) -> None:
-        """A mistake in the recording must not reach the user's code: there is no more of it."""
+        """End the recording after an error in it, which must not reach the user's code."""
         self.problem = f"{type(error).__name__}: {error}"
         self._thread = None
 
-    # -- what the hooks tell: none of these raises ---------------------------------------------
+    # -- called by the hooks; none of these raises ---------------------------------------------
 
     def wrapped(self, model: DistributedDataParallel) -> None:
-        """DDP has been built, and has made the model equal on all ranks."""
+        """DDP was constructed, and has made the model equal on all ranks."""
         if get_ident() != self._thread:
             return
         try:
             self._known(model).built = built(model)
-        except Exception as error:  # noqa: BLE001  (a model may answer in any way)
+        except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 
     def made(self, optimizer: Optimizer) -> None:
-        """An optimizer has been built."""
+        """An optimizer was constructed."""
         if get_ident() != self._thread:
             return
         try:
@@ -130,7 +130,7 @@ class TrainingRecord:
             self._end(error)
 
     def joins(self, context: Join, by: int) -> None:
-        """``join()`` is entered (1) or left (-1)."""
+        """A context ``join()`` was entered (1) or left (-1)."""
         if get_ident() != self._thread:
             return
         if context in self._uneven:
@@ -144,7 +144,7 @@ class TrainingRecord:
         throw_on_early_termination: bool = False,
         **_: object,
     ) -> None:
-        """A context ``join()`` has been made with these arguments."""
+        """A context ``join()`` was constructed with these arguments."""
         if enable and not throw_on_early_termination:
             self._uneven.add(context)
 
@@ -181,7 +181,7 @@ class TrainingRecord:
             return
         try:
             self.backwards += 1
-            # asking a GPU for a number would make the rank wait for it
+            # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
@@ -207,7 +207,7 @@ class TrainingRecord:
             return
         try:
             if self._stepping is not None and self._stepping is not optimizer:
-                return  # an optimizer inside another one, which holds a part of it
+                return  # an optimizer that another one calls for a part of its step
             self._stepping = optimizer
             log = self._last_stepped
             if log is None or log.optimizer() is not optimizer:
@@ -241,15 +241,15 @@ class TrainingRecord:
         self._last_stepped = log
         return log
 
-    # -- what is told at the end ---------------------------------------------------------------
+    # -- at the end of a cell ------------------------------------------------------------------
 
     def stepped_alone(self) -> set[int]:
-        """The ``id`` of each parameter stepped in this run while nothing wrapped its model."""
+        """The ``id`` of each parameter that was stepped in this run without a wrapper."""
         unwrapped = (log for log in self._stepped if not log.about["wrapper"])
         return {id(parameter) for log in unwrapped for parameter in log.parameters()}
 
     def plain(self, namespace: Mapping[str, Any], names: list[str] | None) -> Plain:
-        """A `RankTraining` as plain data, less the rank."""
+        """A `RankTraining` as plain data, without the rank."""
         found = find(namespace, names)
         variables = {id(optimizer): name for name, optimizer in found.optimizers.items()}
         for name, module in found.modules.items():
@@ -267,17 +267,17 @@ class TrainingRecord:
         }
 
 
-#: Of this process.
+#: The record of this process.
 RECORD = TrainingRecord()
 
 
 def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
-    """A `RankTraining` as plain data, less the rank: of the run that has just ended."""
+    """The `RankTraining` of the run that has just ended, as plain data without the rank."""
     return RECORD.plain(namespace, names)
 
 
 def install() -> None:
-    """Hook into the optimizers, DDP models and backward passes of this process."""
+    """Record the optimizers, DDP models and backward passes of this process."""
     original_init = DistributedDataParallel.__init__
     original_forward = DistributedDataParallel.forward
     original_backward = torch.Tensor.backward
