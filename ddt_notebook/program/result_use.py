@@ -7,7 +7,7 @@ through a collective, or behind a condition that may keep the rank away, nothing
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -188,7 +188,7 @@ class Trail:
                     return None
                 if not self._leaves:
                     return self._use(one, "return") if self._follows(one.value) else None
-                return self._callers(function, depth)
+                return self._callers(function, one.value, depth)
             if isinstance(one, LEAVES):
                 return None
         if self._kept is not None and function is None and not self._guarded:
@@ -208,21 +208,19 @@ class Trail:
             if whole is not None:
                 yield whole
 
-    def _callers(self, function: ast.FunctionDef | None, depth: int) -> Use | None:
-        """Where the result of a function is used, if all of its value is ours."""
+    def _callers(
+        self, function: ast.FunctionDef | None, returned: ast.expr, depth: int
+    ) -> Use | None:
+        """Where a caller first uses what a function returns of the value."""
         if function is None or depth >= _DEPTH:
             return None
-        for statement in self._program.statements_calling(function.name):
-            value = getattr(statement, "value", None)
-            if isinstance(statement, ast.Expr) and _prints(value):
+        # The function is a carrier itself if the value comes from a collective in it.
+        values = ReturnedValues(self._program, self._carriers - self._program.functions.keys())
+        for part in parts(returned, self._keys):
+            for statement, _ in values.prints(function, part):
                 return self._use(statement, "print")
-            if not isinstance(value, ast.expr) or not _is_form(value, function.name):
-                continue
-            if isinstance(statement, ast.Return):
-                return self._callers(self._program.following(statement)[1], depth + 1)
-            target = key(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-            if target is not None:
-                return self.follow(statement, target, depth + 1)
+            for statement, name in values.receivers(function, part):
+                return self.follow(statement, name, depth + 1)
         return None
 
     def _use(self, statement: ast.stmt, kind: UseKind) -> Use:
@@ -446,7 +444,7 @@ class ReturnedValues:
         return bare == items
 
 
-def parts(returned: ast.expr, keys: tuple[str, ...]) -> list[Part]:
+def parts(returned: ast.expr, keys: Collection[str]) -> list[Part]:
     """Which of several returned values hold one of ``keys``."""
     match returned:
         case ast.Tuple(elts=values) | ast.List(elts=values):
@@ -460,20 +458,6 @@ def parts(returned: ast.expr, keys: tuple[str, ...]) -> list[Part]:
                 and reads(value, keys)
             ]
     return [None]
-
-
-def _is_form(node: ast.expr, function: str) -> bool:
-    """Whether an expression is the result of a function, perhaps in another form."""
-    if isinstance(node, ast.BinOp):
-        return _is_form(node.left, function) or _is_form(node.right, function)
-    if not isinstance(node, ast.Call):
-        return False
-    if called_name(node) == function:
-        return True
-    if called_name(node) not in FORMS:
-        return False
-    inner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    return any(_is_form(one, function) for one in (inner, *node.args) if one is not None)
 
 
 def _parts(targets: list[ast.expr]) -> Iterator[ast.expr]:
