@@ -82,61 +82,54 @@ class Operation:
         return self.parameters.index(parameter) if parameter in self.parameters else None
 
 
-def _op(parameters: str, **properties: Any) -> Operation:
-    return Operation(parameters=tuple(parameters.split()), **properties)
+def _op(
+    parameters: str, tensors: str | None = None, result: str | None = None, **properties: Any
+) -> Operation:
+    names = tuple(parameters.split())
+    return Operation(parameters=names, tensors=tensors, result=result, **properties)
 
 
 _GATHERED = _op(
     "output_tensor input_tensor group async_op",
-    tensors="input_tensor",
+    "input_tensor",
+    "output_tensor",
     outputs="output_tensor",
-    result="output_tensor",
     agrees=True,
     recorded_as="all_gather",
 )
 _SCATTERED = _op(
     "output input op group async_op",
-    tensors="input",
+    "input",
+    "output",
     outputs="output",
-    result="output",
     reduces=True,
     recorded_as="all_reduce",
 )
 #: Every member of the group has to call these.
 COLLECTIVES: dict[str, Operation] = {
-    "all_reduce": _op(
-        "tensor op group async_op", tensors="tensor", result="tensor", reduces=True, agrees=True
-    ),
+    "all_reduce": _op("tensor op group async_op", "tensor", "tensor", reduces=True, agrees=True),
     "all_reduce_coalesced": _op(
-        "tensors op group async_op", tensors="tensors", result="tensors", reduces=True, agrees=True
+        "tensors op group async_op", "tensors", "tensors", reduces=True, agrees=True
     ),
     "broadcast": _op(
-        "tensor src group async_op group_src",
-        tensors="tensor",
-        result="tensor",
-        root="src",
-        agrees=True,
+        "tensor src group async_op group_src", "tensor", "tensor", root="src", agrees=True
     ),
     "reduce": _op(
-        "tensor dst op group async_op group_dst",
-        tensors="tensor",
-        result="tensor",
-        root="dst",
-        reduces=True,
+        "tensor dst op group async_op group_dst", "tensor", "tensor", root="dst", reduces=True
     ),
     "all_gather": _op(
         "tensor_list tensor group async_op",
-        tensors="tensor",
+        "tensor",
+        "tensor_list",
         outputs="tensor_list",
-        result="tensor_list",
         agrees=True,
     ),
     "all_gather_into_tensor": _GATHERED,
     "all_gather_single": _GATHERED,
     "all_gather_coalesced": _op(
         "output_tensor_lists input_tensor_list group async_op",
-        tensors="input_tensor_list",
-        result="output_tensor_lists",
+        "input_tensor_list",
+        "output_tensor_lists",
         agrees=True,
         recorded_as="all_gather",
     ),
@@ -145,8 +138,8 @@ COLLECTIVES: dict[str, Operation] = {
     ),
     "gather": _op(
         "tensor gather_list dst group async_op group_dst",
-        tensors="tensor",
-        result="gather_list",
+        "tensor",
+        "gather_list",
         root="dst",
         root_sized=True,
     ),
@@ -158,8 +151,8 @@ COLLECTIVES: dict[str, Operation] = {
     ),
     "scatter": _op(
         "tensor scatter_list src group async_op group_src",
-        tensors="tensor",
-        result="tensor",
+        "tensor",
+        "tensor",
         root="src",
         root_sized=True,
     ),
@@ -178,9 +171,9 @@ COLLECTIVES: dict[str, Operation] = {
     ),
     "reduce_scatter": _op(
         "output input_list op group async_op",
-        tensors="input_list",
+        "input_list",
+        "output",
         outputs="output",
-        result="output",
         reduces=True,
         recorded_as="all_reduce",
     ),
@@ -188,34 +181,28 @@ COLLECTIVES: dict[str, Operation] = {
     "reduce_scatter_single": _SCATTERED,
     "all_to_all_single": _op(
         "output input output_split_sizes input_split_sizes group async_op",
-        tensors="input",
-        result="output",
+        "input",
+        "output",
         uneven=True,
     ),
     "all_to_all": _op(
         "output_tensor_list input_tensor_list group async_op",
-        tensors="input_tensor_list",
-        result="output_tensor_list",
+        "input_tensor_list",
+        "output_tensor_list",
         uneven=True,
         recorded_as="all_to_all_single",
     ),
     "barrier": _op("group async_op device_ids timeout"),
     "monitored_barrier": _op("group timeout wait_all_ranks"),
 }
+_RECEIVED = "tensor src group tag group_src"
+_SENT = "tensor dst group tag group_dst"
 #: A sender and a receiver call these.
 MESSAGES: dict[str, Operation] = {
-    "send": _op("tensor dst group tag group_dst", tensors="tensor", peer="dst"),
-    "isend": _op(
-        "tensor dst group tag group_dst", tensors="tensor", peer="dst", returns_handle=True
-    ),
-    "recv": _op("tensor src group tag group_src", tensors="tensor", result="tensor", peer="src"),
-    "irecv": _op(
-        "tensor src group tag group_src",
-        tensors="tensor",
-        result="tensor",
-        peer="src",
-        returns_handle=True,
-    ),
+    "send": _op(_SENT, "tensor", peer="dst"),
+    "isend": _op(_SENT, "tensor", peer="dst", returns_handle=True),
+    "recv": _op(_RECEIVED, "tensor", "tensor", peer="src"),
+    "irecv": _op(_RECEIVED, "tensor", "tensor", peer="src", returns_handle=True),
     "send_object_list": _op(
         "object_list dst group device group_dst use_batch", objects="object_list", peer="dst"
     ),
