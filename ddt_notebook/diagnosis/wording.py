@@ -38,6 +38,8 @@ from ddt_notebook.model.collective import call_label, tensor_label
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.torch_features import MissingFeature
 
+from . import training_wording
+
 Title = str | Callable[[Finding], str]
 Sentence = str | Callable[[Fact], str]
 
@@ -395,6 +397,7 @@ def _uneven_steps(finding: Finding) -> str:
 
 #: Kind of a finding -> its title.
 TITLES: dict[str, Title] = {
+    **training_wording.TITLES,
     "text": "{text}",
     # hang
     "never-entered": "{ranks} never entered {call}{wait}",
@@ -556,6 +559,7 @@ def _state(text: str) -> Sentence:
 
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
+    **training_wording.FACTS,
     "text": "{text}",
     "note": "{note}",
     # a line of source

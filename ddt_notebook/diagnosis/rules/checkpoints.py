@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.happens_before import Order
-from ddt_notebook.diagnosis.words import count, ranks_text, seconds
-from ddt_notebook.model import Finding, Place
+from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.checkpoints import CheckpointUse, StateLoad
 
 _Uses = dict[int, list[CheckpointUse]]
@@ -61,14 +60,14 @@ def _written(context: Context, path: str, uses: dict[int, CheckpointUse]) -> Fin
         for a in uses.values()
         for b in uses.values()
     )
-    return conclude_text(
+    return conclude(
         "D.1.6",
-        f"{ranks_text(uses)} write the same file, {first.name}, "
-        + ("at the same time" if met else "with no collective in between"),
+        "written-at-the-same-time" if met else "written-without-order",
         cause="checkpoint-written-by-every-rank",
         ranks=uses,
-        places={rank: context.place(use.where) for rank, use in uses.items()},
-        evidence=[f"the file is {path}", "no collective lies between the writes"],
+        values={"file": first.name},
+        places={rank: context.place(use.where, "saves") for rank, use in uses.items()},
+        facts=[Fact(kind="file", values={"path": path}), Fact(kind="no-collective-between")],
     )
 
 
@@ -104,19 +103,18 @@ def _read(
     context: Context, path: str, writer: int, save: CheckpointUse, early: dict[int, CheckpointUse]
 ) -> Finding:
     first, *_ = early.values()
-    by = save.ended_s - first.began_s
-    return conclude_text(
+    return conclude(
         "D.1.6",
-        f"{ranks_text(early)} read {save.name} before rank {writer} had written it, "
-        f"{seconds(by)} too early: what they have is older",
+        "read-before-written",
         cause="checkpoint-read-too-early",
         ranks=early,
-        places={rank: context.place(use.where) for rank, use in early.items()}
+        values={"file": save.name, "writer": writer, "early_s": save.ended_s - first.began_s},
+        places={rank: context.place(use.where, "loads") for rank, use in early.items()}
         | {writer: context.place(save.where, "saves")},
-        evidence=[
-            f"the file is {path}",
-            f"rank {writer} writes it at {context.label(save.where)}",
-            "no collective lies between writing and reading",
+        facts=[
+            Fact(kind="file", values={"path": path}),
+            Fact(kind="written-at", ranks=(writer,), place=context.place(save.where, "saves")),
+            Fact(kind="no-collective-between"),
         ],
         confidence="likely",
     )
@@ -130,15 +128,19 @@ def nothing_loaded(context: Context) -> Iterator[Finding]:
             where[context.place(load.where, "loads")].setdefault(report.rank, load)
     for place, loads in where.items():
         first, *_ = loads.values()
-        instead = f" where the model has `{first.missing}`" if first.missing else ""
-        yield conclude_text(
+        yield conclude(
             "D.1.6",
-            f"{ranks_text(loads)} loaded nothing into {first.model}: none of the "
-            f"{count(first.keys, 'key')} fits, and strict=False lets that pass",
+            "nothing-loaded",
             cause="nothing-loaded",
             ranks=loads,
+            values={"model": first.model, "keys": first.keys},
             places=dict.fromkeys(loads, place),
-            evidence=[f"the first key is `{first.unexpected}`{instead}"],
+            facts=[
+                Fact(
+                    kind="keys-differ",
+                    values={"unexpected": first.unexpected, "missing": first.missing},
+                )
+            ],
             confidence="likely",
         )
 
@@ -150,14 +152,14 @@ def wrapped_states(context: Context) -> Iterator[Finding]:
         for use in report.uses:
             if use.wrapped and use.done and use.path not in told:
                 told.add(use.path)
-                yield conclude_text(
+                yield conclude(
                     "D.1.6",
-                    f"{use.name} holds the names of the wrapper (`{use.wrapped}`): "
-                    "a model without DDP does not load it",
+                    "names-of-the-wrapper",
                     cause="checkpoint-of-wrapper",
                     ranks=[report.rank],
-                    places={report.rank: context.place(use.where)},
-                    evidence=[f"saved at {context.label(use.where)}"],
+                    values={"file": use.name, "key": use.wrapped},
+                    places={report.rank: context.place(use.where, "saves")},
+                    facts=[Fact(kind="saved-at", place=context.place(use.where, "saves"))],
                     confidence="possible",
                 )
 

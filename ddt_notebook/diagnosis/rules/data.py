@@ -7,13 +7,12 @@ from functools import reduce
 from itertools import pairwise
 from operator import or_
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count, listing, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.partition import Division, unpack_indices
 
-from .loaders import Shared, indices_text, samples, shared_loaders
+from .loaders import Shared, samples, shared_loaders
 from .parallel_groups import take_parts
 
 #: A gap is beside the shards, and may be a split for another use, from this share on.
@@ -40,23 +39,27 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
     if not alike and (not fewer or size < shared.context.snapshot.world_size):
         return None
     wrong = [r for r, part in parts.items() if part != (position[r], size)]
-    taken = listing(f"rank {r} for {part[0]} of {part[1]}" for r, part in parts.items())
-    seen = shared.division
-    if alike:
-        what = "several ranks get the same part of the data"
-    else:
-        what = "a part of the data goes to no rank"
-    return conclude_text(
+    seen, first = shared.division, shared.first()
+    return conclude(
         "C.7",
-        f"the samplers of {shared.name} do not divide the data by {count(size, 'rank')}: {what}",
+        "samplers-share-a-part" if alike else "samplers-leave-a-part",
         cause="sampler-for-wrong-rank",
         ranks=wrong,
+        values={"loader": shared.name, "size": size},
         places=shared.places(),
-        evidence=[
-            f"{shared.first().sampler} takes {taken}",
-            (
-                f"of {shared.first().universe} samples {seen.covered} were handed out, "
-                f"{seen.overlap} of them to more than one rank"
+        facts=[
+            Fact(
+                kind="sampler-takes",
+                ranks=tuple(parts),
+                values={"sampler": first.sampler, "parts": tuple(parts.values())},
+            ),
+            Fact(
+                kind="handed-out",
+                values={
+                    "universe": first.universe,
+                    "covered": seen.covered,
+                    "overlap": seen.overlap,
+                },
             ),
         ],
         confidence="likely",
@@ -78,22 +81,27 @@ def same_data(context: Context) -> Iterator[Finding]:
             continue
         # a loop that is left early may have met the same samples by chance
         certain = shared.complete or _same_start(shared)
-        yield conclude_text(
+        first = shared.first()
+        yield conclude(
             "D.2.2",
-            f"{ranks_text(shared.loaders)} each trained on the same "
-            f"{count(seen.overlap, 'sample')} of {shared.name}",
+            "same-samples",
             cause="no-distributed-sampler",
-            values={"loader": shared.name},
+            values={"loader": shared.name, "samples": seen.overlap},
             ranks=shared.loaders,
             places=shared.places(),
-            evidence=[
-                (
-                    f"{shared.name}: {shared.first().dataset} of {shared.first().universe} with "
-                    f"{shared.first().sampler or 'no sampler'} on each rank; in the last epoch "
-                    f"{seen.covered:,} different samples were handed out, {seen.overlap:,} of them "
-                    "to more than one rank"
+            facts=[
+                Fact(
+                    kind="undivided-loader",
+                    values={
+                        "loader": shared.name,
+                        "dataset": first.dataset,
+                        "universe": first.universe,
+                        "sampler": first.sampler,
+                        "covered": seen.covered,
+                        "overlap": seen.overlap,
+                    },
                 ),
-                shared.team.evidence,
+                shared.team.fact,
             ],
             confidence="likely" if certain else "possible",
         )
@@ -180,15 +188,15 @@ def _evened_out(shared: Shared) -> int:
 def _overlap(shared: Shared, seen: Division) -> Finding:
     sets = {rank: unpack_indices(x.handed_out) for rank, x in shared.loaders.items()}
     ranks = [r for r in sets if sets[r] & reduce(or_, (sets[o] for o in sets if o != r))]
-    return conclude_text(
+    return conclude(
         "C.7",
-        f"{count(seen.overlap, 'sample')} of {shared.name} went to more than one of "
-        f"{ranks_text(ranks)}",
+        "shards-overlap",
         cause="shard-overlap",
         ranks=ranks,
+        values={"loader": shared.name, "samples": seen.overlap},
         places=shared.places(),
-        evidence=[
-            f"on several ranks: index {indices_text(seen.first_overlap)}",
+        facts=[
+            Fact(kind="on-several-ranks", values={"indices": seen.first_overlap}),
             samples(shared.loaders),
         ],
         confidence="likely",
@@ -211,13 +219,17 @@ def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
         return  # parts of a random selection: the rest was split off
     lost = missing.bit_count()
     split_off = not inner and lost >= max(_SPLIT_OFF * size, len(shared.loaders))
-    yield conclude_text(
+    yield conclude(
         "C.7",
-        f"{count(lost, 'sample')} of {shared.name} went to no rank",
+        "shards-leave-gaps",
         cause="shard-gaps",
         ranks=shared.loaders,
+        values={"loader": shared.name, "samples": lost},
         places=shared.places(),
-        evidence=[f"on no rank: index {indices_text(seen.first_gap)}", samples(shared.loaders)],
+        facts=[
+            Fact(kind="on-no-rank", values={"indices": seen.first_gap}),
+            samples(shared.loaders),
+        ],
         confidence="possible" if split_off else "likely",
     )
 

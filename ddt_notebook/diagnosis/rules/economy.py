@@ -6,10 +6,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count, ranks_text, seconds
-from ddt_notebook.model import Call, Finding, Place, RankReport
+from ddt_notebook.model import Call, Fact, Finding, Place, RankReport
 from ddt_notebook.model.matching import call_bytes
 
 #: Buckets are small from here on down, and many from here on up; DDP's own limit is 25 MiB.
@@ -32,17 +31,13 @@ def small_buckets(context: Context) -> Iterator[Finding]:
                 told.setdefault(model.name, ([], size, buckets))[0].append(training.rank)
     for name, (ranks, size, buckets) in told.items():
         if size <= _SMALL_BUCKET_MB and buckets >= _MANY_BUCKETS:
-            yield conclude_text(
+            yield conclude(
                 "D.2.3",
-                f"{name} sends its gradients in {buckets} buckets of {size:.3g} MiB at most",
+                "small-buckets",
                 cause="small-buckets",
                 ranks=ranks,
-                evidence=[
-                    (
-                        f"bucket_cap_mb={size:.3g}: each step waits for {buckets} collectives "
-                        "instead of a few large ones"
-                    ),
-                ],
+                values={"model": name, "buckets": buckets, "limit_mib": size},
+                facts=[Fact(kind="bucket-limit", values={"buckets": buckets, "limit_mib": size})],
                 confidence="possible",
                 op="DDP",
             )
@@ -58,13 +53,13 @@ def oversubscribed_threads(context: Context) -> Iterator[Finding]:
     if longest < _WORTH_S or not many or not processors or threads <= processors:
         return
     most = max(training.threads for training in trainings)
-    yield conclude_text(
+    yield conclude(
         "D.2.3",
-        f"{count(len(trainings), 'rank')} compute in {threads} threads on "
-        f"{count(processors, 'processor')}",
+        "more-threads-than-processors",
         cause="oversubscribed-threads",
         ranks=many,
-        evidence=[f"torch.get_num_threads() is up to {most} on {ranks_text(many)}"],
+        values={"size": len(trainings), "threads": threads, "processors": processors},
+        facts=[Fact(kind="threads-of-torch", ranks=tuple(many), values={"threads": most})],
         confidence="possible",
     )
 
@@ -91,14 +86,19 @@ def small_collectives(context: Context) -> Iterator[Finding]:
     for place, by_rank in found.items():
         number, spent, size, call = next(iter(by_rank.values()))
         if len(by_rank) == len(call.members):
-            yield conclude_text(
+            yield conclude(
                 "D.2.3",
-                f"{ranks_text(by_rank)} issued {number / steps:.0f} {call.op}s of {size:,} bytes "
-                "in each step",
+                "small-collectives",
                 cause="small-collectives",
                 ranks=by_rank,
                 places=dict.fromkeys(sorted(by_rank), place),
-                evidence=[f"{number:,.0f} calls in {steps} steps took {seconds(spent)}"],
+                values={"op": call.op, "per_step": round(number / steps), "size_bytes": size},
+                facts=[
+                    Fact(
+                        kind="calls-took",
+                        values={"calls": round(number), "steps": steps, "took_s": spent},
+                    )
+                ],
                 confidence="possible",
                 op=call.op,
             )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import Epoch, LoaderPartition
 
-from .loaders import indices_text, loops, samples, shared_loaders, used_loaders
+from .loaders import loops, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
 #: Content of samples without index is compared: this many must be alike in a row.
@@ -30,16 +30,17 @@ def undivided_streams(context: Context) -> Iterator[Finding]:
         telling = len(set(starts[0][:common])) >= min(_TELLING, shared.first().epochs[-1].samples)
         if not (alike and telling and common > 1 and shared.trains) or take_parts(context, loaders):
             continue
-        yield conclude_text(
+        yield conclude(
             "C.6",
-            f"{ranks_text(loaders)} each trained on the same samples of {shared.name}",
+            "same-stream",
             cause="iterable-not-sharded",
             ranks=loaders,
+            values={"loader": shared.name},
             places=shared.places(),
-            evidence=[
-                f"the first {common} samples of the last epoch are equal, in the same order",
+            facts=[
+                Fact(kind="samples-begin-alike", values={"samples": common}),
                 samples(shared.loaders),
-                shared.team.evidence,
+                shared.team.fact,
             ],
             confidence="likely",
         )
@@ -52,18 +53,15 @@ def repeating_workers(context: Context) -> Iterator[Finding]:
         if not repeated:
             continue
         first = next(iter(repeated.values()))
-        yield conclude_text(
+        yield conclude(
             "C.6",
-            f"{name} gave {ranks_text(repeated)} every sample {first.workers} times, once from "
-            "each worker",
+            "every-worker-reads-all",
             cause="workers-repeat-stream",
             ranks=repeated,
+            values={"loader": name, "workers": first.workers},
             places=loops(context, repeated),
-            evidence=[
-                (
-                    f"batches come in groups of {first.workers} that begin with the same sample, "
-                    f"and there are {count(first.workers, 'worker')}"
-                ),
+            facts=[
+                Fact(kind="batches-begin-alike", values={"workers": first.workers}),
                 samples(repeated),
             ],
             confidence="likely",
@@ -89,33 +87,30 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
         first = shared.first()
         start = first.epochs[-1].first[:8]
         alike = [epoch for epoch in first.epochs if epoch.trained and epoch.first[:8] == start]
-        numbers, since = _numbers(first, alike)
-        told = sorted({epoch.sampler_epoch or 0 for epoch in alike})
-        yield conclude_text(
+        given = sorted({epoch.sampler_epoch or 0 for epoch in alike})
+        yield conclude(
             "D.2.5",
-            f"{shared.name} gave {ranks_text(pairs)} the samples in the same order in every epoch",
+            "same-order-in-every-epoch",
             cause="set-epoch-forgotten",
             ranks=pairs,
+            values={"loader": shared.name},
             places=shared.places(),
-            evidence=[
-                f"epochs {rank_list(numbers)}{since} begin alike: index {indices_text(start)}",
-                (
-                    f"{first.sampler} shuffles by its seed and epoch, and its epoch was "
-                    f"{listing(map(str, told))} all the time"
-                ),
+            facts=[
+                Fact(kind="epochs-begin-alike", values={"indices": start} | _numbers(first, alike)),
+                Fact(kind="sampler-epoch", values={"sampler": first.sampler, "epochs": given}),
             ],
             # each of several trainings may have had one epoch
             confidence="likely" if single else "possible",
         )
 
 
-def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> tuple[list[int], str]:
-    """How to call epochs: by their place in the cell, if all of them are its own."""
+def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> Values:
+    """The numbers of epochs: within the cell, if all of them are its own, else of the session."""
     run = loader.epochs[-1].run
     if all(epoch.run == run and epoch.in_cell for epoch in epochs):
-        return [epoch.in_cell for epoch in epochs], ""
+        return {"epochs": [epoch.in_cell for epoch in epochs], "of_all_cells": False}
     earlier = any(epoch.run != run for epoch in epochs)
-    return [epoch.number for epoch in epochs], " (of all cells)" if earlier else ""
+    return {"epochs": [epoch.number for epoch in epochs], "of_all_cells": earlier}
 
 
 def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
@@ -156,18 +151,22 @@ def empty_loaders(context: Context) -> Iterator[Finding]:
         if not empty:
             continue
         first = next(iter(empty.values()))
-        parts = f" in {count(first.replicas, 'part')}" if first.replicas else ""
-        yield conclude_text(
+        yield conclude(
             "C.6",
-            f"{name} gave {ranks_text(empty)} no batch at all",
+            "no-batch",
             cause="no-batches-on-a-rank",
             ranks=empty,
+            values={"loader": name},
             places=loops(context, empty),
-            evidence=[
-                (
-                    f"{count(first.universe or 0, 'sample')}{parts}, in batches of "
-                    f"{first.batch_size}: with drop_last, less than one batch is left out"
-                ),
+            facts=[
+                Fact(
+                    kind="less-than-a-batch",
+                    values={
+                        "samples": first.universe or 0,
+                        "parts": first.replicas,
+                        "batch_size": first.batch_size,
+                    },
+                )
             ],
             confidence="likely",
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Place
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.rank import RankState
+from ddt_notebook.model.training import ModelTraining
 from ddt_notebook.program.escape_paths import Reason
 
 
@@ -146,3 +147,10 @@ def reasons(found: Iterable[Reason]) -> list[Fact]:
         Fact(kind=kind, place=place, ranks=tuple(sorted(ranks)), values=dict(values))
         for (place, kind, values), ranks in together.items()
     ]
+
+
+def forward_passes(
+    context: Context, models: Mapping[int, ModelTraining]
+) -> dict[int, Place | None]:
+    """The line of the first forward pass with gradients through each rank's model."""
+    return {rank: context.place(model.where, "called") for rank, model in models.items()}

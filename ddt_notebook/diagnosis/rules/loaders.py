@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import listing
-from ddt_notebook.model import Place, Position
+from ddt_notebook.model import Fact, Place, Position
 from ddt_notebook.model.partition import Division, LoaderPartition, division
 
 from .parallel_groups import Team, teams
@@ -97,13 +96,7 @@ def line_at(context: Context, place: str) -> Place | None:
     return context.place(at, "loops")
 
 
-def samples(loaders: Loaders) -> str:
+def samples(loaders: Loaders) -> Fact:
     """How many samples each rank got in the last epoch."""
-    return "samples handed out: " + listing(
-        f"{x.epochs[-1].samples:,} to rank {rank}" for rank, x in loaders.items()
-    )
-
-
-def indices_text(first: tuple[int, ...]) -> str:
-    """``3, 4, 5``; with dots if there are more than were kept."""
-    return ", ".join(map(str, first)) + (", …" if len(first) == 8 else "")
+    handed_out = tuple(loader.epochs[-1].samples for loader in loaders.values())
+    return Fact(kind="samples-handed-out", ranks=tuple(loaders), values={"samples": handed_out})

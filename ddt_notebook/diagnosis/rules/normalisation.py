@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
+
+from .facts import forward_passes
 
 _LOOKED_OFTEN_ENOUGH = 2
 
@@ -28,16 +29,19 @@ def statistics(context: Context) -> Iterator[Finding]:
         ]
         if not found:
             continue
-        yield conclude_text(
+        yield conclude(
             "D.2.4",
-            f"batch-norm statistics of {first.name} differ between ranks, and DDP is not to copy "
-            "them: each rank evaluates another model",
+            "batch-norm-statistics-differ",
             cause="batch-norm-statistics-apart",
             ranks=ranks,
-            places={rank: context.place(model.where) for rank, model in ranks.items()},
-            evidence=[
-                f"{count(len(found), 'statistic')} differ, first {found[0].name}",
-                "broadcast_buffers=False",
+            places=forward_passes(context, ranks),
+            values={"model": first.name},
+            facts=[
+                Fact(
+                    kind="statistics-differ",
+                    values={"statistics": len(found), "name": found[0].name},
+                ),
+                Fact(kind="broadcast-buffers-off"),
             ],
             confidence="likely",
         )
@@ -49,13 +53,16 @@ def same_masks(context: Context) -> Iterator[Finding]:
         first = next(iter(ranks.values()))
         dropping = all(model.dropout for model in ranks.values())
         if dropping and len({model.random_state for model in ranks.values()}) == 1:
-            yield conclude_text(
+            yield conclude(
                 "D.2.4",
-                f"dropout in {first.name} draws the same masks on every rank",
+                "same-dropout-masks",
                 cause="same-dropout-masks",
                 ranks=ranks,
-                places={rank: context.place(model.where) for rank, model in ranks.items()},
-                evidence=["torch's random state was equal on all ranks at the first forward pass"],
+                places={
+                    rank: context.place(model.where, "called") for rank, model in ranks.items()
+                },
+                values={"model": first.name},
+                facts=[Fact(kind="same-random-state")],
                 confidence="possible",
             )
 
@@ -73,14 +80,13 @@ def needless_search(context: Context) -> Iterator[Finding]:
             for model in ranks.values()
         ):
             continue
-        yield conclude_text(
+        yield conclude(
             "D.2.3",
-            f"DDP looks for unused parameters of {first.name} in every step, and there were none",
+            "needless-search-for-unused",
             cause="find-unused-for-nothing",
             ranks=ranks,
-            places={rank: context.place(model.where) for rank, model in ranks.items()},
-            evidence=[
-                f"all parameters were used at {count(first.searched, 'sampled step')} on every rank"
-            ],
+            places=forward_passes(context, ranks),
+            values={"model": first.name},
+            facts=[Fact(kind="all-parameters-used", values={"steps": first.searched})],
             confidence="possible",
         )

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count, ranks_text
-from ddt_notebook.model import Position
+from ddt_notebook.model import Fact, Position
 from ddt_notebook.program.sharded_values import slices_by_rank
 
 
@@ -20,14 +19,14 @@ class Team:
     ----------
     ranks
         Ascending.
-    evidence
-        How that is known.
+    fact
+        What shows it.
     trainings
         How many optimizers stepped on a rank in this run.
     """
 
     ranks: tuple[int, ...]
-    evidence: str
+    fact: Fact
     trainings: int = 1
 
 
@@ -46,8 +45,8 @@ def _wrapped(context: Context) -> Iterator[Team]:
         for model in training.models:
             ranks = tuple(rank for rank in model.members if rank in trainings)
             if model.forwards and len(ranks) > 1:
-                what = "DistributedDataParallel averages the gradients"
-                yield Team(ranks, f"{what} of {model.name} on {ranks_text(ranks)}", stepped)
+                fact = Fact(kind="ddp-averages", ranks=ranks, values={"model": model.name})
+                yield Team(ranks, fact, stepped)
 
 
 def _sharded(context: Context) -> Iterator[Team]:
@@ -59,7 +58,7 @@ def _sharded(context: Context) -> Iterator[Team]:
         shards = [s for p in partitions for s in p.shards if s.name == name]
         meshes = {shard.mesh.rpartition("=")[2] for shard in shards if shard.wrapper == "FSDP2"}
         if len(ranks) == len(shards) > 1 and meshes == {str(len(ranks))}:
-            yield Team(ranks, f"FSDP2 reduces the gradients of {name} on {ranks_text(ranks)}")
+            yield Team(ranks, Fact(kind="fsdp-reduces", ranks=ranks, values={"model": name}))
 
 
 def _reduced_by_hand(context: Context) -> Iterator[Team]:
@@ -75,7 +74,7 @@ def _reduced_by_hand(context: Context) -> Iterator[Team]:
         times[members] += number if place is not None and "grad" in place.code else 0
     for members, reduced in times.items():
         if reduced:
-            yield Team(members, f"the cell reduces gradients ({count(reduced, 'all_reduce')})")
+            yield Team(members, Fact(kind="cell-reduces-gradients", values={"calls": reduced}))
 
 
 def take_parts(context: Context, ranks: Iterable[int]) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import agree, listing, ranks_text
-from ddt_notebook.model import Finding, Place
+from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.placement import RankPlacement
 
 
@@ -28,14 +27,14 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
     for identity, ranks in sorted(users.items()):
         if len(ranks) < 2 or not idle:
             continue
-        yield conclude_text(
+        yield conclude(
             "D.2.2",
-            f"{ranks_text(ranks)} train on the same GPU, {labels[identity]}; "
-            f"{listing(idle)} {'is' if len(idle) == 1 else 'are'} idle",
+            "ranks-share-a-gpu",
             cause="all-ranks-on-one-gpu",
             ranks=ranks,
+            values={"device": labels[identity], "idle": idle},
             places={rank: _forward(context, rank) for rank in ranks},
-            evidence=[f"{ranks_text(ranks)} {agree(ranks, 'has', 'have')} the parameters there"],
+            facts=[Fact(kind="parameters-there", ranks=tuple(ranks))],
             confidence="likely",
         )
 
@@ -54,14 +53,14 @@ def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
             for device in foreign.intersection(use.devices):
                 strangers[use.name, device][report.rank] = context.place(use.where, "loads")
     for (name, device), where in sorted(strangers.items()):
-        yield conclude_text(
+        yield conclude(
             "D.1.6",
-            f"{ranks_text(where)} loaded {name} onto {device}, a GPU that has no part of "
-            f"{agree(list(where), 'its model', 'their model')}",
+            "loaded-onto-another-gpu",
             cause="checkpoint-on-one-gpu",
             ranks=where,
+            values={"file": name, "device": device},
             places=where,
-            evidence=[f"its tensors are on {device}, the model of {ranks_text(where)} is not"],
+            facts=[Fact(kind="tensors-elsewhere", ranks=tuple(where), values={"device": device})],
             confidence="possible",
         )
 
@@ -83,5 +82,5 @@ def _forward(context: Context, rank: int) -> Place | None:
     for report in context.snapshot.training:
         if report.rank == rank:
             places = (model.where for model in report.models if model.where is not None)
-            return context.place(next(places, None), "runs")
+            return context.place(next(places, None), "called")
     return None

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import count, listing, ranks_text
-from ddt_notebook.model import Finding, Place
+from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.parity import grouped, minority
-from ddt_notebook.model.training import ModelTraining, NotFinite
+from ddt_notebook.model.training import NotFinite, OptimizerTraining
 
-_MOST_NAMES = 3
+from .facts import forward_passes
 
 
 def not_finite(context: Context) -> Iterator[Finding]:
-    """Losses that became nan or inf and stayed so: on which rank it began."""
+    """Losses that became nan or inf and stayed so, and the rank on which that began."""
     trainings = {one.rank: one for one in context.snapshot.training if one.backwards}
     found = {rank: one.not_finite for rank, one in trainings.items() if one.not_finite}
     if context.snapshot.outcome != "ok" or not any(nf.lasting for nf in found.values()):
@@ -26,83 +25,69 @@ def not_finite(context: Context) -> Iterator[Finding]:
     begin = min(nf.backward for nf in found.values())
     origin = {rank: nf for rank, nf in found.items() if nf.backward == begin}
     first = next(iter(origin.values()))
-    places = {rank: context.place(nf.where, "runs") for rank, nf in origin.items()}
-    if len(origin) == len(trainings) and len(origin) > 1:
-        yield conclude_text(
-            "D.2.5",
-            f"the loss was {first.value} on every rank from backward pass {begin} on",
-            cause="loss-not-finite",
-            ranks=origin,
-            places=places,
-            evidence=_seen(origin),
-            confidence="likely",
-        )
-        return
+    everywhere = len(origin) == len(trainings) and len(origin) > 1
     infected = sorted(found.keys() - origin.keys())
-    evidence = _seen(origin)
-    for rank in infected:
-        evidence.append(
-            f"the loss of rank {rank} was {found[rank].value} from backward pass "
-            f"{found[rank].backward} on"
+    facts = list(_state_of_pass(origin))
+    facts += [
+        Fact(
+            kind="loss-became",
+            ranks=(rank,),
+            values={"loss": found[rank].value, "backward": found[rank].backward},
         )
-    clean = sorted(trainings.keys() - found.keys())
-    if clean:
-        evidence.append(f"the loss of {ranks_text(clean)} was finite to the end")
-    spread = f"; {ranks_text(infected)} followed" if infected else ""
+        for rank in infected
+    ]
+    if clean := sorted(trainings.keys() - found.keys()):
+        facts.append(Fact(kind="loss-stayed-finite", ranks=tuple(clean)))
     from_data = all(nf.inputs is False for nf in origin.values())
-    yield conclude_text(
+    yield conclude(
         "D.2.5",
-        f"the loss of {ranks_text(origin)} was {first.value} in backward pass {begin}, when that "
-        f"of the other ranks was finite{spread}",
-        cause="nan-from-one-rank",
+        "loss-not-finite-everywhere" if everywhere else "loss-not-finite",
+        cause="loss-not-finite" if everywhere else "nan-from-one-rank",
         ranks=origin,
         waiting=infected,
-        places=places,
-        evidence=evidence,
-        confidence="certain" if from_data else "likely",
+        values={"loss": first.value, "backward": begin},
+        places={rank: context.place(nf.where, "called") for rank, nf in origin.items()},
+        facts=facts,
+        confidence="certain" if from_data and not everywhere else "likely",
     )
 
 
-def _seen(origin: dict[int, NotFinite]) -> list[str]:
-    lines = []
+def _state_of_pass(origin: Mapping[int, NotFinite]) -> Iterator[Fact]:
+    """Whether the inputs and the parameters were finite in the pass in which it began."""
     for rank, nf in origin.items():
-        for what, finite in (("the model's inputs", nf.inputs), ("its parameters", nf.parameters)):
+        for what, finite in (("inputs", nf.inputs), ("parameters", nf.parameters)):
             if finite is not None:
-                state = "were all finite" if finite else "held values that are no finite numbers"
-                lines.append(f"on rank {rank}, {what} {state} in that pass")
-    return lines
+                kind = f"{what}-finite" if finite else f"{what}-not-finite"
+                yield Fact(kind=kind, ranks=(rank,))
 
 
 def other_copies(context: Context) -> Iterator[Finding]:
-    """Optimizers whose parameters never have a gradient, beside a model whose have."""
-    together: dict[tuple[str, str], dict[int, Place | None]] = defaultdict(dict)
-    steps: dict[tuple[str, str], int] = {}
+    """Optimizers whose parameters never have a gradient, beside a model whose parameters do."""
+    together: dict[tuple[str, str], dict[int, OptimizerTraining]] = defaultdict(dict)
     for training in context.snapshot.training:
         for optimizer in training.optimizers:
             sampled = [state for state in optimizer.states if state.step < optimizer.steps]
             if optimizer.twin and not any(state.with_gradient for state in sampled):
-                key = optimizer.name, optimizer.twin
-                steps[key] = optimizer.steps
-                place = context.place(optimizer.made or optimizer.where, "created")
-                together[key][training.rank] = place
-    for (name, twin), places in together.items():
-        yield conclude_text(
+                together[optimizer.name, optimizer.twin][training.rank] = optimizer
+    for (name, twin), optimizers in together.items():
+        steps = max(optimizer.steps for optimizer in optimizers.values())
+        yield conclude(
             "D.2.5",
-            f"{name} holds the parameters of another copy than {twin}, which is trained: "
-            f"{twin} never changes",
+            "optimizer-of-another-copy",
             cause="optimizer-on-another-copy",
-            ranks=places,
-            places=places,
-            evidence=[
-                f"no parameter of {name} had a gradient in {count(steps[name, twin], 'step')}",
-                f"those of {twin} have the same shapes and gradients, and are not in {name}",
+            ranks=optimizers,
+            values={"optimizer": name, "model": twin},
+            places=_made(context, optimizers),
+            facts=[
+                Fact(kind="steps-without-gradient", values={"optimizer": name, "steps": steps}),
+                Fact(kind="twin-has-gradients", values={"optimizer": name, "model": twin}),
             ],
         )
 
 
 def old_layers(context: Context) -> Iterator[Finding]:
     """Optimizers that hold a layer which was replaced, and not the one in its place."""
-    together: dict[str, dict[int, Place | None]] = defaultdict(dict)
+    together: dict[str, dict[int, OptimizerTraining]] = defaultdict(dict)
     first: dict[str, tuple[int, list[str]]] = {}
     for training in context.snapshot.training:
         for optimizer in training.optimizers:
@@ -110,29 +95,37 @@ def old_layers(context: Context) -> Iterator[Finding]:
             left_out = [name for name in optimizer.left_out if name not in others]
             if optimizer.stale and left_out:
                 first.setdefault(optimizer.name, (optimizer.stale, left_out))
-                place = context.place(optimizer.made or optimizer.where, "created")
-                together[optimizer.name][training.rank] = place
-    for name, places in together.items():
+                together[optimizer.name][training.rank] = optimizer
+    for name, optimizers in together.items():
         stale, left_out = first[name]
-        shown = listing(left_out[:_MOST_NAMES])
-        yield conclude_text(
+        yield conclude(
             "D.2.5",
-            f"{name} holds {count(stale, 'parameter')} that the model has no more, and not "
-            f"{shown}, which {'has' if len(left_out) == 1 else 'have'} gradients and never "
-            f"{'changes' if len(left_out) == 1 else 'change'}",
+            "optimizer-of-a-replaced-layer",
             cause="optimizer-on-another-copy",
-            ranks=places,
-            places=places,
-            evidence=[
-                f"{count(stale, 'parameter')} of {name} had no gradient and are no part of it",
-                f"{count(len(left_out), 'parameter')} with a gradient are in no optimizer",
+            ranks=optimizers,
+            values={"optimizer": name, "stale": stale, "names": left_out},
+            places=_made(context, optimizers),
+            facts=[
+                Fact(kind="stale-parameters", values={"optimizer": name, "stale": stale}),
+                Fact(kind="in-no-optimizer", values={"parameters": len(left_out)}),
             ],
             confidence="likely",
         )
 
 
+def _made(context: Context, optimizers: Mapping[int, OptimizerTraining]) -> dict[int, Place | None]:
+    """The lines that made optimizers, or that stepped them first where that is not known."""
+    return {
+        rank: context.place(o.made, "created") if o.made else context.place(o.where, "steps")
+        for rank, o in optimizers.items()
+    }
+
+
 def other_orders(context: Context) -> Iterator[Finding]:
-    """DDP models whose parameters come in another order on some ranks: shapes fit, sums do not."""
+    """DDP models whose parameters come in another order on some ranks.
+
+    All shapes fit, so nothing fails, and DDP averages gradients of different parameters.
+    """
     for ranks in replicas.models(context.snapshot):
         names = {rank: model.parameters for rank, model in ranks.items()}
         if len({model.names_digest for model in ranks.values()}) == 1:
@@ -145,20 +138,20 @@ def other_orders(context: Context) -> Iterator[Finding]:
         at = next(
             n for n, (a, b) in enumerate(zip(names[reference], names[other], strict=True)) if a != b
         )
-        first: ModelTraining = ranks[reference]
-        yield conclude_text(
+        yield conclude(
             "D.2.4",
-            f"the submodules of {first.name} are registered in another order on "
-            f"{ranks_text(deviating)}: DDP averages gradients of different parameters",
+            "submodules-in-another-order",
             cause="submodules-in-another-order",
             ranks=deviating,
-            places={rank: context.place(model.where) for rank, model in ranks.items()},
-            evidence=[
-                (
-                    f"parameter {at + 1} is {names[reference][at]} on rank {reference}, "
-                    f"{names[other][at]} on rank {other}"
+            values={"model": ranks[reference].name},
+            places=forward_passes(context, ranks),
+            facts=[
+                Fact(
+                    kind="parameter-differs",
+                    ranks=(reference, other),
+                    values={"number": at + 1, "names": (names[reference][at], names[other][at])},
                 ),
-                "all shapes fit, so nothing fails",
+                Fact(kind="shapes-fit"),
             ],
         )
 
@@ -179,18 +172,20 @@ def unregistered(context: Context) -> Iterator[Finding]:
         kept = [name for name, shape in found.items() if not any(s.reduced[shape] for s in sent)]
         if not kept:
             continue
-        names = listing([*kept[:_MOST_NAMES], *(["others"] if len(kept) > _MOST_NAMES else [])])
-        verb = "is no parameter" if len(kept) == 1 else "are no parameters"
-        yield conclude_text(
+        values = {"model": first.name, "names": kept}
+        yield conclude(
             "D.2.2",
-            f"{names} {verb} of {first.name}, but a plain attribute that is trained: DDP does not "
-            "average its gradient",
+            "trained-attribute",
             cause="tensor-attribute-not-registered",
             ranks=ranks,
-            places={rank: context.place(model.where) for rank, model in ranks.items()},
-            evidence=[
-                f"{names}: gradients are required, and came",
-                f"{first.name} has {len(first.parameters)} parameters, {names} not among them",
+            values=values,
+            places=forward_passes(context, ranks),
+            facts=[
+                Fact(kind="attribute-has-gradient", values={"names": kept}),
+                Fact(
+                    kind="not-among-parameters",
+                    values=values | {"parameters": len(first.parameters)},
+                ),
             ],
             confidence="likely",
         )

@@ -9,6 +9,7 @@ from typing import Any
 from ddt_notebook.model import (
     Call,
     Cell,
+    Fact,
     Finding,
     Position,
     RankError,
@@ -104,6 +105,11 @@ def snapshot(*ranks: RankReport, source: str = "", outcome: str = "ok", **fields
             **fields,
         }
     )
+
+
+def facts(finding: Finding) -> dict[str, Fact]:
+    """The facts of a finding by kind; of several of one kind, the first."""
+    return {fact.kind: fact for fact in reversed(finding.facts)}
 
 
 def only(report: Report) -> Finding:

@@ -8,7 +8,7 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Position, RankError
 from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
 
-from .builders import all_reduce, at, call, only, raised, rank, snapshot
+from .builders import all_reduce, at, call, facts, only, raised, rank, snapshot
 
 PATH = "/runs/last.pt"
 
@@ -40,13 +40,14 @@ def scene(*uses: list[CheckpointUse], calls: tuple[tuple[Call, ...], ...] = (), 
 def test_ranks_that_write_at_the_same_time():
     finding = only(diagnose(scene([save(1.0, 2.0)], [save(1.5, 2.5)], [])))
     assert (finding.symptom, finding.cause) == ("D.1.6", "checkpoint-written-by-every-rank")
-    assert finding.title == "ranks 0, 1 write the same file, last.pt, at the same time"
+    assert (finding.kind, finding.values) == ("written-at-the-same-time", {"file": "last.pt"})
     assert (finding.ranks, finding.confidence) == ([0, 1], "certain")
+    assert {place.role for place in finding.places.values()} == {"saves"}
 
 
 def test_writes_one_after_the_other_without_a_collective_are_no_order():
     finding = only(diagnose(scene([save(1.0, 1.1)], [save(1.2, 1.3)])))
-    assert finding.title.endswith("with no collective in between")
+    assert finding.kind == "written-without-order"
 
 
 def test_a_line_that_writes_in_each_epoch_is_told_once():
@@ -79,7 +80,8 @@ def test_a_rank_that_reads_what_is_not_yet_written():
     finding = only(diagnose(scene([save(1.0, 2.0), load(2.1, 2.2)], [load(1.2, 1.3)])))
     assert finding.cause == "checkpoint-read-too-early"
     assert (finding.ranks, finding.confidence) == ([1], "likely")
-    assert set(finding.where) == {0, 1}
+    assert {rank: place.role for rank, place in finding.places.items()} == {0: "saves", 1: "loads"}
+    assert finding.values["early_s"] == pytest.approx(0.8)
 
 
 def test_a_load_that_failed_is_the_exceptions_matter():
@@ -122,7 +124,9 @@ def test_a_load_that_failed_because_it_came_too_early(error: str, written: float
     scene = snapshot(rank(0), raised(1, error=failed), checkpoints=told, outcome="failed")
     finding = only(diagnose(scene))
     assert finding.cause == cause
-    assert any("1.0 s later" in fact for fact in finding.evidence) == (written == 2.0)
+    later = facts(finding).get("written-later")
+    assert (later is not None) == (written == 2.0)
+    assert later is None or (later.ranks, later.values) == ((0,), {"later_s": 1.0})
 
 
 @pytest.mark.timeout(30)
@@ -142,4 +146,4 @@ def test_a_state_of_which_nothing_was_taken():
     told = tuple(RankCheckpoints(rank=r, states=(state,)) for r in range(2))
     finding = only(diagnose(snapshot(rank(0), rank(1), checkpoints=told)))
     assert (finding.symptom, finding.cause, finding.ranks) == ("D.1.6", "nothing-loaded", [0, 1])
-    assert finding.evidence == ["the first key is `module.a` where the model has `a`"]
+    assert facts(finding)["keys-differ"].values == {"unexpected": "module.a", "missing": "a"}

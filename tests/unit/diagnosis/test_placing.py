@@ -34,7 +34,7 @@ def scene(*placements: RankPlacement):
 def test_all_on_the_first():
     (finding,) = diagnose(scene(*[placement(r, "cuda:0", gpus=4) for r in range(3)])).findings
     assert (finding.symptom, finding.cause) == ("D.2.2", "all-ranks-on-one-gpu")
-    assert finding.title.startswith("ranks 0-2 train on the same GPU, cuda:0; cuda:1, ")
+    assert finding.values == {"device": "cuda:0", "idle": ("cuda:1", "cuda:2", "cuda:3")}
     assert finding.confidence == "likely"
 
 

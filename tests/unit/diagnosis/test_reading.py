@@ -92,7 +92,7 @@ def pending(rest: str, before: str = "work = dist.all_reduce(x, async_op=True)")
 def test_reading_before_the_wait(rest: str) -> None:
     finding = only(pending(rest))
     assert (finding.cause, finding.ranks) == ("result-read-before-wait", [0, 1])
-    assert finding.where[0].startswith("cell[3] line ")
+    assert (finding.places[0].cell, finding.places[0].role) == (3, "reads")
 
 
 @pytest.mark.parametrize(

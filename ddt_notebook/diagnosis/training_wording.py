@@ -1,0 +1,273 @@
+"""Titles and sentences of the rules on training: data, values, checkpoints, placement, speed.
+
+They are a part of the tables of `wording`, which explains the templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddt_notebook.formatting import count, listing, rank_list, ranks_text, seconds
+from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model.finding import Values
+
+#: chosen: names of parameters in a sentence; the rest is "others". No measurement.
+_MOST_NAMES = 3
+#: So many indices are recorded (`rank.probes.loaders`): where there are that many, more may follow.
+_INDICES = 8
+
+
+def _names(values: Values) -> str:
+    """``model.0.weight and model.0.bias``; the first ones of many, and ``others``."""
+    names = values["names"]
+    more = ["others"] if len(names) > _MOST_NAMES else []
+    return listing([*names[:_MOST_NAMES], *more])
+
+
+def _several(values: Values, one: str, several: str) -> str:
+    """The verb form that fits the number of names."""
+    return one if len(values["names"]) == 1 else several
+
+
+def _indices(values: Values) -> str:
+    """``3, 4, 5``, with dots where more may follow."""
+    indices = values["indices"]
+    return ", ".join(map(str, indices)) + (", …" if len(indices) >= _INDICES else "")
+
+
+# -- what happened -----------------------------------------------------------------------------
+
+
+def _loss_not_finite(finding: Finding) -> str:
+    loss, backward = finding.values["loss"], finding.values["backward"]
+    text = (
+        f"the loss of {ranks_text(finding.ranks)} was {loss} in backward pass {backward}, when "
+        "that of the other ranks was finite"
+    )
+    return f"{text}; {ranks_text(finding.waiting)} followed" if finding.waiting else text
+
+
+def _replaced_layer(finding: Finding) -> str:
+    values = finding.values
+    return (
+        f"{values['optimizer']} holds {count(values['stale'], 'parameter')} that the model no "
+        f"longer has, and not {_names(values)}, which {_several(values, 'has', 'have')} gradients "
+        f"and never {_several(values, 'changes', 'change')}"
+    )
+
+
+def _ranks_share_a_gpu(finding: Finding) -> str:
+    idle = finding.values["idle"]
+    return (
+        f"{ranks_text(finding.ranks)} train on the same GPU, {finding.values['device']}; "
+        f"{listing(idle)} {'is' if len(idle) == 1 else 'are'} idle"
+    )
+
+
+#: Kind of a finding -> its title.
+TITLES: dict[str, str | Callable[[Finding], str]] = {
+    # values
+    "loss-not-finite": _loss_not_finite,
+    "loss-not-finite-everywhere": (
+        "the loss was {loss} on every rank from backward pass {backward} on"
+    ),
+    "optimizer-of-another-copy": (
+        "{optimizer} holds the parameters of another copy of {model}, which is trained: {model} "
+        "never changes"
+    ),
+    "optimizer-of-a-replaced-layer": _replaced_layer,
+    "submodules-in-another-order": (
+        "the submodules of {model} are registered in another order on {ranks}: DDP averages "
+        "gradients of different parameters"
+    ),
+    "trained-attribute": lambda f: (
+        f"{_names(f.values)} {_several(f.values, 'is a plain attribute', 'are plain attributes')} "
+        f"of {f.values['model']} and no parameter{_several(f.values, '', 's')}, but trained: DDP "
+        f"does not average {_several(f.values, 'its gradient', 'their gradients')}"
+    ),
+    # data
+    "samplers-share-a-part": (
+        "the samplers of {loader} do not divide the data by {size:rank}: several ranks get the "
+        "same part of the data"
+    ),
+    "samplers-leave-a-part": (
+        "the samplers of {loader} do not divide the data by {size:rank}: a part of the data goes "
+        "to no rank"
+    ),
+    "same-samples": "{ranks} each trained on the same {samples:sample} of {loader}",
+    "shards-overlap": "{samples:sample} of {loader} went to more than one of {ranks}",
+    "shards-leave-gaps": "{samples:sample} of {loader} went to no rank",
+    "same-stream": "{ranks} each trained on the same samples of {loader}",
+    "every-worker-reads-all": (
+        "{loader} gave {ranks} every sample {workers} times, once from each worker"
+    ),
+    "same-order-in-every-epoch": (
+        "{loader} gave {ranks} the samples in the same order in every epoch"
+    ),
+    "no-batch": "{loader} gave {ranks} no batch at all",
+    # layers
+    "batch-norm-statistics-differ": (
+        "batch-norm statistics of {model} differ between ranks, and DDP was told not to copy them: "
+        "each rank evaluates another model"
+    ),
+    "same-dropout-masks": "dropout in {model} draws the same masks on every rank",
+    "needless-search-for-unused": (
+        "DDP looks for unused parameters of {model} in every step, and there were none"
+    ),
+    # checkpoints
+    "written-at-the-same-time": "{ranks} write the same file, {file}, at the same time",
+    "written-without-order": ("{ranks} write the same file, {file}, with no collective in between"),
+    "read-before-written": (
+        "{ranks} read {file} before rank {writer} had written it, {early_s} too early: what "
+        "{it has|they have} is older"
+    ),
+    "nothing-loaded": (
+        "{ranks} loaded nothing into {model}: none of the {keys:key} fits, and strict=False "
+        "accepts that"
+    ),
+    "names-of-the-wrapper": (
+        "{file} holds the names of the wrapper (`{key}`): a model without DDP does not load it"
+    ),
+    # placement
+    "ranks-share-a-gpu": _ranks_share_a_gpu,
+    "loaded-onto-another-gpu": (
+        "{ranks} loaded {file} onto {device}, a GPU that has no part of {its|their} model"
+    ),
+    # speed
+    "small-buckets": lambda f: (
+        f"{f.values['model']} sends its gradients in {f.values['buckets']} buckets of at most "
+        f"{f.values['limit_mib']:.3g} MiB"
+    ),
+    "more-threads-than-processors": (
+        "{size:rank} compute in {threads} threads on {processors:processor}"
+    ),
+    "small-collectives": lambda f: (
+        f"{ranks_text(f.ranks)} issued {f.values['per_step']} {f.values['op']}s of "
+        f"{f.values['size_bytes']:,} bytes in each step"
+    ),
+}
+
+
+# -- what was seen -----------------------------------------------------------------------------
+
+
+def _parameter_differs(fact: Fact) -> str:
+    sides = zip(fact.values["names"], fact.ranks, strict=True)
+    shown = listing(f"{name} on rank {rank}" for name, rank in sides)
+    return f"parameter {fact.values['number']} is {shown}"
+
+
+def _sampler_takes(fact: Fact) -> str:
+    taken = zip(fact.ranks, fact.values["parts"], strict=True)
+    return f"{fact.values['sampler']} takes " + listing(
+        f"rank {rank} for {part} of {parts}" for rank, (part, parts) in taken
+    )
+
+
+def _undivided_loader(fact: Fact) -> str:
+    values = fact.values
+    return (
+        f"{values['loader']}: {values['dataset']} of {values['universe']} with "
+        f"{values['sampler'] or 'no sampler'} on each rank; in the last epoch "
+        f"{values['covered']:,} different samples were handed out, {values['overlap']:,} of them "
+        "to more than one rank"
+    )
+
+
+def _samples_handed_out(fact: Fact) -> str:
+    each = zip(fact.values["samples"], fact.ranks, strict=True)
+    return "samples handed out: " + listing(f"{number:,} to rank {rank}" for number, rank in each)
+
+
+def _less_than_a_batch(fact: Fact) -> str:
+    values = fact.values
+    parts = f" in {count(values['parts'], 'part')}" if values["parts"] else ""
+    return (
+        f"{count(values['samples'], 'sample')}{parts}, in batches of {values['batch_size']}: with "
+        "drop_last, less than one batch is left out"
+    )
+
+
+#: Kind of a fact -> its sentence.
+FACTS: dict[str, str | Callable[[Fact], str]] = {
+    # who trains together
+    "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
+    "fsdp-reduces": "FSDP2 reduces the gradients of {model} on {ranks}",
+    "cell-reduces-gradients": "the cell reduces gradients ({calls:call} of all_reduce)",
+    # values
+    "inputs-finite": "on {ranks}, the model's inputs were all finite in that pass",
+    "inputs-not-finite": "on {ranks}, the model's inputs held nan or inf in that pass",
+    "parameters-finite": "on {ranks}, its parameters were all finite in that pass",
+    "parameters-not-finite": "on {ranks}, its parameters held nan or inf in that pass",
+    "loss-became": "the loss of {ranks} was {loss} from backward pass {backward} on",
+    "loss-stayed-finite": "the loss of {ranks} was finite to the end",
+    "steps-without-gradient": "no parameter of {optimizer} had a gradient in {steps:step}",
+    "twin-has-gradients": (
+        "those of {model} have the same shapes and gradients, and are not in {optimizer}"
+    ),
+    "stale-parameters": (
+        "{stale:parameter} of {optimizer} had no gradient and are no part of the model"
+    ),
+    "in-no-optimizer": "{parameters:parameter} with a gradient are in no optimizer",
+    "parameter-differs": _parameter_differs,
+    "shapes-fit": "all shapes fit, so nothing fails",
+    "attribute-has-gradient": lambda f: (
+        f"{_names(f.values)}: gradients are required, and there were some"
+    ),
+    "not-among-parameters": lambda f: (
+        f"{f.values['model']} has {count(f.values['parameters'], 'parameter')}, without "
+        f"{_names(f.values)}"
+    ),
+    # data
+    "sampler-takes": _sampler_takes,
+    "handed-out": (
+        "of {universe} samples {covered} were handed out, {overlap} of them to more than one rank"
+    ),
+    "undivided-loader": _undivided_loader,
+    "on-several-ranks": lambda f: f"on several ranks: index {_indices(f.values)}",
+    "on-no-rank": lambda f: f"on no rank: index {_indices(f.values)}",
+    "samples-handed-out": _samples_handed_out,
+    "samples-begin-alike": (
+        "the first {samples} samples of the last epoch are equal, in the same order"
+    ),
+    "batches-begin-alike": (
+        "batches come in groups of {workers} that begin with the same sample, and there are "
+        "{workers:worker}"
+    ),
+    "epochs-begin-alike": lambda f: (
+        f"epochs {rank_list(f.values['epochs'])}"
+        f"{' (of all cells)' if f.values['of_all_cells'] else ''} begin alike: index "
+        f"{_indices(f.values)}"
+    ),
+    "sampler-epoch": (
+        "{sampler} shuffles by its seed and its epoch, and its epoch was always {epochs}"
+    ),
+    "less-than-a-batch": _less_than_a_batch,
+    # layers
+    "statistics-differ": "{statistics:statistic} differ, first {name}",
+    "broadcast-buffers-off": "broadcast_buffers=False",
+    "same-random-state": "torch's random state was equal on all ranks at the first forward pass",
+    "all-parameters-used": "all parameters were used at {steps:sampled step} on every rank",
+    # checkpoints
+    "file": "the file is {path}",
+    "no-collective-between": "no collective lies between the two",
+    "written-at": "{ranks} {writes|write} it at {place}",
+    "keys-differ": lambda f: (
+        f"the first key is `{f.values['unexpected']}`"
+        + (f" where the model has `{f.values['missing']}`" if f.values["missing"] else "")
+    ),
+    "saved-at": "saved at {place}",
+    # placement
+    "parameters-there": "{ranks} {has|have} the parameters there",
+    "tensors-elsewhere": "its tensors are on {device}, the model of {ranks} is not",
+    # speed
+    "bucket-limit": lambda f: (
+        f"bucket_cap_mb={f.values['limit_mib']:.3g}: each step waits for {f.values['buckets']} "
+        "collectives instead of a few large ones"
+    ),
+    "threads-of-torch": "torch.get_num_threads() is up to {threads} on {ranks}",
+    "calls-took": lambda f: (
+        f"{f.values['calls']:,} calls in {f.values['steps']} steps took "
+        f"{seconds(f.values['took_s'])}"
+    ),
+}
