@@ -1,4 +1,8 @@
-"""The active session and its last run: the package's only module-level state."""
+"""The active session and its last run.
+
+This is the state of the notebook's process, together with its fork servers (`launcher`). The state
+of a rank's process is described in `rank.probes`.
+"""
 
 from __future__ import annotations
 

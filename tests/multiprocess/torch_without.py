@@ -7,6 +7,7 @@ server's process id. Nothing of ``ddt_notebook.rank`` is imported before a name 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -40,13 +41,15 @@ def remove(name: str) -> None:
 def main() -> None:
     """Answer until the socket closes."""
     import cloudpickle  # noqa: F401
-    import IPython.core.interactiveshell  # noqa: F401
+    import stack_data  # noqa: F401
     import torch._dynamo
     import torch.distributed._composable_state
     import torch.distributed.algorithms.join
     import torch.distributed.device_mesh
     import torch.utils.data.distributed  # noqa: F401
 
+    gc.collect()
+    gc.freeze()  # a fork need not look through all of this
     asked = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaps
     while True:

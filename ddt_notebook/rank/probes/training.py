@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from threading import get_ident
 from typing import Any
@@ -96,7 +96,7 @@ class TrainingRecord:
 
     # -- called by the hooks; none of these raises ---------------------------------------------
 
-    def wrapped(self, model: DistributedDataParallel) -> None:
+    def wrapped(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
         """DDP was constructed, and has made the model equal on all ranks."""
         if get_ident() != self._thread:
             return
@@ -105,7 +105,7 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 
-    def made(self, optimizer: Optimizer) -> None:
+    def made(self, optimizer: Optimizer, *_: object, **__: object) -> None:
         """An optimizer was constructed."""
         if get_ident() != self._thread:
             return
@@ -129,12 +129,15 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
-    def joins(self, context: Join, by: int) -> None:
-        """A context ``join()`` was entered (1) or left (-1)."""
-        if get_ident() != self._thread:
-            return
-        if context in self._uneven:
-            self.joining = max(0, self.joining + by)
+    def entered_join(self, context: Join) -> None:
+        """A context ``join()`` was entered."""
+        if get_ident() == self._thread:
+            self.joining += context in self._uneven
+
+    def left_join(self, context: Join) -> None:
+        """A context ``join()`` is about to be left."""
+        if get_ident() == self._thread:
+            self.joining = max(0, self.joining - (context in self._uneven))
 
     def made_join(
         self,
@@ -148,7 +151,7 @@ class TrainingRecord:
         if enable and not throw_on_early_termination:
             self._uneven.add(context)
 
-    def hooked(self, model: DistributedDataParallel) -> None:
+    def hooked(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
         """The user has registered a communication hook."""
         if get_ident() != self._thread:
             return
@@ -278,26 +281,15 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
 
 def install() -> None:
     """Record the optimizers, DDP models and backward passes of this process."""
-    original_init = DistributedDataParallel.__init__
+    _then(Optimizer, "__init__", RECORD.made)
+    _then(DistributedDataParallel, "__init__", RECORD.wrapped)
+    _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
+    _then(Join, "__init__", RECORD.made_join)
+    _then(Join, "__enter__", RECORD.entered_join)
+    original_exit = Join.__exit__
     original_forward = DistributedDataParallel.forward
     original_backward = torch.Tensor.backward
-    original_make = Optimizer.__init__
-    original_join = Join.__init__
-    original_enter, original_exit = Join.__enter__, Join.__exit__
-    original_register = DistributedDataParallel.register_comm_hook
     is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
-
-    @functools.wraps(original_make)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        __tracebackhide__ = True
-        original_make(self, *args, **kwargs)
-        RECORD.made(self)
-
-    @functools.wraps(original_init)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        __tracebackhide__ = True
-        original_init(self, *args, **kwargs)
-        RECORD.wrapped(self)
 
     @functools.wraps(original_forward)
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
@@ -313,39 +305,31 @@ def install() -> None:
             RECORD.losses(self)
         return original_backward(self, *args, **kwargs)
 
-    @functools.wraps(original_register)
-    def register_comm_hook(self: Any, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        result = original_register(self, *args, **kwargs)
-        RECORD.hooked(self)
-        return result
-
-    @functools.wraps(original_join)
-    def make_join(self: Any, *args: Any, **kwargs: Any) -> None:
-        __tracebackhide__ = True
-        original_join(self, *args, **kwargs)
-        RECORD.made_join(self, *args, **kwargs)
-
-    @functools.wraps(original_enter)
-    def enter(self: Any) -> Any:
-        entered = original_enter(self)
-        RECORD.joins(self, 1)
-        return entered
-
     @functools.wraps(original_exit)
     def leave(self: Any, *raised: Any) -> Any:
         __tracebackhide__ = True
-        RECORD.joins(self, -1)
+        RECORD.left_join(self)
         return original_exit(self, *raised)
 
-    Join.__init__, Join.__enter__, Join.__exit__ = make_join, enter, leave
-    DistributedDataParallel.register_comm_hook = register_comm_hook
-    DistributedDataParallel.__init__ = init
+    Join.__exit__ = leave
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
-    Optimizer.__init__ = make
     register_optimizer_step_pre_hook(RECORD.before_step)
     register_optimizer_step_post_hook(RECORD.after_step)
+
+
+def _then(owner: type, name: str, record: Callable[..., None]) -> None:
+    """Let a method of a class call ``record`` with the same arguments when it has returned."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = original(self, *args, **kwargs)
+        record(self, *args, **kwargs)
+        return result
+
+    setattr(owner, name, method)
 
 
 def _processors() -> int:

@@ -101,10 +101,10 @@ def test_inside_join_is_known_where_uneven_inputs_are_allowed() -> None:
         context = Join.__new__(Join)
         record.made_join(context, [], **given)
         made.append(context)
-        record.joins(context, 1)
+        record.entered_join(context)
         assert record.joining == allows
-        record.joins(context, -1)
+        record.left_join(context)
         assert record.joining == 0
-    record.joins(made[0], 1)
+    record.entered_join(made[0])
     record.begin_run()
     assert record.joining == 0
