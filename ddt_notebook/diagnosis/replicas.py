@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ddt_notebook.model import Snapshot
+from ddt_notebook.model import Fact, Snapshot
 from ddt_notebook.model.parity import Disagreement, disagreements, grouped, minority
 from ddt_notebook.model.training import NO_GRADIENT, ModelTraining, OptimizerTraining, TrainingState
 
@@ -137,14 +137,17 @@ def differing(snapshot: Snapshot, model: str, role: str) -> list[Disagreement]:
     ]
 
 
-def how_far(snapshot: Snapshot, name: str) -> list[str]:
+def how_far(snapshot: Snapshot, name: str) -> list[Fact]:
     """How far the ranks' values of a parameter are apart at the end, where they were compared."""
     for parity in snapshot.parity:
         for one in parity.differences:
             if one.name == name and one.count and one.largest is not None:
-                pair = f"ranks {one.reference} and {parity.rank}"
-                share = f"{one.count:,} of {one.elements:,} elements"
+                values = {"name": name, "differ": one.count, "elements": one.elements}
                 return [
-                    f"at the end {name} differs on {pair} in {share}, by up to {one.largest:.3g}"
+                    Fact(
+                        kind="elements-differ",
+                        ranks=(one.reference, parity.rank),
+                        values=values | {"largest": one.largest},
+                    )
                 ]
     return []

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddt_notebook.formatting import count, listing, rank_list, ranks_text, seconds
+from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds
 from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model.collective import call_label
 from ddt_notebook.model.finding import Values
 
 #: chosen: names of parameters in a sentence; the rest is "others". No measurement.
 _MOST_NAMES = 3
 #: So many indices are recorded (`rank.probes.loaders`): where there are that many, more may follow.
 _INDICES = 8
+
+
+def _label(values: Values) -> str:
+    """``all_reduce #17 (10 × float32)``."""
+    return call_label(
+        values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
+    )
 
 
 def _names(values: Values) -> str:
@@ -64,6 +72,71 @@ def _ranks_share_a_gpu(finding: Finding) -> str:
     )
 
 
+def _model(values: Values) -> str:
+    """The model's name, or that of the optimizer which holds its parameters."""
+    return values["model"] or f"the model of {values['optimizer']}"
+
+
+def _moment(values: Values, step: int) -> str:
+    """``after step 3``, or ``before the first step of optimizer``."""
+    return f"after step {step}" if step else f"before the first step of {values['optimizer']}"
+
+
+def _parted(finding: Finding) -> str:
+    return f"the ranks are apart {_moment(finding.values, finding.values['step'])}"
+
+
+def _setting(name: str) -> str:
+    return "learning rate" if name == "lr" else name
+
+
+def _settings_differ(finding: Finding) -> str:
+    values = finding.values
+    shown = listing(
+        f"{fact.values['value']} on {ranks_text(fact.ranks)}"
+        for fact in finding.facts
+        if fact.kind == "setting"
+    )
+    return (
+        f"the {_setting(values['setting'])} of {values['optimizer']} differs between ranks "
+        f"({shown}): {_parted(finding)}"
+    )
+
+
+def _no_sync_left_on(finding: Finding) -> str:
+    values = finding.values
+    which = f"only {values['averaged']}" if values["averaged"] else "none"
+    return (
+        f"{which} of the {count(values['steps'], 'step')} of {values['optimizer']} took gradients "
+        "that DDP had averaged: no_sync() was on in the last backward pass before the step"
+    )
+
+
+def _parameters_changed(finding: Finding) -> str:
+    step = finding.values["step"]
+    when = f"after step {step}" if step else "before the first step"
+    return (
+        f"parameters of {finding.values['model']} were changed outside the optimizer on "
+        f"{ranks_text(finding.ranks)} {when}"
+    )
+
+
+def _some_not_reduced(finding: Finding) -> str:
+    values = finding.values
+    return (
+        f"gradients of {_names(values)} are not reduced, others are: the ranks' copies of "
+        f"{_model(values)} drift apart"
+    )
+
+
+def _rank_lags(finding: Finding) -> str:
+    others = finding.waiting
+    return (
+        f"{ranks_text(others)} {agree(others, 'waits', 'wait')} for {ranks_text(finding.ranks)} "
+        f"in step after step: {finding.values['share']:.0%} of the time"
+    )
+
+
 #: Kind of a finding -> its title.
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     # values
@@ -84,6 +157,55 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_names(f.values)} {_several(f.values, 'is a plain attribute', 'are plain attributes')} "
         f"of {f.values['model']} and no parameter{_several(f.values, '', 's')}, but trained: DDP "
         f"does not average {_several(f.values, 'its gradient', 'their gradients')}"
+    ),
+    # replicas
+    "settings-differ": _settings_differ,
+    "no-sync-left-on": _no_sync_left_on,
+    "trained-past-ddp": (
+        "{model} was trained past DDP: {optimizer} took gradients of a forward pass that did not "
+        "go through the DDP model, so nothing averaged them"
+    ),
+    "averaging-incomplete": (
+        "gradients of {model} were not averaged in step {step}: {parameters:parameter} had no part "
+        "in the loss on {ranks}, and DDP waits for every one"
+    ),
+    "gradients-changed": lambda f: (
+        f"gradients of {f.values['model']} were changed on some ranks after DDP had averaged "
+        f"them: {_parted(f)}"
+    ),
+    "optimizer-state-differs": lambda f: (
+        f"the state of {f.values['optimizer']} differs between ranks: {_parted(f)}"
+    ),
+    "parameters-changed": _parameters_changed,
+    "parameters-changed-unwatched": (
+        "parameters of {model} were changed outside the optimizer on {ranks}: {name} differs at "
+        "the end"
+    ),
+    "apart-before-this-cell": (
+        "the ranks' copies of {model} already differed when this cell began to train"
+    ),
+    "model-not-wrapped": lambda f: (
+        f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
+        "apart"
+    ),
+    "some-gradients-not-reduced": _some_not_reduced,
+    "other-tensors-reduced": lambda f: (
+        f"no gradient that {f.values['optimizer']} used was equal on all ranks, although tensors "
+        "of the same shapes were reduced in every step: the ranks' copies of "
+        f"{_model(f.values)} drift apart"
+    ),
+    "copies-start-apart": lambda f: (
+        f"the ranks' copies of {_model(f.values)} differed before the first step of "
+        f"{f.values['optimizer']}, and averaging their gradients keeps them apart"
+    ),
+    "rate-not-scaled": lambda f: (
+        f"{f.values['optimizer']} takes {f.values['name']} = {f.values['rate']:.6g} as it is, "
+        f"although {f.values['size']} ranks make the batch {f.values['size']} times as large"
+    ),
+    "sum-printed-as-mean": "line {line} shows the sum over {size:rank} as a mean",
+    "mean-divided-again": lambda f: (
+        f"line {f.values['line']} divides by the number of ranks what {_label(f.values)} has "
+        "averaged"
     ),
     # data
     "samplers-share-a-part": (
@@ -134,6 +256,11 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} loaded {file} onto {device}, a GPU that has no part of {its|their} model"
     ),
     # speed
+    "rank-lags": _rank_lags,
+    "loader-starves-ranks": lambda f: (
+        f"{ranks_text(f.ranks)} waited for batches of {f.values['loader']} for "
+        f"{f.values['share']:.0%} of the time"
+    ),
     "small-buckets": lambda f: (
         f"{f.values['model']} sends its gradients in {f.values['buckets']} buckets of at most "
         f"{f.values['limit_mib']:.3g} MiB"
@@ -188,6 +315,50 @@ def _less_than_a_batch(fact: Fact) -> str:
     )
 
 
+def _apart_since(fact: Fact) -> str:
+    values = fact.values
+    before = values["equal_at"]
+    equal = f"equal {_moment(values, before)}, " if before is not None else ""
+    sides = listing(map(rank_list, values["sides"]))
+    return (
+        f"{equal}apart {_moment(values, values['step'])}, first in {values['name']}; equal to each "
+        f"other: {sides}"
+    )
+
+
+def _copies_part(fact: Fact) -> str:
+    values = fact.values
+    start = "equal" if values["equal_at_start"] else "not equal"
+    since = f"after step {values['step']}" if values["step"] else "from the start"
+    return f"the copies were {start} before the first step, and are apart {since}"
+
+
+def _elements_differ(fact: Fact) -> str:
+    values = fact.values
+    return (
+        f"at the end {values['name']} differs on {ranks_text(fact.ranks)} in "
+        f"{values['differ']:,} of {count(values['elements'], 'element')}, by up to "
+        f"{values['largest']:.3g}"
+    )
+
+
+def _written_alone(fact: Fact) -> str:
+    text = f"on {ranks_text(fact.ranks)} alone the parameters were written to"
+    if "step" not in fact.values:
+        return text
+    step = fact.values["step"]
+    return f"{text} after step {step}" if step else f"{text} before the first step"
+
+
+def _came_last(fact: Fact) -> str:
+    values = fact.values
+    return (
+        f"{ranks_text(fact.ranks)} came last in {values['times']} of "
+        f"{count(values['steps'], 'step')}; {ranks_text(values['others'])} stood still for "
+        f"{seconds(values['stood_s'])} of {seconds(values['window_s'])}"
+    )
+
+
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     # who trains together
@@ -218,6 +389,44 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"{f.values['model']} has {count(f.values['parameters'], 'parameter')}, without "
         f"{_names(f.values)}"
     ),
+    # replicas
+    "apart-since": _apart_since,
+    "elements-differ": _elements_differ,
+    "setting": lambda f: (
+        f"{_setting(f.values['setting'])} on {ranks_text(f.ranks)}: {f.values['value']}"
+    ),
+    "inside-no-sync": "before {steps:step} the last forward pass was inside no_sync()",
+    "forward-through-ddp": "DDP saw a forward pass before {averaged} of {steps:step}",
+    "inner-model-called": "the model inside DDP is called at {place}",
+    "parameters-with-gradient": (
+        "{with_gradient} of {trainable} parameters have a gradient on {ranks}"
+    ),
+    "ddp-reports-later": "DDP reports it at the next forward pass only, and there was none",
+    "state-differs": "gradients and settings were equal, {name} is not",
+    "written-alone": _written_alone,
+    "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
+    "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
+    "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",
+    "copies-part": _copies_part,
+    "sampler-divides": (
+        "a DistributedSampler divides the data: each copy learns from its part only"
+    ),
+    "ranks-take-parts": (
+        "each rank takes a part of the data by its number: each copy learns from its part only"
+    ),
+    "gradients-differed": lambda f: (
+        f"at {count(f.values['steps'], 'sampled step')} the gradients of {_names(f.values)} "
+        "differed between the ranks"
+    ),
+    "gradients-agreed": "{agreed} of {watched} watched gradients agreed",
+    "apart-throughout": "apart before the first step and at the end, first in {name}",
+    "gradients-equal": "at {steps:sampled step} all watched gradients were equal",
+    "no-broadcast": "no parameter was broadcast in this cell",
+    "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",
+    "batches-in-a-step": ("DDP averages the gradients of {size:rank}: a step follows {size:batch}"),
+    "summed-at": "summed at {place}",
+    "never-divided": "nothing divides it",
+    "averaged-at": "averaged over the ranks at {place}",
     # data
     "sampler-takes": _sampler_takes,
     "handed-out": (
@@ -261,6 +470,20 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "parameters-there": "{ranks} {has|have} the parameters there",
     "tensors-elsewhere": "its tensors are on {device}, the model of {ranks} is not",
     # speed
+    "came-last": _came_last,
+    "runs-alone": "only {ranks} runs what {place} says",
+    "larger-batches": lambda f: (
+        f"its batches of {f.values['loader']} have {f.values['samples']} samples, those of the "
+        f"others {f.values['others_samples']}; it computed for {seconds(f.values['longer_s'])} "
+        "longer than the others"
+    ),
+    "computed-longer": "it computed for {longer_s} longer than the others",
+    "waited-for-data": "its loaders kept it waiting for {longer_s} longer than those of the others",
+    "slept": lambda f: (
+        "it neither computed nor waited for a processor meanwhile: it slept, or waited for a file "
+        f"or a connection, {seconds(f.values['each_s'])} in each step"
+    ),
+    "waited-for-batches": "{ranks} waited {waited_s} of {lasted_s} for {batches:batch}",
     "bucket-limit": lambda f: (
         f"bucket_cap_mb={f.values['limit_mib']:.3g}: each step waits for {f.values['buckets']} "
         "collectives instead of a few large ones"

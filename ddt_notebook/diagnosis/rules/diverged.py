@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
-from ddt_notebook.diagnosis.words import count, listing, rank_list, ranks_text
-from ddt_notebook.model import Finding, Place
-from ddt_notebook.model.parity import Disagreement, minority
+from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Values
+from ddt_notebook.model.parity import Disagreement, grouped, minority
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 from ddt_notebook.program.gradients import calls_past_wrapper
 from ddt_notebook.program.parse import Document
@@ -59,10 +58,9 @@ def _holds_others(context: Context, group: Replicas) -> bool:
 
 def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     known = _models(context, group)
-    name = group.first.model
     before = group.before(step)
     if before is None:
-        return _apart_from_the_start(context, group, name)
+        return _apart_from_the_start(context, group)
     unequal = [r for r, o in group.ranks.items() if o.synchronised < o.steps]
     settings = _differing_settings(group, before)
     if settings:
@@ -95,16 +93,20 @@ def _different_settings(
     context: Context, group: Replicas, step: int, settings: dict[str, dict[int, str]]
 ) -> Finding:
     name, values = next(iter(settings.items()))
-    label = "learning rate" if name == "lr" else name
-    shown = listing(f"{value} on {ranks_text(ranks)}" for value, ranks in _inverted(values))
-    return conclude_text(
+    return conclude(
         "D.2.5",
-        f"the {label} of {group.first.name} differs between ranks ({shown}): "
-        f"{_parted(group, step)}",
+        "settings-differ",
         cause="ranks-diverged-learning-rate",
         ranks=group.deviating(values.get),
         places=_places(context, group, made=True),
-        evidence=[*_course(context, group, step), f"{label}: {shown}"],
+        values=_moment(group, step) | {"setting": name},
+        facts=[
+            *_course(context, group, step),
+            *(
+                Fact(kind="setting", ranks=tuple(ranks), values={"setting": name, "value": value})
+                for value, ranks in grouped(values).items()
+            ),
+        ],
     )
 
 
@@ -115,16 +117,15 @@ def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[in
     for rank, model in _models(context, group).items():
         if rank in ranks and model.unsynchronised_where is not None:
             places[rank] = context.place(model.unsynchronised_where, "runs")
-    which = "none" if not first.synchronised else f"only {first.synchronised}"
-    return conclude_text(
+    return conclude(
         "D.2.2",
-        f"{which} of the {count(first.steps, 'step')} of {first.name} took gradients that DDP "
-        f"had averaged: no_sync() was on in the last backward pass before the step",
+        "no-sync-left-on",
         cause="no-sync-left-on",
         ranks=ranks,
         places=places,
-        evidence=[
-            f"before {count(missing, 'step')} the last forward pass was inside no_sync()",
+        values={"optimizer": first.name, "steps": first.steps, "averaged": first.synchronised},
+        facts=[
+            Fact(kind="inside-no-sync", values={"steps": missing}),
             *_course(context, group, step),
         ],
         confidence="likely",
@@ -135,16 +136,19 @@ def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) ->
     first = group.ranks[ranks[0]]
     calls = _calls_past_wrapper(context)
     places = dict.fromkeys(ranks, calls[0]) if calls else _places(context, group)
-    return conclude_text(
+    return conclude(
         "D.2.2",
-        f"{first.model} was trained past DDP: {first.name} took gradients of a forward pass that "
-        "did not go through the DDP model, so nothing averaged them",
+        "trained-past-ddp",
         cause="module-called-past-ddp",
         ranks=ranks,
         places={rank: place for rank, place in places.items() if rank in ranks},
-        evidence=[
-            f"DDP saw a forward pass before {first.synchronised} of {count(first.steps, 'step')}",
-            *([f"the model inside DDP is called at {calls[0].label}"] if calls else []),
+        values={"model": first.model, "optimizer": first.name},
+        facts=[
+            Fact(
+                kind="forward-through-ddp",
+                values={"averaged": first.synchronised, "steps": first.steps},
+            ),
+            *([Fact(kind="inner-model-called", place=calls[0])] if calls else []),
             *_course(context, group, step),
         ],
         confidence="likely",
@@ -165,71 +169,71 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
     if missing:
         state = group.states[before][missing[0]]
         lacking = first.trainable - state.with_gradient
-        return conclude_text(
+        return conclude(
             "D.2.4",
-            f"gradients of {first.model} were not averaged in step {before + 1}: "
-            f"{count(lacking, 'parameter')} had no part in the loss on {ranks_text(missing)}, "
-            "and DDP waits for every one",
+            "averaging-incomplete",
             cause="unused-parameter-in-last-step",
             ranks=missing,
             places=_places(context, group),
-            evidence=[
-                (
-                    f"{state.with_gradient} of {first.trainable} parameters have a gradient on "
-                    f"{ranks_text(missing)}"
+            values={"model": first.model, "step": before + 1, "parameters": lacking},
+            facts=[
+                Fact(
+                    kind="parameters-with-gradient",
+                    ranks=tuple(missing),
+                    values={"with_gradient": state.with_gradient, "trainable": first.trainable},
                 ),
                 *_course(context, group, step),
-                "DDP complains at the next forward pass only; there was none",
+                Fact(kind="ddp-reports-later"),
             ],
             confidence="likely",
         )
     if any(call.cell == context.snapshot.cell.number for call in _calls_past_wrapper(context)):
         # DDP was called for something else then, such as an evaluation
         return _past_ddp(context, group, step, list(group.ranks))
-    return conclude_text(
+    return conclude(
         "D.2.4",
-        f"gradients of {first.model} were changed on some ranks after DDP had averaged them: "
-        f"{_parted(group, step)}",
+        "gradients-changed",
         cause="gradients-changed-after-averaging",
         ranks=group.deviating(lambda rank: group.states[before][rank].gradients),
+        values=_moment(group, step),
         places=_places(context, group),
-        evidence=_course(context, group, step),
+        facts=_course(context, group, step),
         confidence="likely",
     )
 
 
 def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     """Equal gradients, equal settings, other parameters: written by something else."""
-    first = group.first
     changed = [rank for rank, o in group.ranks.items() if step in o.changed_before]
     told = bool(changed) and len(changed) < len(group.ranks)
     state = _differing_state(context, group)
     if step and not told and state:
-        return conclude_text(
+        return conclude(
             "D.2.5",
-            f"the state of {first.name} differs between ranks: {_parted(group, step)}",
+            "optimizer-state-differs",
             cause="ranks-diverged-learning-rate",
             ranks=minority(state[0].groups.values()),
             places=_places(context, group, made=True),
-            evidence=[
-                f"gradients and settings were equal, {state[0].name} is not",
+            values=_moment(group, step),
+            facts=[
+                Fact(kind="state-differs", values={"name": state[0].name}),
                 *_course(context, group, step),
             ],
             confidence="likely",
         )
     ranks = changed if told else group.deviating(lambda r: group.states[step][r].values)
-    when = "before the first step" if step == 0 else f"after step {step}"
-    evidence = _course(context, group, step)
+    facts = _course(context, group, step)
     if told:
-        evidence.insert(0, f"on {ranks_text(changed)} alone the parameters were written to {when}")
-    return conclude_text(
+        alone = Fact(kind="written-alone", ranks=tuple(changed), values={"step": step})
+        facts.insert(0, alone)
+    return conclude(
         "D.2.5",
-        f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}"
-        f" {when}",
+        "parameters-changed",
         cause="model-reset-on-one-rank",
         ranks=ranks,
         places=_places(context, group),
-        evidence=[*evidence, "DDP makes replicas equal once, when it is built"],
+        values=_moment(group, step),
+        facts=[*facts, Fact(kind="ddp-equalises-once")],
         confidence="certain" if told else "likely",
     )
 
@@ -258,64 +262,59 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
     changed = [rank for rank, o in group.ranks.items() if o.changed_before]
     told = bool(changed) and len(changed) < len(group.ranks)
     ranks = changed if told else minority(found[0].groups.values())
-    return conclude_text(
+    return conclude(
         "D.2.5",
-        f"parameters of {first.model} were changed outside the optimizer on {ranks_text(ranks)}: "
-        f"{found[0].name} differs at the end",
+        "parameters-changed-unwatched",
         cause="model-reset-on-one-rank",
         ranks=ranks,
         places=_places(context, group),
-        evidence=[
-            f"{count(len(found), 'parameter')} differ at the end, first {found[0].name}",
-            *([f"on {ranks_text(changed)} alone parameters were written to"] if told else []),
-            "DDP makes replicas equal once, when it is built",
+        values={"model": first.model, "name": found[0].name},
+        facts=[
+            Fact(
+                kind="differ-at-the-end",
+                values={"parameters": len(found), "name": found[0].name},
+            ),
+            *([Fact(kind="written-alone", ranks=tuple(changed))] if told else []),
+            Fact(kind="ddp-equalises-once"),
         ],
         confidence="likely",
     )
 
 
-def _apart_from_the_start(context: Context, group: Replicas, name: str) -> Finding | None:
+def _apart_from_the_start(context: Context, group: Replicas) -> Finding | None:
     step = min(group.states)
     if any(step in optimizer.changed_before for optimizer in group.ranks.values()):
         return _changed(context, group, step)
-    return conclude_text(
+    return conclude(
         "D.2.5",
-        f"the ranks' copies of {name} differed already when this cell began to train",
+        "apart-before-this-cell",
         cause="ranks-diverged-earlier",
         ranks=group.deviating(lambda rank: group.states[step][rank].values),
+        values={"model": group.first.model},
         places=_places(context, group),
-        evidence=_course(context, group, step),
+        facts=_course(context, group, step),
         confidence="likely",
     )
 
 
-# -- words -----------------------------------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------------------------
 
 
-def _course(context: Context, group: Replicas, step: int) -> list[str]:
-    """From when on which parameter differs."""
-    apart = group.apart(step)
-    name = group.first.watched[apart[0]]
-    before = group.before(step)
-    sides = listing(
-        rank_list(ranks)
-        for _, ranks in _inverted({r: s.values for r, s in group.states[step].items()})
-    )
-    equal = f"equal {_moment(group, before)}, " if before is not None else ""
-    return [
-        f"{equal}apart {_moment(group, step)}, first in {name}; equal to each other: {sides}",
-        *replicas.how_far(context.snapshot, name),
-    ]
+def _course(context: Context, group: Replicas, step: int) -> list[Fact]:
+    """Since when which parameter differs, and by how much at the end."""
+    name = group.first.watched[group.apart(step)[0]]
+    sides = grouped({rank: state.values for rank, state in group.states[step].items()})
+    values = _moment(group, step) | {
+        "name": name,
+        "equal_at": group.before(step),
+        "sides": tuple(map(tuple, sides.values())),
+    }
+    return [Fact(kind="apart-since", values=values), *replicas.how_far(context.snapshot, name)]
 
 
-def _moment(group: Replicas, step: int) -> str:
-    if step == 0:
-        return f"before the first step of {group.first.name}"
-    return f"after step {step}"
-
-
-def _parted(group: Replicas, step: int) -> str:
-    return f"the ranks are apart {_moment(group, step)}"
+def _moment(group: Replicas, step: int) -> Values:
+    """After which step of which optimizer the ranks were first seen apart."""
+    return {"model": group.first.model, "optimizer": group.first.name, "step": step}
 
 
 def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]]:
@@ -330,13 +329,6 @@ def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]
         if len(set(values.values())) > 1:
             found.setdefault(name.partition("[")[0], values)
     return found
-
-
-def _inverted(values: Mapping[int, Any]) -> list[tuple[Any, list[int]]]:
-    groups: dict[Any, list[int]] = {}
-    for rank, value in values.items():
-        groups.setdefault(value, []).append(rank)
-    return list(groups.items())
 
 
 def _places(context: Context, group: Replicas, *, made: bool = False) -> dict[int, Place | None]:

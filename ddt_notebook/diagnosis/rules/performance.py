@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.words import agree, count, listing, ranks_text, seconds
-from ddt_notebook.model import Finding, Place
+from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import LoaderPartition
 from ddt_notebook.model.stragglers import Laggard, laggard
 from ddt_notebook.program.parse import Document
@@ -40,7 +40,7 @@ class _Excess:
 
     cause: str
     spent_s: float
-    says: str
+    fact: Fact
 
 
 def stragglers(context: Context) -> Iterator[Finding]:
@@ -60,25 +60,30 @@ def stragglers(context: Context) -> Iterator[Finding]:
     call = found.call
     members = call.members or snapshot.groups.get(call.group, ())
     others = [rank for rank in members if rank != found.rank]
-    yield conclude_text(
+    yield conclude(
         "D.2.3",
-        f"{ranks_text(others)} {agree(others, 'waits', 'wait')} for rank {found.rank} in step "
-        "after step: "
-        f"{found.held_up_s / found.window_s:.0%} of the time",
+        "rank-lags",
         cause=reason.cause,
         ranks=[found.rank],
         waiting=others,
         places=_places(context, found, in_loop=reason.cause in _OF_LOADERS),
-        evidence=[
-            (
-                f"rank {found.rank} came last in {found.times} of {count(found.steps, 'step')}; "
-                f"{ranks_text(others)} stood still for {seconds(found.held_up_s)} of "
-                f"{seconds(found.window_s)}"
+        values={"share": found.held_up_s / found.window_s},
+        facts=[
+            Fact(
+                kind="came-last",
+                ranks=(found.rank,),
+                values={
+                    "times": found.times,
+                    "steps": found.steps,
+                    "others": others,
+                    "stood_s": found.held_up_s,
+                    "window_s": found.window_s,
+                },
             ),
-            reason.says,
+            reason.fact,
             *(
-                f"only rank {found.rank} runs what {line} says"
-                for line in _only_for(context, found.rank)
+                Fact(kind="runs-alone", ranks=(found.rank,), place=place)
+                for place in _only_for(context, found.rank)
             ),
         ],
         confidence="likely",
@@ -86,10 +91,10 @@ def stragglers(context: Context) -> Iterator[Finding]:
     )
 
 
-def _only_for(context: Context, rank: int) -> list[str]:
-    """The lines of conditions in the cell that only this rank meets, as labels."""
+def _only_for(context: Context, rank: int) -> list[Place]:
+    """The lines of conditions in the cell that only this rank meets."""
     cell = Document.of(context.snapshot.cell).name
-    return [place.label for place in context.program.conditions_only_on(rank, cell)][:_MAX_FOUND]
+    return list(context.program.conditions_only_on(rank, cell))[:_MAX_FOUND]
 
 
 def _lags(found: Laggard) -> bool:
@@ -111,7 +116,7 @@ def _places(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, Pla
     for training in context.snapshot.training:
         if training.rank == found.rank:
             places = [model.where for model in training.models if model.where is not None]
-            return {found.rank: context.place(places[0], "runs")} if places else {}
+            return {found.rank: context.place(places[0], "called")} if places else {}
     return {}
 
 
@@ -134,22 +139,24 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
     more_cpu = max(0.0, _more(computed, rank))
     # who computes far more also queues for longer where processors are scarce
     taken = more_cpu + queued if more_cpu > _NOTICEABLE * found.held_up_s else 0.0
-    says = f"it computed for {seconds(more_cpu)} longer than the others"
+    computed_longer: Values = {"longer_s": more_cpu}
     larger = _larger_batches(context, rank)
     if larger and more_cpu > (_LARGER - 1) * _others(computed, rank):
-        yield _Excess("uneven-batch-sizes", taken, f"{larger}; {says}")
+        fact = Fact(kind="larger-batches", ranks=(rank,), values=larger | computed_longer)
+        yield _Excess("uneven-batch-sizes", taken, fact)
         return
     if more_data > _FAR_MORE * _others(data_s, rank):
         yield _Excess(
             "straggler-data",
             more_data - queued,
-            f"its loaders kept it waiting for {seconds(more_data)} longer than those of the others",
+            Fact(kind="waited-for-data", ranks=(rank,), values={"longer_s": more_data}),
         )
         taken -= more_data
     else:
         more_data = 0.0
     if more_cpu > _FAR_MORE * _others(computed, rank):
-        yield _Excess("straggler-compute", taken, says)
+        fact = Fact(kind="computed-longer", ranks=(rank,), values=computed_longer)
+        yield _Excess("straggler-compute", taken, fact)
     # a busy machine delays ranks unevenly, also by the threads that send for them
     sent_late = max(report.queued_beside_s for report in reports.values())
     known = all(report.queued_s is not None for report in reports.values())
@@ -157,8 +164,7 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
         yield _Excess(
             "straggler-compute",
             found.held_up_s - queued - more_cpu - more_data - sent_late,
-            "it neither computed nor waited for a processor meanwhile: it slept, or waited for a "
-            f"file or a connection, {found.usual_s * 1e3:.0f} ms in each step",
+            Fact(kind="slept", ranks=(rank,), values={"each_s": found.usual_s}),
         )
 
 
@@ -180,8 +186,8 @@ def _loaders(context: Context) -> dict[int, tuple[int, list[LoaderPartition]]]:
     }
 
 
-def _larger_batches(context: Context, rank: int) -> str:
-    """``its batches have 256 samples, those of the others 32``; empty if they do not differ."""
+def _larger_batches(context: Context, rank: int) -> Values:
+    """The loader with larger batches, and how many samples they have; empty if there is none."""
     sizes: dict[str, dict[int, float]] = {}
     for one, (_, loaders) in _loaders(context).items():
         for loader in loaders:
@@ -191,11 +197,12 @@ def _larger_batches(context: Context, rank: int) -> str:
     for name, by_rank in sizes.items():
         others = [size for one, size in by_rank.items() if one != rank]
         if rank in by_rank and others and by_rank[rank] > _LARGER * statistics.median(others):
-            mine, theirs = by_rank[rank], statistics.median(others)
-            return (
-                f"its batches of {name} have {mine:.0f} samples, those of the others {theirs:.0f}"
-            )
-    return ""
+            return {
+                "loader": name,
+                "samples": round(by_rank[rank]),
+                "others_samples": round(statistics.median(others)),
+            }
+    return {}
 
 
 def starving_loaders(context: Context) -> Iterator[Finding]:
@@ -224,18 +231,20 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
         if not starved or len(spent) < len(used):
             continue
         share = statistics.fmean(waited / lasted for waited, lasted, *_ in spent.values())
-        yield conclude_text(
+        yield conclude(
             "D.2.3",
-            f"{ranks_text(spent)} waited for batches of {name} for {share:.0%} of the time",
+            "loader-starves-ranks",
             cause="dataloader-starves",
             ranks=spent,
             places={rank: line_at(context, one[3]) for rank, one in spent.items() if one[3]},
-            evidence=[
-                listing(
-                    f"rank {rank} waited {seconds(waited)} of {seconds(lasted)} for "
-                    f"{count(batches, 'batch')}"
-                    for rank, (waited, lasted, batches, _) in spent.items()
+            values={"loader": name, "share": share},
+            facts=[
+                Fact(
+                    kind="waited-for-batches",
+                    ranks=(rank,),
+                    values={"waited_s": waited, "lasted_s": lasted, "batches": batches},
                 )
+                for rank, (waited, lasted, batches, _) in spent.items()
             ],
             confidence="likely",
         )

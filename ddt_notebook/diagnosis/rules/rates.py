@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
-from ddt_notebook.model import Finding, Position
+from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.program.syntax import argument, key
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
@@ -35,16 +35,16 @@ def unscaled(context: Context) -> Iterator[Finding]:
 
 def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
     size = len(group.first.members or group.ranks)
-    return conclude_text(
+    return conclude(
         "D.2.5",
-        f"{group.first.name} takes {name} = {rate:.6g} as it is, although {size} ranks make the "
-        f"batch {size} times as large",
+        "rate-not-scaled",
         cause="learning-rate-not-scaled",
         ranks=group.ranks,
-        places={rank: context.place(o.made) for rank, o in group.ranks.items()},
-        evidence=[
-            f"the rate never rose above {rate:.6g} in this run",
-            f"DDP averages the gradients of {size} ranks: a step follows {size} batches",
+        values={"optimizer": group.first.name, "name": name, "rate": rate, "size": size},
+        places={rank: context.place(o.made, "created") for rank, o in group.ranks.items()},
+        facts=[
+            Fact(kind="rate-never-rose", values={"rate": rate}),
+            Fact(kind="batches-in-a-step", values={"size": size}),
         ],
         confidence="possible",
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding
 from ddt_notebook.program.result_use import divided_by_world, divides, uses_of_result
 
+from .facts import of_call
 from .reading import sites
 
 _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
@@ -33,14 +34,17 @@ def sums_shown_as_means(context: Context) -> Iterator[Finding]:
             if use.kind == "print" and not use.scaled and _MEAN.search(use.text)
         }
         if shown:
-            line = next(iter(shown.values())).line
-            yield conclude_text(
+            yield conclude(
                 "D.2.4",
-                f"line {line} shows the sum over {len(calls)} ranks as a mean",
+                "sum-printed-as-mean",
                 cause="sum-shown-as-mean",
                 ranks=shown,
                 places=shown,
-                evidence=[f"summed at {context.label(place)}", "nothing divides it"],
+                values={"line": next(iter(shown.values())).line, "size": len(calls)},
+                facts=[
+                    Fact(kind="summed-at", place=context.place(place, "called")),
+                    Fact(kind="never-divided"),
+                ],
                 confidence="possible",
                 op=first.op,
             )
@@ -56,13 +60,14 @@ def averaged_twice(context: Context) -> Iterator[Finding]:
             continue
         shown = divided_by_world(context.program, place, first.op)
         if shown is not None:
-            yield conclude_text(
+            yield conclude(
                 "D.2.4",
-                f"line {shown.line} divides by the number of ranks what {first.label} has averaged",
+                "mean-divided-again",
                 cause="averaged-twice",
                 ranks=calls,
                 places=dict.fromkeys(sorted(calls), shown),
-                evidence=[f"averaged over the ranks at {context.label(place)}"],
+                values={"line": shown.line} | of_call(context, first),
+                facts=[Fact(kind="averaged-at", place=context.place(place, "called"))],
                 confidence="possible",
                 op=first.op,
             )

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
-from ddt_notebook.diagnosis.advice import conclude_text
+from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
-from ddt_notebook.diagnosis.words import count, listing
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
-
-_MOST_NAMES = 3
 
 
 def unwrapped(context: Context) -> Iterator[Finding]:
@@ -79,28 +77,26 @@ def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
     meant = sampled or not (own or _compares(context, group))
     step = group.first_apart
     assert step is not None
-    model = first.model or f"the model of {first.name}"
-    evidence = [
-        f"no gradient and no parameter was sent in {count(first.steps, 'step')} of {first.name}",
-        (
-            f"the copies were {'equal' if started_equal else 'not equal'} before the first step, "
-            f"and are apart {'after step ' + str(step) if step else 'from the start'}"
-        ),
+    facts = [
+        Fact(kind="nothing-sent", values={"optimizer": first.name, "steps": first.steps}),
+        Fact(kind="copies-part", values={"equal_at_start": started_equal, "step": step}),
     ]
     if divided:
-        how = (
-            "a DistributedSampler divides" if sampled else "by its number each rank takes a part of"
-        )
-        evidence.append(f"{how} the data: each copy learns from its part")
-    return conclude_text(
+        facts.append(Fact(kind="sampler-divides" if sampled else "ranks-take-parts"))
+    return conclude(
         "D.2.2",
-        f"{model} is not wrapped in DDP: each rank trains a copy of its own, and they drift apart",
+        "model-not-wrapped",
         cause="model-not-wrapped",
         ranks=group.ranks,
-        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
-        evidence=evidence,
+        values={"model": first.model, "optimizer": first.name},
+        places=_steps_at(context, group),
+        facts=facts,
         confidence="likely" if meant else "possible",
     )
+
+
+def _steps_at(context: Context, group: Replicas) -> dict[int, Place | None]:
+    return {rank: context.place(one.where, "steps") for rank, one in group.ranks.items()}
 
 
 def _divided_by_sampler(context: Context) -> bool:
@@ -140,38 +136,29 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
     if not never:
         return None
     names = [first.watched[at] for at in sorted(never)]
-    shown = listing([*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])])
     equal_later = any(not group.apart(step) for step in group.states if step)
     rounds = min(reduced.get(shape, 0) // times for shape, times in first.shapes.items())
     if always and max(reduced.values(), default=0) >= _steps(context, first):
-        title = f"gradients of {shown} are not reduced, others are"
-        confidence = "possible" if _own_parts(group, never, always) else "likely"
+        kind = "some-gradients-not-reduced"
+        confidence: Confidence = "possible" if _own_parts(group, never, always) else "likely"
     elif rounds >= _steps(context, first) and not equal_later:
-        title = (
-            f"no gradient that {first.name} used was equal on all ranks, although tensors of their "
-            "form were reduced in every step"
-        )
+        kind = "other-tensors-reduced"
         confidence = "likely"
     else:
         # Parameters are averaged now and then; a gradient that agrees may not depend on the data.
         return None
-    return conclude_text(
+    facts = [Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names})]
+    if always:
+        agreed = {"agreed": len(always), "watched": len(first.watched)}
+        facts.append(Fact(kind="gradients-agreed", values=agreed))
+    return conclude(
         "D.2.2",
-        f"{title}: the ranks' copies of {first.model or 'the model'} drift apart",
+        kind,
         cause="gradients-not-reduced",
         ranks=group.ranks,
-        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
-        evidence=[
-            (
-                f"at {count(len(group.stepped), 'sampled step')} the gradients of {shown} differed "
-                "between the ranks"
-            ),
-            *(
-                [f"{len(always)} of {len(first.watched)} watched gradients agreed"]
-                if always
-                else []
-            ),
-        ],
+        values={"model": first.model, "optimizer": first.name, "names": names},
+        places=_steps_at(context, group),
+        facts=facts,
         confidence=confidence,
     )
 
@@ -198,17 +185,17 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
     if not apart:
         return None
     name = first.watched[apart[0]]
-    return conclude_text(
+    return conclude(
         "D.2.5",
-        f"the ranks' copies of {first.model or 'the model'} differed before the first step of "
-        f"{first.name}, and averaging their gradients keeps them apart",
+        "copies-start-apart",
         cause="replicas-start-apart",
         ranks=group.ranks,
-        places={rank: context.place(o.where) for rank, o in group.ranks.items()},
-        evidence=[
-            f"apart before the first step and at the end, first in {name}",
-            f"at {count(len(group.stepped), 'sampled step')} all watched gradients were equal",
-            "no parameter was broadcast in this cell",
+        places=_steps_at(context, group),
+        values={"model": first.model, "optimizer": first.name},
+        facts=[
+            Fact(kind="apart-throughout", values={"name": name}),
+            Fact(kind="gradients-equal", values={"steps": len(group.stepped)}),
+            Fact(kind="no-broadcast"),
             *replicas.how_far(context.snapshot, name),
         ],
         confidence="likely",

@@ -14,7 +14,7 @@ from ddt_notebook.model.performance import RankPerformance
 from ddt_notebook.model.stragglers import laggard
 from ddt_notebook.model.training import ModelTraining, RankTraining
 
-from .builders import all_reduce, call, rank, snapshot
+from .builders import all_reduce, call, facts, rank, snapshot
 
 STEPS, STEP_S, LATE_S = 20, 0.01, 0.02
 
@@ -131,13 +131,15 @@ class TestStragglers:
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS)).findings
         assert (finding.cause, finding.symptom) == ("straggler-compute", "D.2.3")
         assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
-        assert "neither computed nor waited for a processor" in finding.evidence[1]
-        assert finding.where == {1: "cell[3] line 3"}
+        assert "slept" in facts(finding)
+        assert (finding.places[1].cell, finding.places[1].line) == (3, 3)
 
     def test_that_does_what_a_line_says(self) -> None:
         source = "for i in range(20):\n    if rank == 1:\n        log()\n    dist.all_reduce(x)"
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
-        assert finding.evidence[-1] == "only rank 1 runs what cell[3] line 2: if rank == 1: says"
+        alone = facts(finding)["runs-alone"]
+        assert alone.place is not None
+        assert (alone.ranks, alone.place.line) == ((1,), 2)
 
     @pytest.mark.parametrize(
         ("condition", "found"),
@@ -156,13 +158,13 @@ class TestStragglers:
     def test_whose_line_is_known(self, condition: str, found: bool) -> None:
         source = f"def step():\n    if {condition}:\n        log()"
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
-        assert ("only rank 1 runs" in finding.evidence[-1]) == found
+        assert ("runs-alone" in facts(finding)) == found
 
     def test_that_computes(self) -> None:
         told = spent([0.1, 0.45], [0.0, 0.0])
         (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
         assert finding.cause == "straggler-compute"
-        assert "computed for 350 ms longer" in finding.evidence[1]
+        assert facts(finding)["computed-longer"].values["longer_s"] == pytest.approx(0.35)
 
     def test_whose_data_is_late(self) -> None:
         told = loaders(0.01, 0.38)
@@ -173,7 +175,8 @@ class TestStragglers:
         told = spent([0.1, 0.4], [0.0, 0.0]) | loaders(0.01, 0.03, batch=(8, 64))
         (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
         assert finding.cause == "uneven-batch-sizes"
-        assert "have 64 samples, those of the others 8" in finding.evidence[1]
+        larger = facts(finding)["larger-batches"].values
+        assert (larger["samples"], larger["others_samples"]) == (64, 8)
 
     @pytest.mark.parametrize(
         ("late", "told"),
@@ -204,7 +207,7 @@ class TestStarving:
     def test_of_all_ranks_is_found(self) -> None:
         (finding,) = diagnose(scene([[], []], **loaders(0.5, 0.5))).findings
         assert (finding.cause, finding.ranks) == ("dataloader-starves", [0, 1])
-        assert "83% of the time" in finding.title
+        assert finding.values["share"] == pytest.approx(0.833, abs=1e-3)
 
     @pytest.mark.parametrize("waited_s", [(0.5, 0.1), (0.19, 0.19), (0.35, 0.35)])
     def test_of_some_or_for_a_short_time_is_none(self, waited_s: tuple[float, float]) -> None:

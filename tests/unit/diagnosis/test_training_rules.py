@@ -19,7 +19,7 @@ from ddt_notebook.model.training import (
     Unregistered,
 )
 
-from .builders import all_reduce, at, only, rank, snapshot
+from .builders import all_reduce, at, facts, only, rank, snapshot
 
 WATCHED = ("model.0.weight", "model.0.bias")
 
@@ -121,7 +121,8 @@ def test_the_first_step_and_parameter_are_named() -> None:
     )
     finding = only(report)
     assert finding.cause == "model-reset-on-one-rank"
-    assert "equal after step 1, apart after step 2, first in model.0.bias" in finding.evidence[0]
+    since = facts(finding)["apart-since"].values
+    assert (since["equal_at"], since["step"], since["name"]) == (1, 2, "model.0.bias")
 
 
 def test_who_wrote_into_the_parameters_is_the_culprit_of_two() -> None:
@@ -142,7 +143,9 @@ def test_minority_of_three_with_another_rate() -> None:
     odd = replace(optimizer((1, 2), (9, 9)), members=(0, 1, 2), settings={"lr[0]": "0.3"})
     finding = only(found(one, odd, one))
     assert (finding.cause, finding.ranks) == ("ranks-diverged-learning-rate", [1])
-    assert "0.3 on rank 1" in finding.title
+    assert finding.kind == "settings-differ"
+    rates = {fact.ranks: fact.values["value"] for fact in finding.facts if fact.kind == "setting"}
+    assert rates == {(0, 2): "0.1", (1,): "0.3"}
 
 
 def test_a_communication_hook_is_given_the_benefit_of_the_doubt() -> None:
@@ -245,7 +248,7 @@ def test_averaged_gradients_of_copies_that_never_were_equal() -> None:
     finding = only(averaged(*BOTH_REDUCED))
     assert (finding.symptom, finding.cause) == ("D.2.5", "replicas-start-apart")
     assert (finding.ranks, finding.confidence) == ([0, 1], "likely")
-    assert "model.0.weight" in finding.evidence[0]
+    assert facts(finding)["apart-throughout"].values["name"] == "model.0.weight"
 
 
 def test_copies_that_are_apart_on_purpose() -> None:
