@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .api import lint as lint
     from .api import single_rank as single_rank
     from .api import taxonomy as taxonomy
-    from .classroom.loader import UnknownExercise as UnknownExercise
+    from .classroom.exercise import UnknownExercise as UnknownExercise
     from .faults import FaultCard as FaultCard
     from .faults import UnknownCard as UnknownCard
     from .host.errors import SessionError as SessionError
@@ -59,7 +59,7 @@ _PUBLIC = {
     "RunResult": ".host.result",
     "Snapshot": ".model",
     "UnknownCard": ".faults",
-    "UnknownExercise": ".classroom.loader",
+    "UnknownExercise": ".classroom.exercise",
     "UnknownSymptom": ".symptoms",
     "compare": ".api",
     "diagnose": ".api",

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import __version__
 from .api import diagnose_dumps, lint
-from .classroom.command import add_grade
+from .classroom.grade_command import add_grade
 from .demo import DemoError, run_demo, use_colour
 from .diagnosis import diagnose
 from .diagnosis.text import diagnose_log

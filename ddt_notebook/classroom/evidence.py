@@ -1,4 +1,4 @@
-"""What a grading has seen: how the run ended, what was read and trained, what the ranks hold."""
+"""What the grader observed: how the run ended, what the ranks read, trained and hold."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 
 from ddt_notebook.model.snapshot import Snapshot
 
-from .task import Task
+from .exercise_data import ExerciseData
 
-#: Kinds of events in a rank's journal: a training sample was read, a validation sample was read, a
-#: number of samples went through the model while gradients were kept.
+#: Kinds of events in the journal of a rank: it read a training sample; it read a validation sample;
+#: a number of samples went forward through the model with gradients enabled.
 READ, READ_VALIDATION, TRAINED = 1, 2, 3
 
 
 class NotReached(Exception):
-    """The run did not get so far that this behaviour could be seen."""
+    """The run ended too early to observe this behaviour."""
 
 
 @dataclass(frozen=True)
 class Journal:
-    """What one rank did, in order.
+    """The events of one rank, in order.
 
     Attributes
     ----------
     reads, validation_reads
         Indices of samples.
     trained
-        Number of samples of each forward pass that kept gradients.
+        Number of samples of each forward pass with gradients enabled.
     """
 
     reads: Any
@@ -39,7 +39,7 @@ class Journal:
 
     @classmethod
     def parse(cls, data: bytes) -> Journal:
-        """Read the file that a rank wrote; what it did not finish is left out."""
+        """Read the file of a rank, without an event that is not complete."""
         import numpy as np
 
         events = np.frombuffer(data[: len(data) // 8 * 8], "<i4").reshape(-1, 2)
@@ -49,29 +49,29 @@ class Journal:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that behaviours are judged by.
+    """All that the behaviours are judged by.
 
     Attributes
     ----------
-    task
+    data
         The data that the grader drew.
     snapshot
-        What was observed of the run.
+        The record of the run.
     errors
-        What left the cell, by rank.
+        The exception that left the cell, by rank.
     journals
-        What each rank did.
+        The events, by rank.
     variables
-        What the ranks hold after the cell, by rank and name.
+        The variables after the cell, by rank and name.
     folder
-        Where the cell could write files.
+        The folder in which the cell could write files.
     loaded
-        What a fresh process read from the file that was to be written; None if it could not.
+        What a fresh process read from the file of the exercise; None if it could not.
     seconds
-        How long the cell ran.
+        The duration of the cell.
     """
 
-    task: Task
+    data: ExerciseData
     snapshot: Snapshot
     errors: Mapping[int, str]
     journals: Mapping[int, Journal]
@@ -85,14 +85,14 @@ class Evidence:
         """Whether every rank finished the cell."""
         return self.snapshot.outcome == "ok"
 
-    def need_end(self) -> None:
+    def require_end(self) -> None:
         """Raise `NotReached` unless every rank finished."""
         if not self.ended:
             raise NotReached
 
     def values(self, name: str) -> dict[int, Any]:
         """A variable on each rank."""
-        self.need_end()
+        self.require_end()
         return {rank: held.get(name) for rank, held in sorted(self.variables.items())}
 
     def models(self) -> dict[int, Any]:
@@ -101,9 +101,9 @@ class Evidence:
         Raises
         ------
         NotReached
-            If a rank has none, or it has other parameters than the exercise's.
+            If a rank has none, or a model with other shapes than the exercise's.
         """
-        shapes = [array.shape for array in self.task.initial]
+        shapes = [array.shape for array in self.data.initial]
         found = self.values("model")
         for arrays in found.values():
             if not isinstance(arrays, list) or [getattr(a, "shape", 0) for a in arrays] != shapes:
@@ -112,12 +112,12 @@ class Evidence:
 
     @cached_property
     def passes(self) -> int:
-        """How often all readable samples were read, if each was read equally often; else 0."""
+        """How often each readable sample was read, if this number is the same for all; else 0."""
         import numpy as np
 
         reads = np.concatenate([journal.reads for journal in self.journals.values()])
-        counts = np.bincount(reads, minlength=len(self.task.labels))
-        kept: Any = np.delete(counts, list(self.task.damaged))
+        counts = np.bincount(reads, minlength=len(self.data.labels))
+        kept: Any = np.delete(counts, list(self.data.damaged))
         return int(kept[0]) if len(kept) and (kept == kept[0]).all() else 0
 
     def epochs(self, rank: int) -> list[Any]:

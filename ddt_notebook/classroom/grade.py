@@ -1,4 +1,4 @@
-"""What a grading found: a table of behaviours, as text, HTML and JSON."""
+"""The grade of a cell: a table of behaviours as text, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _SIGNS: dict[State, tuple[str, str]] = {
     "fails": ("✖", "error"),
     "not reached": ("·", "hint"),
 }
-_HEAD = ("", "behaviour", "what was seen")
+_HEAD = ("", "behaviour", "what was observed")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One behaviour in one run.
+    """Whether a behaviour holds in a run.
 
     Attributes
     ----------
     key, title
-        Of the behaviour.
+        As in `Behaviour`.
     state
-        Whether it holds; ``"not reached"``: the run did not get so far that it could be seen.
+        Whether it holds; ``"not reached"`` if the run ended too early to observe it.
     message
-        What was observed, if it fails.
+        What was observed if it fails.
     """
 
     key: str
@@ -39,37 +39,37 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where and why a cell did not go on.
+    """Where a cell stopped.
 
     Attributes
     ----------
     line
-        Of the cell without its magic, from 1; 0 if it is not known.
-    error
-        The exception; empty in a hang.
+        The line of the cell without its magic, from 1; 0 if it is not known.
+    undefined_name
+        The name in a NameError; empty for anything else.
     """
 
     line: int
-    error: str = ""
+    undefined_name: str = ""
 
 
 class Grade(Displayable):
-    """The verdict on a student's cell.
+    """The grade of a student's cell.
 
     Parameters
     ----------
     exercise
         Name of the exercise.
     verdicts
-        In the order in which the behaviours build on one another.
+        In an order in which each behaviour needs the ones before it.
     world_size
-        Ranks on which the cell ran.
+        The number of ranks on which the cell ran.
     seconds
         How long the grading took.
     symptoms
-        Codes and names of what the diagnosis of the run says, if a behaviour fails.
+        Codes and titles of the symptoms in the diagnosis of the run, if a behaviour fails.
     stop
-        Where the cell ended early, if it did; the student is not told.
+        Where the cell stopped, if it did not finish; the student does not see it.
     """
 
     __slots__ = ("exercise", "seconds", "stop", "symptoms", "verdicts", "world_size")
@@ -117,10 +117,10 @@ class Grade(Displayable):
     def headline(self) -> str:
         """The verdict in one line."""
         if self.passed:
-            told = "passed: every behaviour holds"
+            result = "passed: every behaviour holds"
         else:
-            told = f"not yet: {self.held} of {len(self.verdicts)} behaviours hold"
-        return f"{self.exercise} on {self.world_size} ranks, with other data: {told}"
+            result = f"not yet: {self.held} of {len(self.verdicts)} behaviours hold"
+        return f"{self.exercise} on {self.world_size} ranks, with other data: {result}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -142,14 +142,14 @@ class Grade(Displayable):
 
         - ``key``, ``title``: short and full name of the behaviour
         - ``state``: whether it holds
-        - ``message``: what was seen; empty if it holds
+        - ``message``: what was observed; empty if it holds
         """
         columns = ("key", "title", "state", "message")
         rows = [{name: getattr(verdict, name) for name in columns} for verdict in self.verdicts]
         return table.frame(rows, columns)
 
     def to_text(self) -> str:
-        """A line for each behaviour, and what was seen of those that fail."""
+        """A line for each behaviour, with what was observed if it fails."""
         lines = [self.headline]
         for verdict in self.verdicts:
             mark = f"{_SIGNS[verdict.state][0]} {verdict.state:<11}"

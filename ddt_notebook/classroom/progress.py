@@ -1,4 +1,4 @@
-"""How far a student has come, and the list of exercises that shows it."""
+"""How far a student has come, the list of all exercises, and the page of one exercise."""
 
 from __future__ import annotations
 
@@ -10,27 +10,34 @@ from ddt_notebook.views.bundle import Displayable
 from ddt_notebook.views.table import columns
 from ddt_notebook.views.text import wrap
 
-from .exercise import Exercise
+from .exercise import Exercise, exercise, exercise_names
 from .grade import Grade
-from .loader import exercise, exercise_names
 
-_HEAD = ("exercise", "level", "minutes", "state", "the cell is to …")
+_HEAD = ("exercise", "level", "minutes", "state", "the cell should …")
+_NEXT = (
+    "level 1: warm-up, 2: medium, 3: hard; %ddt_exercise NAME puts the cell of an exercise below"
+)
+_TOOLS = (
+    "Run the cell, find out what is wrong with it, and repair it in place. `%ddt_hint` gives a "
+    "hint. `%ddt_check` runs your last version on fresh ranks with other data, and shows what "
+    "still fails."
+)
 
 
 @dataclass
-class Progress:
-    """One exercise of one student.
+class ExerciseProgress:
+    """How far a student has come in one exercise.
 
     Attributes
     ----------
     begun
-        Whether the cell was laid.
+        Whether the student has the cell.
     hints
-        How many hints were seen.
+        The number of hints that the student has seen.
     checks
         How often the cell was graded.
     best
-        Most behaviours that held, of how many.
+        The largest number of behaviours that held, and the number of all.
     passed
         Whether all held once.
     """
@@ -41,8 +48,8 @@ class Progress:
     best: tuple[int, int] = (0, 0)
     passed: bool = False
 
-    def note(self, grade: Grade) -> None:
-        """Remember a grading."""
+    def record(self, grade: Grade) -> None:
+        """Add a grade."""
         self.checks += 1
         self.passed = self.passed or grade.passed
         self.best = max(self.best, (grade.held, len(grade.verdicts)))
@@ -52,48 +59,49 @@ class Progress:
         """In words."""
         if not (self.begun or self.checks or self.hints):
             return "new"
-        told = "passed" if self.passed else "begun"
-        if self.checks and not self.passed:
-            told = f"{self.best[0]} of {self.best[1]}"
-        return f"{told}, {words.count(self.hints, 'hint')}" if self.hints else told
+        if self.passed:
+            state = "passed"
+        else:
+            state = f"{self.best[0]} of {self.best[1]}" if self.checks else "begun"
+        return f"{state}, {words.count(self.hints, 'hint')}" if self.hints else state
 
 
 @dataclass
-class Desk:
-    """A student's place: who it is, what is worked on, and how far it has come.
+class StudentProgress:
+    """How far a student has come in all exercises.
 
     Attributes
     ----------
     student
         Name or id; the data depend on it.
     current
-        The exercise that was begun last; empty if none was.
+        Name of the exercise that was begun last; empty if there is none.
     progress
         By exercise.
     """
 
     student: str
     current: str = ""
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, ExerciseProgress] = field(default_factory=dict)
 
-    def of(self, name: str) -> Progress:
-        """How far one exercise has come."""
-        return self.progress.setdefault(name, Progress())
+    def of(self, name: str) -> ExerciseProgress:
+        """The progress in one exercise."""
+        return self.progress.setdefault(name, ExerciseProgress())
 
 
-class Catalogue(Displayable):
-    """All exercises, with level and state.
+class ExerciseList(Displayable):
+    """All exercises with their levels, and how far the student has come.
 
     Parameters
     ----------
-    desk
-        Whose state.
+    progress
+        Of the student.
     """
 
-    __slots__ = ("_desk",)
+    __slots__ = ("_progress",)
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, progress: StudentProgress) -> None:
+        self._progress = progress
 
     def to_json(self) -> list[dict[str, Any]]:
         """Plain data, one entry for each exercise."""
@@ -102,7 +110,7 @@ class Catalogue(Displayable):
                 "name": one.name,
                 "level": one.level,
                 "minutes": one.minutes,
-                "state": self._desk.of(one.name).state,
+                "state": self._progress.of(one.name).state,
                 "title": one.title,
             }
             for one in map(exercise, exercise_names())
@@ -122,37 +130,25 @@ class Catalogue(Displayable):
         )
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [
-            (
-                one.name,
-                str(one.level),
-                str(one.minutes),
-                self._desk.of(one.name).state,
-                one.title,
-            )
-            for one in map(exercise, exercise_names())
-        ]
+        keys = ("name", "level", "minutes", "state", "title")
+        return [tuple(str(row[key]) for key in keys) for row in self.to_json()]
 
     def _title(self) -> str:
         names = exercise_names()
-        done = sum(self._desk.of(name).passed for name in names)
-        return f"{words.count(len(names), 'exercise')} for {self._desk.student}, {done} passed"
+        passed = sum(self._progress.of(name).passed for name in names)
+        count = words.count(len(names), "exercise")
+        return f"{count} for {self._progress.student}, {passed} passed"
 
 
-_NEXT = (
-    "level 1: warm-up, 2: medium, 3: hard; %ddt_exercise NAME lays the cell of an exercise below"
-)
-
-
-class Sheet(Displayable):
-    """An exercise as it is given to a student.
+class ExercisePage(Displayable):
+    """An exercise: its story, and what must hold.
 
     Parameters
     ----------
     exercise
         The exercise.
     notes
-        What is to be known about the session.
+        What the student should know about the session.
     """
 
     __slots__ = ("_exercise", "_notes")
@@ -172,12 +168,11 @@ class Sheet(Displayable):
     def to_html(self) -> str:
         """Title, story, and what must hold."""
         titles = (behaviour.title for behaviour in self._exercise.behaviours)
-        held = html.tag("ul", *(html.tag("li", html.prose(title)) for title in titles))
         return html.view(
             html.line(html.tag("b", self._title())),
             html.line(html.prose(self._exercise.story)),
             html.line("What must hold:"),
-            held,
+            html.tag("ul", *(html.tag("li", html.prose(title)) for title in titles)),
             html.line(html.prose(self._notes)),
             html.line(html.prose(_TOOLS)),
         )
@@ -185,10 +180,3 @@ class Sheet(Displayable):
     def _title(self) -> str:
         one = self._exercise
         return f"{one.name}: {one.title} ({one.level_name}, about {one.minutes} minutes)"
-
-
-_TOOLS = (
-    "Run the cell, find out what is wrong with it, and repair it in place. `%ddt_hint` gives a "
-    "hint, `%ddt_check` runs your last version on fresh ranks with other data and says what still "
-    "fails."
-)

@@ -1,33 +1,59 @@
-"""Regrades the notebooks that students handed in; one that is broken stops none of the others."""
+"""Grades the notebooks that students handed in; a broken notebook does not stop the others.
+
+A graded cell may need other cells of its notebook. On request these run before it, as one program:
+a helper cell can do nothing that the graded cell could not do itself.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+import symtable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.program.parse import exercise_of
+from ddt_notebook.program.parse import exercise_of, without_cell_magic
 
-from .exercise import Exercise
+from .exercise import Exercise, UnknownExercise, exercise
+from .exercise_data import grading_seed
 from .grade import Grade
-from .grading import Grader, Limits
-from .helpers import CodeCell, Program, defining, program, undefined_in
-from .loader import UnknownExercise, exercise
-from .task import grading_seed
+from .grader import Grader, Limits
 
-#: Where a cell's metadata say which exercise it answers: ``{"exercise": NAME}``.
+#: The key in the metadata of a cell under which its exercise is: ``{"exercise": NAME}``.
 METADATA = "ddt_notebook"
-#: The folder of nbgrader that holds one folder for each student.
+#: The folder of nbgrader with one folder for each student.
 _SUBMITTED = "submitted"
+#: The longest cell that is searched for names, in characters: no person writes a longer one.
+_LONGEST = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCell:
+    """A code cell of a notebook.
+
+    Attributes
+    ----------
+    number
+        Its number among the code cells of the notebook, from 1.
+    source
+        Its text, which may begin with a magic.
+    """
+
+    number: int
+    source: str
+
+    @property
+    def body(self) -> str:
+        """Its text without the line of the magic."""
+        return without_cell_magic(self.source).rstrip("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A cell that is to be graded.
+    """A cell that has to be graded.
 
     Attributes
     ----------
@@ -36,7 +62,7 @@ class Answer:
     cell
         The cell.
     above
-        The code cells above it that answer no exercise.
+        The code cells above it that belong to no exercise.
     """
 
     exercise: str
@@ -46,22 +72,23 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One exercise of one student.
+    """The result of one exercise of one student.
 
     Attributes
     ----------
     student, notebook, exercise
-        Whose, from which file, and which one.
+        Name of the student, path of the notebook, name of the exercise.
     passed
         Whether every behaviour holds.
     held, behaviours
-        How many hold, of how many.
+        The number of behaviours that hold, and of all.
     points
-        The exercise's level if it passed, else 0: a student can change the points in a notebook.
+        The level of the exercise if it is passed, else 0. The points in the notebook do not count,
+        since a student can change them.
     message
-        What fails first, or why nothing could be graded.
+        The first behaviour that fails, or why the cell could not be graded.
     seconds
-        How long it took.
+        How long the grading took.
     """
 
     student: str
@@ -76,14 +103,14 @@ class Row:
 
 
 def handed_in(path: Path) -> list[Answer]:
-    """The exercise cells of a notebook; of several for one exercise the last.
+    """The exercise cells of a notebook; of several cells for one exercise the last.
 
-    A cell belongs to an exercise by its metadata, else by its first line.
+    The metadata of a cell name its exercise, else its first line does.
 
     Raises
     ------
     ValueError
-        If the file is no notebook.
+        If the file is not a notebook.
     OSError
         If it cannot be read.
     """
@@ -94,28 +121,29 @@ def handed_in(path: Path) -> list[Answer]:
         codes = [cell for cell in cells if cell["cell_type"] == "code"]
         for number, code in enumerate(codes, 1):
             cell = CodeCell(number, "".join(code["source"]))
-            name = _marked(code.get("metadata", {})) or exercise_of(cell.source)
+            name = _exercise_in(code.get("metadata", {})) or exercise_of(cell.source)
             if name:
                 found[name] = Answer(name, cell, tuple(above))
             else:
                 above.append(cell)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path.name} is no notebook: {type(error).__name__}: {error}") from error
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path.name} is not a notebook: {problem}") from error
     return list(found.values())
 
 
-def _marked(metadata: dict[str, Any]) -> str:
-    told = metadata.get(METADATA)
-    return str(told.get("exercise", "")) if isinstance(told, dict) else ""
+def _exercise_in(metadata: dict[str, Any]) -> str:
+    ours = metadata.get(METADATA)
+    return str(ours.get("exercise", "")) if isinstance(ours, dict) else ""
 
 
 def notebooks_in(path: Path) -> list[Path]:
-    """All notebooks in and below a folder, without the copies that Jupyter keeps; else the path.
+    """The notebooks in and below a folder, without Jupyter's checkpoints; or the file itself.
 
     Raises
     ------
     SessionError
-        If a folder holds none.
+        If a folder has none.
     """
     if not path.is_dir():
         return [path]
@@ -126,7 +154,7 @@ def notebooks_in(path: Path) -> list[Path]:
 
 
 def student_of(path: Path) -> str:
-    """Who handed it in: the folder below nbgrader's ``submitted``, else the name of the file."""
+    """The name of the student: the folder below nbgrader's ``submitted``, else the file name."""
     parts = path.resolve().parts
     if _SUBMITTED in parts[:-2]:
         return parts[len(parts) - parts[::-1].index(_SUBMITTED)]
@@ -149,10 +177,10 @@ def regrade(
     limits
         For each cell.
     say
-        Is told what is being graded.
+        Called with a line about what is being graded.
     helper_cells
-        Whether a cell that fails for want of a name runs again after the cells above it that
-        define what it uses. If not, no other cell of a notebook runs.
+        Whether to grade a cell again, after the cells above it that define the names it uses, if it
+        fails because a name is not defined. Otherwise no other cell of a notebook runs.
     """
     with Grader(limits) as grader:
         for path in paths:
@@ -160,11 +188,11 @@ def regrade(
             try:
                 answers = handed_in(path)
             except (ValueError, OSError) as error:
-                told = error.strerror if isinstance(error, OSError) else str(error)
-                yield replace(empty, message=told or str(error))
+                problem = error.strerror if isinstance(error, OSError) else str(error)
+                yield replace(empty, message=problem or str(error))
                 continue
             if not answers:
-                yield replace(empty, message="no cell of an exercise was found")
+                yield replace(empty, message="this notebook has no cell of an exercise")
             for answer in answers:
                 say(f"{empty.student}: {answer.exercise}")
                 row = replace(empty, exercise=answer.exercise)
@@ -174,11 +202,11 @@ def regrade(
 def _row(grader: Grader, answer: Answer, row: Row, *, helper_cells: bool) -> Row:
     try:
         one = exercise(answer.exercise)
-        grade, told = _grade(grader, one, answer, row.student, helper_cells=helper_cells)
+        grade, note = _grade(grader, one, answer, row.student, helper_cells=helper_cells)
     except UnknownExercise as error:
         return replace(row, message=str(error))
     except (SessionError, OSError) as error:
-        grader.close()  # whatever it has done to its ranks, the next one gets others
+        grader.close()  # the cell may have damaged its ranks; the next one gets others
         return replace(row, message=f"it could not be graded: {error}")
     return replace(
         row,
@@ -186,7 +214,7 @@ def _row(grader: Grader, answer: Answer, row: Row, *, helper_cells: bool) -> Row
         held=grade.held,
         behaviours=len(grade.verdicts),
         points=float(one.level) if grade.passed else 0.0,
-        message="; ".join(filter(None, (grade.message, told))),
+        message="; ".join(filter(None, (grade.message, note))),
         seconds=round(grade.seconds, 2),
     )
 
@@ -194,10 +222,10 @@ def _row(grader: Grader, answer: Answer, row: Row, *, helper_cells: bool) -> Row
 def _grade(
     grader: Grader, one: Exercise, answer: Answer, student: str, *, helper_cells: bool
 ) -> tuple[Grade, str]:
-    """The grade of a cell, and what is to be said of other cells."""
+    """The grade of a cell, and a note about other cells."""
     seed = grading_seed(one.name, student)
     grade = grader.grade(one, answer.cell.source, seed)
-    missing = undefined_in(grade.stop.error) if grade.stop else ""
+    missing = grade.stop.undefined_name if grade.stop is not None else ""
     source = defining(missing, answer.above) if missing else None
     if source is None:
         return grade, ""
@@ -208,27 +236,114 @@ def _grade(
         )
     whole = program(answer.cell, answer.above, missing)
     grade = grader.grade(one, whole.source, seed)
-    return grade, _told_of(whole, grade)
+    return grade, _note(whole, grade)
 
 
-def _told_of(whole: Program, grade: Grade) -> str:
+def _note(whole: Program, grade: Grade) -> str:
     *helpers, answer = whole.cells
     numbers = ", ".join(str(cell.number) for cell in helpers)
-    told = f"run first, as one with the graded cell {answer.number}: code cell {numbers}"
+    note = f"code cell {numbers} ran before the graded cell {answer.number}, as one program"
     if grade.stop is None or not grade.stop.line:
-        return told
-    return f"{told}; it stopped in code cell {whole.cell_at(grade.stop.line).number}"
+        return note
+    return f"{note}; it stopped in code cell {whole.cell_at(grade.stop.line).number}"
 
 
 def write_csv(rows: Iterable[Row], file: TextIO) -> None:
-    """Rows with a line of titles; a text that a spreadsheet would compute is marked as text."""
+    """Write a header and the rows; text that a spreadsheet would compute is marked as text."""
     writer = csv.writer(file)
-    titles = [field.name for field in fields(Row)]
-    writer.writerow(titles)
+    writer.writerow([field.name for field in fields(Row)])
     for row in rows:
         writer.writerow([_plain(value) for value in asdict(row).values()])
 
 
 def _plain(value: object) -> object:
-    dangerous = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-    return f"'{value}" if dangerous else value
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if formula else value
+
+
+# -- helper cells ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Several cells as one.
+
+    Attributes
+    ----------
+    source
+        Their text, without the lines of their magics.
+    cells
+        The cells, in order.
+    """
+
+    source: str
+    cells: tuple[CodeCell, ...]
+
+    def cell_at(self, line: int) -> CodeCell:
+        """The cell with a line of the program, counted from 1."""
+        for cell in self.cells[:-1]:
+            line -= cell.body.count("\n") + 1
+            if line < 1:
+                return cell
+        return self.cells[-1]
+
+
+def defining(name: str, cells: Sequence[CodeCell]) -> CodeCell | None:
+    """The last of some cells that defines a name, None if none does."""
+    return next((cell for cell in reversed(cells) if name in _names(cell).bound), None)
+
+
+def program(answer: CodeCell, above: Sequence[CodeCell], missing: str) -> Program:
+    """A cell after the cells above it that define the names it needs.
+
+    Parameters
+    ----------
+    answer
+        The graded cell.
+    above
+        The cells above it that may run, in order.
+    missing
+        The name that was not defined.
+    """
+    wanted = _names(answer).free | {missing}
+    needed = [answer]
+    for cell in reversed(above):
+        names = _names(cell)
+        if names.bound & wanted:
+            needed.insert(0, cell)
+            wanted = (wanted - names.bound) | names.free
+    return Program("\n".join(cell.body for cell in needed), tuple(needed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names that a cell defines, and those that it uses without defining them."""
+
+    bound: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+
+
+def _names(cell: CodeCell) -> _Names:
+    """The names of a cell; none if it is not Python."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    if cell.body.lstrip().startswith("%%") or len(cell.body) > _LONGEST:
+        return _Names()
+    try:
+        plain = TransformerManager().transform_cell(cell.body)  # type: ignore[no-untyped-call]
+        top = symtable.symtable(plain, "cell", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Names()
+    bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
+    used = {s.get_name() for s in top.get_symbols() if s.is_referenced()}
+    for table in _nested(top):
+        for symbol in table.get_symbols():
+            if symbol.is_global():
+                (bound if symbol.is_assigned() else used).add(symbol.get_name())
+    return _Names(frozenset(bound), frozenset(used - bound))
+
+
+def _nested(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for child in table.get_children():
+        yield child
+        yield from _nested(child)

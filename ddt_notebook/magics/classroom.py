@@ -9,12 +9,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
-from ..classroom import loader
-from ..classroom.exercise import Exercise
+from ..classroom.exercise import Exercise, UnknownExercise, exercise
+from ..classroom.exercise_data import draw_data, grading_seed, practice_seed, student_name
 from ..classroom.grade import Grade
-from ..classroom.grading import Grader, lay_ready
-from ..classroom.progress import Catalogue, Desk, Sheet
-from ..classroom.task import grading_seed, make_task, practice_seed, student_name
+from ..classroom.grader import Grader, give_variable
+from ..classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ..host import active
 from ..host.session import Session
 from ..program.parse import exercise_of
@@ -26,55 +25,55 @@ from .failure import NotPassed
 from .running import RunningMagics, one_line
 from .stream import live_line
 
-_NAME = opt.Option("name", nargs="?", metavar="NAME", help="of the exercise")
+_NAME = opt.Option("name", nargs="?", metavar="NAME", help="name of the exercise")
 _STUDENT = opt.Option(
-    "--student", metavar="ID", help="whose data it is; stays until changed (default: user name)"
+    "--student", metavar="ID", help="whose data to use, until you change it (default: user name)"
 )
 _PREPARE = opt.Option(
     "--prepare",
     action="store_true",
-    help="lay no cell: only give the ranks `exercise` again, such as after %%ddt_restart",
+    help="add no cell, only give the ranks `exercise` again, such as after %%ddt_restart",
 )
 _STRICT = opt.Option(
     "--strict",
     action="store_true",
-    help="fail unless every behaviour holds, as Run All and nbgrader want it; return nothing",
+    help="raise an error unless every behaviour holds, as Run All and nbgrader need it",
 )
 
 
 @magics_class
 class ClassroomMagics(RunningMagics):
-    """Exercises: the cell, hints, and a grader that looks at behaviour."""
+    """Exercises: the cell, the hints, and the grader."""
 
     def __init__(self, shell: InteractiveShell, config: DDT) -> None:
         super().__init__(shell, config)
-        self._desk = Desk(student_name())
+        self._progress = StudentProgress(student_name())
 
     @line_magic
     @opt.options(_NAME, _STUDENT, _PREPARE)
     def ddt_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """List the exercises, or lay the cell of one below and make its data ready."""
+        """List the exercises, or put the cell of one below and give the ranks its data."""
         if args.student:
-            self._desk.student = args.student
+            self._progress.student = args.student
         if not args.name:
             if args.prepare:
                 return self._prepared(self._exercise(""))
-            return Catalogue(self._desk)
+            return ExerciseList(self._progress)
         one = self._exercise(args.name)
-        self._desk.current = one.name
+        self._progress.current = one.name
         if args.prepare:
             return self._prepared(one)
         notes = self._prepare(one)
-        self._desk.of(one.name).begun = True
+        self._progress.of(one.name).begun = True
         self._shell.set_next_input(one.cell())
-        return Sheet(one, notes)
+        return ExercisePage(one, notes)
 
     @line_magic
     @opt.options(_NAME)
     def ddt_hint(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Give the next of three hints."""
         one = self._exercise(args.name)
-        progress = self._desk.of(one.name)
+        progress = self._progress.of(one.name)
         total = len(one.hints)
         progress.hints = min(progress.hints + 1, total)
         last = " (the last)" if progress.hints == total else ""
@@ -86,55 +85,55 @@ class ClassroomMagics(RunningMagics):
     def ddt_check(self, args: argparse.Namespace, cell: str | None = None) -> Grade | None:
         """Grade the last cell of an exercise (%ddt_check), or this one (%%ddt_check NAME).
 
-        It runs on fresh ranks with data of the grader; your session is left alone.
+        It runs on fresh ranks with data of the grader; your session does not change.
         """
         if args.student:
-            self._desk.student = args.student
+            self._progress.student = args.student
         if cell is None:
             one, source = self._last_cell(args.name)
         else:
             one, source = self._exercise(args.name or exercise_of(cell)), cell
-        self._desk.current = one.name
-        seed = grading_seed(one.name, self._desk.student)
+        self._progress.current = one.name
+        seed = grading_seed(one.name, self._progress.student)
         with live_line(self._shell, f"grading {one.name} on {one.graded_n} fresh ranks …"):
             with one_line("ddt_check"), Grader() as grader:
                 grade = grader.grade(one, source, seed)
-        self._desk.of(one.name).note(grade)
+        self._progress.of(one.name).record(grade)
         if not args.strict:
             return grade
         display(grade)
         if not grade.passed:
             raise NotPassed(grade)
-        return None  # nbgrader would read a result as a number of points
+        return None  # nbgrader would take a result for a number of points
 
     def _exercise(self, name: str | None) -> Exercise:
-        wanted = name or self._desk.current
+        wanted = name or self._progress.current
         if not wanted:
-            raise UsageError("no exercise was begun: %ddt_exercise lists them")
+            raise UsageError("you have not begun an exercise: %ddt_exercise lists them")
         try:
-            return loader.exercise(wanted)
-        except loader.UnknownExercise as error:
+            return exercise(wanted)
+        except UnknownExercise as error:
             raise UsageError(str(error)) from error
 
     def _last_cell(self, name: str | None) -> tuple[Exercise, str]:
-        """The cell that was run last and names an exercise in its first line."""
+        """The last cell that ran and names an exercise in its first line."""
         if name:
             self._exercise(name)
         for source in reversed(self._shell.history_manager.input_hist_raw):
             found = exercise_of(source)
             if found and found == (name or found):
                 return self._exercise(found), source
-        which = name or self._desk.current or "NAME"
+        which = name or self._progress.current or "NAME"
         raise UsageError(
-            f"ddt_check: no cell that begins with `# exercise: {which}` was run yet; "
-            f"%ddt_exercise {which} lays it below"
+            f"ddt_check: no cell that begins with `# exercise: {which}` has run yet; "
+            f"%ddt_exercise {which} puts it below"
         )
 
     def _prepared(self, one: Exercise) -> Message:
         return Message(self._prepare(one))
 
     def _prepare(self, one: Exercise) -> str:
-        """Give the ranks their data, in a session that is started if there is none."""
+        """Give the ranks their data; start a session if there is none."""
         session = active.get()
         started = session is None
         if session is None:
@@ -149,10 +148,10 @@ class ClassroomMagics(RunningMagics):
         what = "were started" if started else "of your session are used"
         return (
             f"{words.count(session.world_size, 'rank')} {what}; `exercise` holds the data of "
-            f"{self._desk.student}. After a restart of the ranks: %ddt_exercise --prepare"
+            f"{self._progress.student}. After a restart of the ranks: %ddt_exercise --prepare"
         )
 
     def _give(self, session: Session, one: Exercise) -> None:
-        seed = practice_seed(one.name, self._desk.student)
-        task = make_task(one.setting, seed, session.world_size)
-        lay_ready(session, task, session.pool.directory / f"exercise-{one.name}")
+        seed = practice_seed(one.name, self._progress.student)
+        data = draw_data(one.setting, seed, session.world_size)
+        give_variable(session, data, session.pool.directory / f"exercise-{one.name}")

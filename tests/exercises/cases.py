@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddt_notebook.classroom.exercise import Exercise
-from ddt_notebook.classroom.loader import exercise, exercise_names
+from ddt_notebook.classroom.exercise import Exercise, exercise, exercise_names
 
 #: Of every grading in the tests: any other would do.
 SEED = 20

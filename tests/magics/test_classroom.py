@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from IPython.core.error import UsageError
 
-from ddt_notebook.classroom.loader import exercise
+from ddt_notebook.classroom.exercise import exercise
 from ddt_notebook.host import active
 from ddt_notebook.magics.failure import CellFailed, NotPassed
 
@@ -106,11 +106,11 @@ def test_hints_come_one_by_one(notebook: Notebook) -> None:
         ("%ddt_check Own-Clocks", "did you mean own-clock"),
         ("%%ddt_check own-clok\nx = 1", "did you mean own-clock"),
         ("%ddt_exercise zebra", "there is no exercise 'zebra': %ddt_exercise lists them"),
-        ("%ddt_exercise --prepare", "no exercise was begun"),
-        ("%ddt_hint", "no exercise was begun"),
+        ("%ddt_exercise --prepare", "you have not begun an exercise"),
+        ("%ddt_hint", "you have not begun an exercise"),
         ("%ddt_check", "no cell that begins with `# exercise: NAME`"),
         ("%ddt_check own-clock", "no cell that begins with `# exercise: own-clock`"),
-        ("%%ddt_check\nx = 1", "no exercise was begun"),
+        ("%%ddt_check\nx = 1", "you have not begun an exercise"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(notebook: Notebook, line: str, message: str) -> None:

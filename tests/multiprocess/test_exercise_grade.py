@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.classroom.loader import exercise
-from ddt_notebook.classroom.notebooks import sheet
+from ddt_notebook.classroom.exercise import exercise
+from ddt_notebook.classroom.notebooks import notebook_of
 
 _COMMAND = [sys.executable, "-c", "import sys; from ddt_notebook.cli import main; sys.exit(main())"]
 _LIMIT_S = 110
@@ -24,7 +24,7 @@ raise RuntimeError("interfaces " + " ".join(sorted(line.split(":")[0].strip() fo
 
 
 def hand_in(path: Path, name: str, source: str) -> Path:
-    book = sheet(exercise(name))
+    book = notebook_of(exercise(name))
     for cell in book["cells"]:
         if cell["id"] == "task":
             cell["source"] = source

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise import Exercise, exercise, exercise_names
 from ddt_notebook.classroom.grade import Grade
-from ddt_notebook.classroom.grading import Grader, Limits
-from ddt_notebook.classroom.loader import exercise, exercise_names
+from ddt_notebook.classroom.grader import Grader, Limits
 
 from ..exercises.cases import SEED, Case, cheats, right_repairs, wrong_repairs
 from .processes import gone
@@ -96,7 +95,7 @@ TRICKS = {
     "replaces what looks": (
         "reads-once",
         """
-        import ddt_notebook.classroom.workbench as workbench
+        import ddt_notebook.classroom.exercise_variable as workbench
 
         best = [p.detach().numpy() for p in exercise.model().parameters()]
         workbench.look = lambda *_: {"model": best}
@@ -105,7 +104,7 @@ TRICKS = {
     "keeps the grader from looking": (
         "reads-once",
         """
-        import ddt_notebook.classroom.workbench as workbench
+        import ddt_notebook.classroom.exercise_variable as workbench
 
         del workbench.look
         """,
@@ -176,10 +175,13 @@ def test_a_trick_does_not_pass(grader: Grader, what: str) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("import socket\nsocket.create_connection(('192.0.2.1', 80), 1)", "no network"),
-        ("import socket\nsocket.gethostbyname('example.org')", "no network"),
-        ("import os\nos.kill(os.getppid(), 0)", "may not signal"),
-        ("import os\nwhile os.fork(): pass\nos._exit(0)", "may start 16 processes"),
+        (
+            "import socket\nsocket.create_connection(('192.0.2.1', 80), 1)",
+            "cannot reach other machines",
+        ),
+        ("import socket\nsocket.gethostbyname('example.org')", "cannot reach other machines"),
+        ("import os\nos.kill(os.getppid(), 0)", "may only signal"),
+        ("import os\nwhile os.fork(): pass\nos._exit(0)", "may start at most 16 processes"),
         ("kept = torch.ones(2 << 28)", "alloc"),
         ("open('large', 'wb').write(bytes(80 << 20))", "File too large"),
     ],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.classroom.grading import Limits
-from ddt_notebook.classroom.loader import exercise
+from ddt_notebook.classroom.exercise import exercise
+from ddt_notebook.classroom.grader import Limits
 from ddt_notebook.classroom.submissions import Row, regrade
 
 LIMITS = Limits(seconds=8.0, timeout=3.0, hang_after=0.3)
@@ -42,7 +42,7 @@ def test_the_work_may_stand_in_a_function_of_another_cell(tmp_path: Path) -> Non
     assert "code cell 3 of the notebook defines `train`" in alone.message
     helped = graded(tmp_path, *cells)
     assert helped.passed, helped.message
-    assert "run first, as one with the graded cell 5: code cell 3" in helped.message
+    assert "code cell 3 ran before the graded cell 5" in helped.message
 
 
 def test_a_cell_that_is_whole_is_graded_by_itself(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ TRICKS = {
     ),
     "replaces what looks at the model": (
         """
-        import ddt_notebook.classroom.workbench as workbench
+        import ddt_notebook.classroom.exercise_variable as workbench
 
         best = [p.detach().numpy() for p in exercise.model().parameters()]
         workbench.look = lambda *_: {"model": best}
@@ -189,7 +189,7 @@ TRICKS = {
 
             socket.create_connection(("192.0.2.1", 80), 1)
         """,
-        "no network beyond this machine",
+        "cannot reach other machines",
     ),
     "starts many processes": (
         """
@@ -200,7 +200,7 @@ TRICKS = {
                 pass
             os._exit(0)
         """,
-        "may start 16 processes",
+        "may start at most 16 processes",
     ),
     "never ends": (
         """
@@ -208,7 +208,7 @@ TRICKS = {
             while True:
                 pass
         """,
-        "it was stopped after 8 s",
+        "it was stopped after",
     ),
 }
 
@@ -219,5 +219,5 @@ def test_a_helper_cell_is_no_way_around(tmp_path: Path, what: str) -> None:
     helper = textwrap.dedent(trick).replace("{work}", WORK).replace("{solution}", SOLUTION)
     row = graded(tmp_path, helper, "train()")
     assert not row.passed, row.message
-    assert "run first" in row.message, "the helper cell was run"
+    assert "ran before the graded cell" in row.message, "the helper cell was run"
     assert seen in row.message

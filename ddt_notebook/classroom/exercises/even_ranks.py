@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import (
+from ddt_notebook.classroom.behaviours import (
     TRAINING,
     VALIDATION_SHARED,
     Behaviour,
@@ -10,12 +10,12 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise_data import Setting
 from ddt_notebook.classroom.reference import validation_accuracy
-from ddt_notebook.classroom.task import Setting
 
 
 def _odd_ranks_free(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     busy = [r for r, journal in seen.journals.items() if r % 2 and len(journal.validation_reads)]
     return f"rank {busy[0]} evaluates" if busy else ""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddt_notebook.classroom import reference_training as replay
-from ddt_notebook.classroom.behaviour import (
+from ddt_notebook.classroom import reference
+from ddt_notebook.classroom.behaviours import (
     ENDS,
     OWN_SHARE,
     PARITY,
@@ -15,22 +15,22 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise_data import Setting
 from ddt_notebook.classroom.reference import expected, whole_batches
-from ddt_notebook.classroom.task import Setting
 
 _TARGET = 1.0
 
 
 def _needed(seen: Evidence) -> int:
     """How many steps one process takes until the mean loss is below the target."""
-    task = seen.task
-    weights: replay.Weights = task.initial
+    data = seen.data
+    weights: reference.Weights = data.initial
     every = [slice(None)]
-    for step in range(task.setting.epochs):
-        if replay.mean_loss(weights, task.inputs, task.labels) < _TARGET:
+    for step in range(data.setting.epochs):
+        if reference.mean_loss(weights, data.inputs, data.labels) < _TARGET:
             return step
-        weights = replay.train(weights, task.inputs, task.labels, every, task.setting.rate)
-    return task.setting.epochs
+        weights = reference.train(weights, data.inputs, data.labels, every, data.setting.rate)
+    return data.setting.epochs
 
 
 def _truth(seen: Evidence) -> Any:
@@ -43,7 +43,7 @@ def _a_step_later(seen: Evidence) -> Any:
 
 
 def _stops(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     needed = _needed(seen)
     for rank, journal in seen.journals.items():
         done = len(journal.trained)

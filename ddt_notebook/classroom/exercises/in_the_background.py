@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom.behaviours import TRAINING
 from ddt_notebook.classroom.exercise import Exercise
-from ddt_notebook.classroom.task import Setting
+from ddt_notebook.classroom.exercise_data import Setting
 
 EXERCISE = Exercise(
     name="in-the-background",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddt_notebook.classroom import reference_training as replay
-from ddt_notebook.classroom.behaviour import (
+from ddt_notebook.classroom import reference
+from ddt_notebook.classroom.behaviours import (
     ENDS,
     OWN_SHARE,
     PARITY,
@@ -16,15 +16,15 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise_data import Setting
 from ddt_notebook.classroom.reference import batches_of, expected, steps_of
-from ddt_notebook.classroom.task import Setting
 
 
 def _joined(seen: Evidence) -> Any:
     """What `Join` comes to: where few ranks have a batch left, their sum counts less."""
-    task = seen.task
-    rates = [task.setting.rate * len(ranks) / task.world_size for ranks in batches_of(seen)]
-    return replay.train(task.initial, task.inputs, task.labels, steps_of(seen), rates)
+    data = seen.data
+    rates = [data.setting.rate * len(ranks) / data.world_size for ranks in batches_of(seen)]
+    return reference.train(data.initial, data.inputs, data.labels, steps_of(seen), rates)
 
 
 EXERCISE = Exercise(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import TRAINING, VALIDATION_SHARED, value
+from ddt_notebook.classroom.behaviours import TRAINING, VALIDATION_SHARED, value
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise_data import Setting
 from ddt_notebook.classroom.reference import validation_accuracy
-from ddt_notebook.classroom.task import Setting
 
 ALL_ACCURACY = value(
     "value",

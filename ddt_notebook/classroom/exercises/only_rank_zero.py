@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import TRAINING, value
+from ddt_notebook.classroom.behaviours import TRAINING, value
 from ddt_notebook.classroom.exercise import Exercise
 from ddt_notebook.classroom.reference import training_loss
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddt_notebook.classroom.behaviour import (
+from ddt_notebook.classroom.behaviours import (
     ACCURACY,
     ENDS,
     OWN_SHARE,
@@ -15,8 +15,8 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
+from ddt_notebook.classroom.exercise_data import Setting
 from ddt_notebook.classroom.reference import expected, whole_batches
-from ddt_notebook.classroom.task import Setting
 
 
 def _truth(seen: Evidence) -> Any:
@@ -25,9 +25,9 @@ def _truth(seen: Evidence) -> Any:
 
 
 def _same_number(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     counts = [len(journal.trained) for journal in seen.journals.values()]
-    if min(counts) < seen.task.setting.epochs:
+    if min(counts) < seen.data.setting.epochs:
         return f"rank {counts.index(min(counts))} took {min(counts)} steps"
     return "" if len(set(counts)) == 1 else f"the ranks took {counts} steps"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import (
+from ddt_notebook.classroom.behaviours import (
     ACCURACY,
     AS_ONE,
     ENDS,
@@ -13,17 +13,17 @@ from ddt_notebook.classroom.behaviour import (
 )
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
-from ddt_notebook.classroom.task import Setting
+from ddt_notebook.classroom.exercise_data import Setting
 
 
 def _less(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     reads = {rank: len(journal.reads) for rank, journal in seen.journals.items()}
-    slow = reads.pop(seen.task.special)
+    slow = reads.pop(seen.data.special)
     if 0 < slow <= 0.5 * min(reads.values()):
         return ""
     return (
-        f"the slow rank {seen.task.special} read {slow} samples, the others {min(reads.values())}"
+        f"the slow rank {seen.data.special} read {slow} samples, the others {min(reads.values())}"
     )
 
 

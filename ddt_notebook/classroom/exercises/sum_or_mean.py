@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom.behaviours import TRAINING
 from ddt_notebook.classroom.exercise import Exercise
 
 EXERCISE = Exercise(

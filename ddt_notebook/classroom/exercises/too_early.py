@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.classroom.behaviour import TRAINING, Behaviour
+from ddt_notebook.classroom.behaviours import TRAINING, Behaviour
 from ddt_notebook.classroom.evidence import Evidence
 from ddt_notebook.classroom.exercise import Exercise
 

@@ -16,66 +16,72 @@ from typing import Any
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.limits import parse_bytes
 
-from .isolation import leave_network
+from .sandbox import leave_network
 
 
 def add_grade(commands: Any) -> None:
     """Declare the command on the parser of ``ddt-notebook``."""
     graded = commands.add_parser(
         "grade",
-        help="regrade the exercises in notebooks that were handed in",
-        description="Run each exercise cell on fresh ranks with data of the grader, and judge what "
-        "it does. Other cells of the notebooks are not run unless --helper-cells asks for it.",
+        help="grade the exercises in notebooks that were handed in",
+        description="Run each exercise cell on fresh ranks with data of the grader, and grade what "
+        "it does. Other cells of the notebooks run only with --helper-cells.",
     )
     graded.add_argument(
         "notebooks",
         nargs="+",
         type=Path,
         metavar="NOTEBOOK.ipynb|FOLDER",
-        help="of a folder all notebooks in and below it",
+        help="a notebook, or a folder: all notebooks in and below it",
     )
     graded.add_argument(
         "--helper-cells",
         action="store_true",
         help="if a cell uses a name that is not defined, run it again after the cells above it "
-        "that define what it uses; all are one program within the same limits, and judged as one",
+        "that define what it uses; they are graded as one program, within the same limits",
     )
-    graded.add_argument("--csv", type=Path, metavar="PATH", help="write the rows there as CSV")
-    graded.add_argument("--json", action="store_true", help="print the rows as JSON")
+    graded.add_argument("--csv", type=Path, metavar="PATH", help="write the results to a CSV file")
+    graded.add_argument("--json", action="store_true", help="print the results as JSON")
     graded.add_argument(
-        "--seconds", type=_seconds, default=30.0, help="limit for a cell (default: %(default)s)"
+        "--seconds",
+        type=_seconds,
+        default=30.0,
+        help="time limit of a cell (default: %(default)s)",
     )
     graded.add_argument(
-        "--memory", default="1G", metavar="SIZE", help="limit for a rank (default: %(default)s)"
+        "--memory",
+        default="1G",
+        metavar="SIZE",
+        help="memory limit of a rank (default %(default)s)",
     )
     graded.add_argument(
         "--processes",
         type=_count,
         default=16,
         metavar="N",
-        help="processes that a rank may start (default: %(default)s)",
+        help="number of processes that a rank may start (default: %(default)s)",
     )
     graded.set_defaults(run=grade)
 
 
 def grade(options: argparse.Namespace) -> int:
-    """Grade, print and write; 0 if everything passed."""
+    """Grade the notebooks, print and write the results; return 0 if all passed."""
     parse_bytes(options.memory)
-    enclosed = leave_network()  # before anything that could start a thread is imported
+    enclosed = leave_network()  # before an import could start a thread
 
-    from .grading import Limits, processes_allowed
+    from .grader import Limits, processes_allowed
     from .submissions import notebooks_in, regrade, student_of, write_csv
 
     tell = functools.partial(print, file=sys.stderr)
     tell(f"network: {_NETWORK[enclosed]}")
     counted = "" if processes_allowed(0) is None else ", and RLIMIT_NPROC"
     tell(
-        f"each rank: memory {options.memory} (RLIMIT_DATA), {options.processes} further processes "
+        f"each rank: memory {options.memory} (RLIMIT_DATA), {options.processes} child processes "
         f"(audit hook{counted}); each cell: {options.seconds:g} s"
     )
     limits = Limits(seconds=options.seconds, memory=options.memory, processes=options.processes)
     if options.csv is not None and not options.csv.resolve().parent.is_dir():
-        raise SessionError(f"{options.csv}: there is no such folder")
+        raise SessionError(f"{options.csv}: this folder does not exist")
     paths = [path for given in options.notebooks for path in notebooks_in(given)]
     _warn_of_namesakes([student_of(path) for path in paths], paths, tell)
     rows = []
@@ -83,9 +89,9 @@ def grade(options: argparse.Namespace) -> int:
     for row in regrade(paths, limits, say, helper_cells=options.helper_cells):
         rows.append(row)
         if not options.json:
-            told = f"{row.held} of {row.behaviours} behaviours hold" if row.behaviours else ""
-            told = "passed" if row.passed else told or "not graded"
-            print(f"{row.student}  {row.exercise or row.notebook}  {told}", flush=True)
+            held = f"{row.held} of {row.behaviours} behaviours hold" if row.behaviours else ""
+            result = "passed" if row.passed else held or "not graded"
+            print(f"{row.student}  {row.exercise or row.notebook}  {result}", flush=True)
             if row.message:
                 print(f"  {row.message}", flush=True)
     if options.csv is not None:
@@ -99,20 +105,20 @@ def grade(options: argparse.Namespace) -> int:
 def _warn_of_namesakes(
     students: Sequence[str], notebooks: Sequence[Path], tell: Callable[[str], None]
 ) -> None:
-    """Several notebooks of one name and one student are likely to be those of several."""
+    """Warn of several notebooks with the same name and student: they probably have several."""
     named = Counter(zip(students, (path.name for path in notebooks), strict=True))
     for (name, file), number in named.items():
         if number > 1:
             tell(
-                f"{number} notebooks {file} are all taken to be of {name!r}: put them below "
+                f"{number} notebooks {file} seem to be from {name!r}: put them below "
                 "submitted/STUDENT/, or name them after the students"
             )
 
 
 _NETWORK = {
-    True: "none: the ranks live in a namespace that has a loopback interface only",
-    False: "Python refuses connections beyond this machine (audit hook); a network namespace is "
-    "not permitted here",
+    True: "none; the ranks run in a network namespace with only a loopback interface",
+    False: "Python refuses connections to other machines (audit hook); the system permits no "
+    "network namespace",
 }
 
 
@@ -122,11 +128,11 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write seconds, above 0")
     return found
 
 
 def _count(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number: write 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 0 or more")
     return int(text)

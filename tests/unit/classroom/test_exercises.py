@@ -11,21 +11,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddt_notebook.classroom import reference_training as replay
-from ddt_notebook.classroom.behaviour import TRAINING
+from ddt_notebook.classroom import reference
+from ddt_notebook.classroom.behaviours import TRAINING
 from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
-from ddt_notebook.classroom.exercise import InvalidExercise
-from ddt_notebook.classroom.grade import Grade, Verdict
-from ddt_notebook.classroom.loader import UnknownExercise, exercise, exercise_names
-from ddt_notebook.classroom.notebooks import file_names, sheet, text_of, write
-from ddt_notebook.classroom.progress import Catalogue, Desk, Sheet
-from ddt_notebook.classroom.task import (
+from ddt_notebook.classroom.exercise import (
+    InvalidExercise,
+    UnknownExercise,
+    exercise,
+    exercise_names,
+)
+from ddt_notebook.classroom.exercise_data import (
     Setting,
     _digits,
+    draw_data,
     grading_seed,
-    make_task,
     practice_seed,
 )
+from ddt_notebook.classroom.grade import Grade, Verdict
+from ddt_notebook.classroom.notebooks import file_names, notebook_of, text_of, write
+from ddt_notebook.classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.program.parse import exercise_of, without_cell_magic
 
@@ -43,7 +47,7 @@ def test_no_word_gives_the_fault_away(name: str) -> None:
     told = f"{one.name} {one.title} {one.start}".lower()
     assert not any(fault.replace("-", " ") in told or fault in told for fault in one.faults)
     assert not any(word in one.start.lower() for word in ("fault", "bug", "wrong", "fixme"))
-    assert one.solution not in json.dumps(sheet(one))
+    assert one.solution not in json.dumps(notebook_of(one))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +55,13 @@ def test_no_word_gives_the_fault_away(name: str) -> None:
     [
         ({"name": "Shared Slice"}, "lower-case words"),
         ({"title": "Ends with a stop."}, "without full stop"),
-        ({"level": 4}, "level is 1, 2 or 3"),
-        ({"story": "short"}, "story tells nothing"),
+        ({"level": 4}, "level has to be 1, 2 or 3"),
+        ({"story": "short"}, "story is too short"),
         ({"faults": ()}, "one to three faults"),
         ({"faults": ("no-such-card",)}, "no fault card 'no-such-card'"),
         ({"solution": ""}, "another cell that solves it"),
         ({"hints": ("a", "a", "b")}, "three hints"),
-        ({"behaviours": TRAINING[1:]}, "the first that it ends"),
+        ({"behaviours": TRAINING[1:]}, "beginning with ENDS"),
         ({"behaviours": (*TRAINING, TRAINING[0])}, "each once"),
         ({"graded_n": 1}, "2 to 4 ranks"),
         ({"minutes": 0}, "1 to 60 minutes"),
@@ -95,9 +99,9 @@ def test_the_magic_is_no_part_of_the_cell() -> None:
 
 def test_data_depend_on_the_student_and_are_stable() -> None:
     setting = exercise("own-clock").setting
-    anna, again = (make_task(setting, practice_seed("own-clock", "anna"), 3) for _ in range(2))
-    ben = make_task(setting, practice_seed("own-clock", "ben"), 3)
-    graded = make_task(setting, grading_seed("own-clock", "anna"), 3)
+    anna, again = (draw_data(setting, practice_seed("own-clock", "anna"), 3) for _ in range(2))
+    ben = draw_data(setting, practice_seed("own-clock", "ben"), 3)
+    graded = draw_data(setting, grading_seed("own-clock", "anna"), 3)
     assert (anna.inputs == again.inputs).all()
     assert anna.special == again.special
     for other in (ben, graded):
@@ -106,10 +110,10 @@ def test_data_depend_on_the_student_and_are_stable() -> None:
 
 
 def test_held_out_samples_stay_with_the_grader(tmp_path: Path) -> None:
-    task = make_task(Setting(per_rank=5, extra=1, validation=7), 1, 2)
+    task = draw_data(Setting(per_rank=5, extra=1, validation=7), 1, 2)
     assert (len(task.labels), len(task.validation_labels)) == (11, 7)
-    task.save(tmp_path / "task.npz")
-    with np.load(tmp_path / "task.npz") as told:
+    task.save(tmp_path / "exercise.npz")
+    with np.load(tmp_path / "exercise.npz") as told:
         sizes = {len(told[name]) for name in told.files if told[name].ndim}
     assert len(task.held_labels) not in sizes
 
@@ -118,21 +122,21 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     _digits.cache_clear()
     with pytest.raises(SessionError, match=r"pip install 'ddt-notebook\[lab\]'"):
-        make_task(Setting(), 1, 2)
+        draw_data(Setting(), 1, 2)
 
 
 @pytest.mark.parametrize("hidden", [0, 6])
 def test_the_replay_goes_down_the_slope(hidden: int) -> None:
-    task = make_task(Setting(per_rank=30, hidden=hidden), 3, 1)
+    task = draw_data(Setting(per_rank=30, hidden=hidden), 3, 1)
     weights = [values.astype("float64") for values in task.initial]
     every = [np.arange(len(task.labels))]
-    moved = replay.train(weights, task.inputs, task.labels, every, 1.0)
-    before = replay.mean_loss(weights, task.inputs, task.labels)
+    moved = reference.train(weights, task.inputs, task.labels, every, 1.0)
+    before = reference.mean_loss(weights, task.inputs, task.labels)
     for at, values in enumerate(weights):
         nudged = [w.copy() for w in weights]
         place = np.unravel_index(np.abs(values - moved[at]).argmax(), values.shape)
         nudged[at][place] += 1e-6
-        slope = (replay.mean_loss(nudged, task.inputs, task.labels) - before) / 1e-6
+        slope = (reference.mean_loss(nudged, task.inputs, task.labels) - before) / 1e-6
         assert slope == pytest.approx((values - moved[at])[place], rel=1e-3)
 
 
@@ -178,17 +182,17 @@ def test_a_grade_says_the_same_as_text_html_and_json() -> None:
 
 
 def test_the_catalogue_shows_how_far_one_is() -> None:
-    desk = Desk("anna")
+    desk = StudentProgress("anna")
     assert desk.of("own-clock").state == "new"
     desk.of("own-clock").begun = True
     assert desk.of("own-clock").state == "begun"
     desk.of("own-clock").hints = 2
-    desk.of("own-clock").note(graded("ok", "fails"))
+    desk.of("own-clock").record(graded("ok", "fails"))
     assert desk.of("own-clock").state == "1 of 2, 2 hints"
-    desk.of("own-clock").note(graded("ok", "ok"))
-    desk.of("own-clock").note(graded("fails", "ok"))
+    desk.of("own-clock").record(graded("ok", "ok"))
+    desk.of("own-clock").record(graded("fails", "ok"))
     assert desk.of("own-clock").state == "passed, 2 hints"
-    shown = Catalogue(desk)
+    shown = ExerciseList(desk)
     assert "1 passed" in shown.to_text()
     assert "1 passed" in shown.to_html()
     assert [row["name"] for row in shown.to_json()] == list(exercise_names())
@@ -196,8 +200,8 @@ def test_the_catalogue_shows_how_far_one_is() -> None:
 
 def test_the_sheet_tells_the_story_and_no_hint() -> None:
     one = exercise("last-batch")
-    page = Sheet(one, "2 ranks were started").to_html()
-    text = " ".join(Sheet(one, "2 ranks were started").to_text().split())
+    page = ExercisePage(one, "2 ranks were started").to_html()
+    text = " ".join(ExercisePage(one, "2 ranks were started").to_text().split())
     assert one.story[:60] in text
     assert "2 ranks were started" in text
     assert all(behaviour.title.split("`")[0] in page for behaviour in one.behaviours)
@@ -221,7 +225,7 @@ NBGRADER_KNOWS = NBGRADER_NEEDS | {"task", "grade_id", "points", "checksum", "ce
 
 @pytest.mark.parametrize("name", exercise_names())
 def test_nbgrader_takes_the_notebook_as_an_assignment(name: str) -> None:
-    cells = sheet(exercise(name))["cells"]
+    cells = notebook_of(exercise(name))["cells"]
     told = [c["metadata"]["nbgrader"] for c in cells if "nbgrader" in c["metadata"]]
     for cell in told:
         assert NBGRADER_NEEDS <= set(cell) <= NBGRADER_KNOWS
@@ -236,7 +240,7 @@ def test_nbgrader_takes_the_notebook_as_an_assignment(name: str) -> None:
 @pytest.mark.parametrize("name", exercise_names())
 def test_nbgrader_gives_points_for_the_check_and_leaves_the_cell_to_repair(name: str) -> None:
     one = exercise(name)
-    cells = sheet(one)["cells"]
+    cells = notebook_of(one)["cells"]
     (graded,) = (c for c in cells if c["metadata"].get("nbgrader", {}).get("grade"))
     assert "".join(graded["source"]) == f"%ddt_check {name} --strict"
     assert graded["metadata"]["nbgrader"]["points"] == one.level

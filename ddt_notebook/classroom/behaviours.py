@@ -1,7 +1,7 @@
-"""Behaviours that an exercise asks for: each is a check of what was seen, and says what fails.
+"""The behaviours that exercises require: each checks the evidence of a run.
 
-A check returns what was observed if the behaviour fails, and nothing if it holds. It never tells
-the line or the repair.
+A check returns an empty text if the behaviour holds, else what was observed. It never names the
+line or the repair.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from ddt_notebook.views import words
 
-from . import reference_training as replay
+from . import reference
 from .evidence import Evidence, NotReached
-from .reference import expected
 
 Check = Callable[[Evidence], str]
 
-#: Held-out accuracy may fall this much short of what one process reaches.
+#: The accuracy on held-out data may be this much below that of one process.
 _SHORT_OF = 0.03
-#: Parameters are equal if they differ by less than this share of the way that training took them.
+#: Parameters are equal if they differ by less than this share of their change in training.
 _SAME = 0.01
-#: A look at the loss now and then is no further training.
+#: The work that a rank may do, relative to what is needed: it may compute the loss now and then.
 _MOST_WORK = 1.6
+#: The largest number of samples that a message names.
 _NAMED = 4
 
 
@@ -37,9 +37,9 @@ class Behaviour:
     key
         Its name in tables and tests, such as ``"parity"``.
     title
-        What holds, lower case, no full stop.
+        What must hold, lower case, no full stop.
     check
-        Says what was seen if it does not.
+        Returns what was observed if it does not hold, else an empty text.
     """
 
     key: str
@@ -53,13 +53,13 @@ def _ends(seen: Evidence) -> str:
     reports = seen.snapshot.ranks
     died = [r.rank for r in reports if r.state == "died" and not r.killed]
     if died:
-        return f"{words.ranks(died)} died in the middle of the cell"
+        return f"{words.ranks(died)} died during the cell"
     if seen.snapshot.outcome == "hung":
         return "the cell hangs: ranks wait in a collective that cannot complete"
     if seen.snapshot.outcome == "interrupted":
-        return f"the cell did not end by itself; it was stopped after {seen.seconds:.0f} s"
-    told = "; ".join(f"rank {r} raised {words.one_line(e, 160)}" for r, e in seen.errors.items())
-    return told or "not every rank finished the cell"
+        return f"the cell did not end; it was stopped after {seen.seconds:.0f} s"
+    raised = "; ".join(f"rank {r} raised {words.one_line(e, 160)}" for r, e in seen.errors.items())
+    return raised or "not every rank finished the cell"
 
 
 ENDS = Behaviour("ends", "every rank finishes the cell without an error", _ends)
@@ -68,16 +68,16 @@ ENDS = Behaviour("ends", "every rank finishes the cell without an error", _ends)
 def _reads_once(seen: Evidence) -> str:
     import numpy as np
 
-    seen.need_end()
-    task, passes = seen.task, seen.passes
-    if passes in (1, task.setting.epochs) and (passes == task.setting.epochs or _whole(seen)):
+    seen.require_end()
+    data, passes = seen.data, seen.passes
+    if passes in (1, data.setting.epochs) and (passes == data.setting.epochs or _whole(seen)):
         return _pieces(seen)
     reads = np.concatenate([journal.reads for journal in seen.journals.values()])
     if not len(reads):
         return "no rank read any training sample"
-    counts = np.bincount(reads, minlength=len(task.labels))
-    never = [int(i) for i in np.flatnonzero(counts == 0) if i not in task.damaged]
-    wanted, epochs = len(task.labels) - len(task.damaged), task.setting.epochs
+    counts = np.bincount(reads, minlength=len(data.labels))
+    never = [int(i) for i in np.flatnonzero(counts == 0) if i not in data.damaged]
+    wanted, epochs = len(data.labels) - len(data.damaged), data.setting.epochs
     if never:
         return f"{len(never)} of {wanted} samples were read by no rank: {_some(never)}"
     often = np.flatnonzero(counts > epochs)
@@ -94,19 +94,19 @@ def _reads_once(seen: Evidence) -> str:
 
 
 def _whole(seen: Evidence) -> bool:
-    """Whether a share may be read once and used in every epoch: it is one batch."""
-    return seen.task.setting.batch is None
+    """Whether a rank may read its share once for all epochs, because the share is one batch."""
+    return seen.data.setting.batch is None
 
 
 def _pieces(seen: Evidence) -> str:
-    """Whether also each single epoch holds each sample once."""
+    """Check that each epoch has each sample once."""
     import numpy as np
 
     for epoch in range(seen.passes):
         read = np.concatenate([seen.epochs(rank)[epoch] for rank in seen.journals])
         if len(np.unique(read)) != len(read):
             twice = len(read) - len(np.unique(read))
-            return f"in epoch {epoch} {words.count(twice, 'sample')} came more than once"
+            return f"in epoch {epoch} {words.count(twice, 'sample')} were read more than once"
     return ""
 
 
@@ -118,15 +118,16 @@ READS_ONCE = Behaviour("reads-once", "each sample is read once in each epoch", _
 
 
 def _own_share(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     total = sum(len(journal.reads) for journal in seen.journals.values())
     if not total:
         return "no rank read any training sample"
-    slack = 1 + (seen.task.setting.batch or 1)
-    fair = total / seen.task.world_size
+    slack = 1 + (seen.data.setting.batch or 1)
+    fair = total / seen.data.world_size
     for rank, journal in seen.journals.items():
         if abs(len(journal.reads) - fair) > slack * max(1, seen.passes):
-            return f"rank {rank} read {len(journal.reads)} of {total} samples; {fair:.0f} is fair"
+            read = len(journal.reads)
+            return f"rank {rank} read {read} of {total} samples; a fair share is {fair:.0f}"
     return ""
 
 
@@ -134,15 +135,15 @@ OWN_SHARE = Behaviour("own-share", "each rank reads an equal share", _own_share)
 
 
 def _works(seen: Evidence) -> str:
-    seen.need_end()
-    epochs = seen.task.setting.epochs
+    seen.require_end()
+    epochs = seen.data.setting.epochs
     for rank, journal in seen.journals.items():
         share = len(journal.reads) / max(1, seen.passes)
         wanted, done = share * epochs, int(journal.trained.sum())
         if not 0 < wanted - 1 <= done <= _MOST_WORK * wanted:
             return (
-                f"on rank {rank} {done} samples went through the model of the exercise while "
-                f"gradients were kept; {epochs} epochs of what it read are {wanted:.0f}"
+                f"on rank {rank} {done} samples went through the model of the exercise with "
+                f"gradients enabled; {epochs} epochs of what it read are {wanted:.0f}"
             )
     return ""
 
@@ -151,7 +152,7 @@ WORKS = Behaviour("works", "each rank trains on what it read", _works)
 
 
 def _new_order(seen: Evidence) -> str:
-    seen.need_end()
+    seen.require_end()
     if seen.passes < 2:
         raise NotReached
     for rank in seen.journals:
@@ -184,35 +185,36 @@ def _parity(seen: Evidence) -> str:
 PARITY = Behaviour("parity", "all ranks hold the same parameters", _parity)
 
 
-def as_one(*truths: Callable[[Evidence], Any], within: float = _SAME) -> Behaviour:
-    """Training together comes to the same as one process that takes the same steps.
+def as_one(*references: Callable[[Evidence], Any], within: float = _SAME) -> Behaviour:
+    """The ranks reach the same parameters as one process that takes the same steps.
 
     Parameters
     ----------
-    truths
-        Compute the right parameters; one of them has to fit. Default: `expected`.
+    references
+        Functions that compute the right parameters; one of them has to fit. Default:
+        `reference.expected`.
     within
-        How far the parameters may be off, relative to the way that training takes them.
+        The largest difference of the parameters, relative to their change in training.
     """
 
     def check(seen: Evidence) -> str:
         held = seen.models()[0]
-        computed = [compute(seen) for compute in truths or (expected,)]
-        truth = min(computed, key=lambda weights: _distance(held, weights))
-        way = _distance(truth, seen.task.initial)
-        off = _distance(held, truth)
-        if off <= within * way:
+        computed = [compute(seen) for compute in references or (reference.expected,)]
+        right = min(computed, key=lambda weights: _distance(held, weights))
+        change = _distance(right, seen.data.initial)
+        off = _distance(held, right)
+        if off <= within * change:
             return ""
-        moved = _distance(held, seen.task.initial)
+        moved = _distance(held, seen.data.initial)
         if not moved > 0:
             return "training did not change the parameters of rank 0"
         return (
             "the parameters of rank 0 are not those of one process that takes the same steps with "
-            f"the mean gradient of all samples: they moved {moved / way:.2f} times as far, and are "
-            f"off by up to {off:.2g}"
+            f"the mean gradient of all samples: they moved {moved / change:.2f} times as far, and "
+            f"differ by up to {off:.2g}"
         )
 
-    title = "the ranks come to the same parameters as one process that takes the same steps"
+    title = "the ranks reach the same parameters as one process that takes the same steps"
     return Behaviour("as-one", title, check)
 
 
@@ -220,37 +222,37 @@ AS_ONE = as_one()
 
 
 def accuracy(short_of: float = _SHORT_OF) -> Behaviour:
-    """The model tells digits that only the grader has, nearly as well as that of one process.
+    """The accuracy on held-out digits is almost that of one process.
 
     Parameters
     ----------
     short_of
-        How far it may fall short.
+        How much lower the accuracy may be.
     """
 
     def check(seen: Evidence) -> str:
-        task = seen.task
+        data = seen.data
         held = seen.models()[0]
-        steps = [list(set(range(len(task.labels))) - set(task.damaged))] * _steps_wanted(seen)
-        truth = replay.train(task.initial, task.inputs, task.labels, steps, task.setting.rate)
-        reached = replay.accuracy(held, task.held_inputs, task.held_labels)
-        wanted = replay.accuracy(truth, task.held_inputs, task.held_labels) - short_of
+        steps = [list(set(range(len(data.labels))) - set(data.damaged))] * _steps_wanted(seen)
+        trained = reference.train(data.initial, data.inputs, data.labels, steps, data.setting.rate)
+        reached = reference.accuracy(held, data.held_inputs, data.held_labels)
+        wanted = reference.accuracy(trained, data.held_inputs, data.held_labels) - short_of
         if reached >= wanted:
             return ""
         return f"on held-out digits the model of rank 0 is right in {reached:.0%}, not {wanted:.0%}"
 
-    return Behaviour("accuracy", "the model tells held-out digits", check)
+    return Behaviour("accuracy", "the model recognises held-out digits", check)
 
 
 ACCURACY = accuracy()
 
 
 def _steps_wanted(seen: Evidence) -> int:
-    """As many steps as the exercise asks for, each on all samples."""
-    setting, task = seen.task.setting, seen.task
+    """The number of steps that the exercise asks for."""
+    setting, data = seen.data.setting, seen.data
     if setting.batch is None:
         return setting.epochs
-    share = len(task.labels) / task.world_size
+    share = len(data.labels) / data.world_size
     return max(1, int(setting.epochs * share / (setting.batch * setting.accumulate)))
 
 
@@ -258,7 +260,7 @@ def value(
     key: str,
     title: str,
     name: str,
-    truth: Callable[[Evidence], Any],
+    reference: Callable[[Evidence], Any],
     *,
     only: Callable[[int], bool] = lambda rank: True,
     within: float = 1e-4,
@@ -268,22 +270,22 @@ def value(
     Parameters
     ----------
     key, title
-        Of the behaviour.
+        As in `Behaviour`.
     name
-        Of the variable.
-    truth
-        Computes what it must be.
+        Name of the variable.
+    reference
+        Computes the right value.
     only
-        Says of a rank whether it must have it; default: all.
+        Whether a rank must have the value; default: all ranks.
     within
-        How far it may be off, relative to the largest number of the truth.
+        The largest difference, relative to the largest number of the right value.
     """
 
     def check(seen: Evidence) -> str:
         import numpy as np
 
         held = seen.values(name)
-        right = np.asarray(truth(seen), "float64")
+        right = np.asarray(reference(seen), "float64")
         for rank, what in held.items():
             if not only(rank):
                 continue
@@ -292,7 +294,7 @@ def value(
             try:
                 given = np.asarray(what, "float64")
             except (TypeError, ValueError):
-                return f"`{name}` of rank {rank} is no number"
+                return f"`{name}` of rank {rank} is not a number"
             if given.shape != right.shape:
                 return f"`{name}` of rank {rank} has the shape {given.shape}, not {right.shape}"
             off = np.abs(given - right)
@@ -301,7 +303,7 @@ def value(
                 where = "" if at is None else f"[{at}]"
                 shown = float(given.reshape(-1)[at or 0])
                 return (
-                    f"`{name}{where}` of rank {rank} is {shown:.4g}; that is not the value over "
+                    f"`{name}{where}` of rank {rank} is {shown:.4g}, which is not the value over "
                     "all ranks"
                 )
         return ""
@@ -312,9 +314,9 @@ def value(
 def _validation_shared(seen: Evidence) -> str:
     import numpy as np
 
-    seen.need_end()
+    seen.require_end()
     reads = np.concatenate([journal.validation_reads for journal in seen.journals.values()])
-    counts = np.bincount(reads, minlength=len(seen.task.validation_labels))
+    counts = np.bincount(reads, minlength=len(seen.data.validation_labels))
     never, often = int((counts == 0).sum()), int((counts > 1).sum())
     if never:
         return f"{never} of {len(counts)} validation samples were read by no rank"
@@ -327,7 +329,7 @@ VALIDATION_SHARED = Behaviour(
 
 
 def _distance(one: Any, other: Any) -> float:
-    """The largest difference of two lists of arrays; NaN counts as infinite."""
+    """The largest difference between two lists of arrays; infinity if it is NaN."""
     import numpy as np
 
     found = max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
@@ -335,9 +337,9 @@ def _distance(one: Any, other: Any) -> float:
 
 
 def _some(indices: list[int]) -> str:
-    told = ", ".join(map(str, indices[:_NAMED]))
-    return f"{told}, …" if len(indices) > _NAMED else told
+    named = ", ".join(map(str, indices[:_NAMED]))
+    return f"{named}, …" if len(indices) > _NAMED else named
 
 
-#: What most exercises ask of training.
+#: What most exercises require of training.
 TRAINING = (ENDS, READS_ONCE, OWN_SHARE, WORKS, PARITY, AS_ONE, ACCURACY)

@@ -9,7 +9,7 @@ import pytest
 
 _LEAVE = """
 import socket
-from ddt_notebook.classroom.isolation import leave_network
+from ddt_notebook.classroom.sandbox import leave_network
 
 left = leave_network()
 names = [name for _, name in socket.if_nameindex()]

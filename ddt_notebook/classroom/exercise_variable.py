@@ -1,7 +1,7 @@
-"""What ranks find under the name ``exercise``: data that are counted as they are read, a model.
+"""The variable ``exercise`` of the ranks: a dataset that records each read, and a model.
 
-This module is imported in the ranks only. What it counts goes to a file at once, which the grader
-reads when the cell has ended: nothing is asked of objects that the cell could have replaced.
+Only ranks import this module. It writes each event to a file at once, and the grader reads the file
+after the cell: the grader does not ask objects that the cell could have replaced.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import torch
 from torch import nn
 
 from .evidence import READ, READ_VALIDATION, TRAINED
-from .task import TASK
+from .exercise_data import DATA_FILE
 
 Write = Callable[[int, int], None]
 
 
 def journal_in(path: Path) -> Write:
-    """A function that notes one event in a file, at once; it outlives the rank."""
+    """A function that writes one event to a file at once, so that it survives the rank."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(kind: int, value: int) -> None:
@@ -33,17 +33,17 @@ def journal_in(path: Path) -> Write:
     return write
 
 
-class CountedDataset:
-    """Samples by index, as a map-style dataset; each read is noted.
+class RecordedDataset:
+    """A map-style dataset that records each read.
 
     Parameters
     ----------
     inputs, labels
         The samples.
     kind
-        How a read is noted.
+        The kind of event of a read.
     write
-        Notes it.
+        Records an event.
     damaged
         Indices of samples that cannot be read.
     """
@@ -57,7 +57,7 @@ class CountedDataset:
         def read(index: int) -> tuple[torch.Tensor, torch.Tensor]:
             number = int(index)
             if not 0 <= number < len(answers):
-                raise IndexError(f"there is no sample {number}: the data has {len(answers)}")
+                raise IndexError(f"there is no sample {number}; there are {len(answers)}")
             if number in unreadable:
                 raise ValueError(f"sample {number} is damaged")
             write(kind, number)
@@ -93,14 +93,14 @@ class Network(nn.Module):  # type: ignore[misc]  # torch is not read by the type
         self._write = write
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """A score for each class."""
+        """The scores of each class."""
         if torch.is_grad_enabled():
             self._write(TRAINED, len(inputs))
         scores: torch.Tensor = self.layers(inputs)
         return scores
 
 
-class Workbench:
+class ExerciseVariable:
     """The variable ``exercise`` of a rank.
 
     Parameters
@@ -108,7 +108,7 @@ class Workbench:
     rank
         The rank.
     folder
-        Where the data of the exercise are, and where the rank may write.
+        The folder with the data, in which the rank may also write.
 
     Attributes
     ----------
@@ -119,25 +119,27 @@ class Workbench:
     late_rank
         The rank that is slow in this exercise.
     folder
-        For files.
+        A folder for files.
     """
 
     def __init__(self, rank: int, folder: str) -> None:
         self.folder = Path(folder)
-        with np.load(self.folder / TASK) as arrays:
+        with np.load(self.folder / DATA_FILE) as arrays:
             data = dict(arrays)
-        told = json.loads(str(data["told"]))
+        settings = json.loads(str(data["settings"]))
         write = journal_in(self.folder / f"rank{rank}.journal")
-        self.dataset = CountedDataset(data["inputs"], data["labels"], READ, write, told["damaged"])
-        self.validation = CountedDataset(
+        self.dataset = RecordedDataset(
+            data["inputs"], data["labels"], READ, write, settings["damaged"]
+        )
+        self.validation = RecordedDataset(
             data["validation_inputs"], data["validation_labels"], READ_VALIDATION, write
         )
-        self.epochs: int = told["epochs"]
-        self.batch_size: int = told["batch"] or 0
-        self.accumulate: int = told["accumulate"]
-        self.learning_rate: float = told["rate"]
-        self.late_rank: int = told["special"]
-        apart = 1.0 + rank if told["random_start"] else 1.0
+        self.epochs: int = settings["epochs"]
+        self.batch_size: int = settings["batch"] or 0
+        self.accumulate: int = settings["accumulate"]
+        self.learning_rate: float = settings["rate"]
+        self.late_rank: int = settings["special"]
+        apart = 1.0 + rank if settings["random_start"] else 1.0
         initial = [
             values * values.dtype.type(apart)
             for name, values in data.items()
@@ -146,17 +148,17 @@ class Workbench:
         self._make: Callable[[], Network] = lambda: Network(initial, write)
 
     def model(self) -> Network:
-        """A model with the weights that training starts from."""
+        """A model with the initial weights."""
         return self._make()
 
 
 def look(variables: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """What the grader wants to see of a rank's variables, as plain data."""
+    """The named variables as plain data, for the grader."""
     return {name: plain(variables.get(name)) for name in names}
 
 
 def plain(value: Any) -> Any:
-    """Numbers, text and arrays as they are; of a model its parameters; of the rest nothing."""
+    """Numbers, text and containers as they are, a tensor as an array, a model as its parameters."""
     if isinstance(value, nn.Module):
         return [p.detach().to("cpu", torch.float64).numpy() for p in value.parameters()]
     if isinstance(value, torch.Tensor):

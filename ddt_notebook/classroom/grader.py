@@ -1,4 +1,4 @@
-"""Runs a student's cell on fresh ranks and judges what it did."""
+"""Runs a student's cell on fresh ranks and grades what it did."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ from ddt_notebook.symptoms import loader as taxonomy
 
 from .evidence import Evidence, Journal, NotReached
 from .exercise import Exercise
+from .exercise_data import DATA_FILE, ExerciseData, draw_data
 from .grade import Grade, Stop, Verdict
-from .task import TASK, Task, make_task
 
-#: Numbers of the cells: those of the grader, the student's.
+#: The cell numbers of the grader's own cells, and of the student's cell.
 _OWN, CELL = 0, 1
-_LOOK_LIMIT_S = 15.0
-_SYMPTOMS_TOLD = 2
-_SPARE_TASKS = 100
+_READ_LIMIT_S = 15.0
+_SYMPTOMS_SHOWN = 2
+_SPARE_PROCESSES = 100
 _GIVE = """
-from ddt_notebook.classroom.workbench import Workbench as _ddt_workbench
-exercise = _ddt_workbench(rank, {folder!r})
+from ddt_notebook.classroom.exercise_variable import ExerciseVariable as _ddt_variable
+exercise = _ddt_variable(rank, {folder!r})
 """
 _ENCLOSE = """
-from ddt_notebook.classroom.guard import enclose as _ddt_enclose
+from ddt_notebook.classroom.sandbox import enclose as _ddt_enclose
 _ddt_enclose({folder!r}, processes={processes}, file_bytes={file_bytes}, cpu_seconds={cpu},
              user_processes={user})
 """
 _SEE = """
-import ddt_notebook.classroom.workbench as _ddt_workbench
-_ddt_seen = _ddt_workbench.look(globals(), {names!r})
+import ddt_notebook.classroom.exercise_variable as _ddt_variable
+_ddt_seen = _ddt_variable.look(globals(), {names!r})
 """
 _LOAD = """
-import torch, ddt_notebook.classroom.workbench as _ddt_workbench
-_ddt_seen = _ddt_workbench.plain(torch.load({path!r}, weights_only=True))
+import torch, ddt_notebook.classroom.exercise_variable as _ddt_variable
+_ddt_seen = _ddt_variable.plain(torch.load({path!r}, weights_only=True))
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How far a graded cell may go.
+    """Limits for a graded cell.
 
     Attributes
     ----------
     seconds
-        Until it is interrupted.
+        Time limit, after which it is interrupted.
     timeout, hang_after
         As in `Session`.
     memory
-        What each rank may allocate.
+        Memory that each rank may allocate.
     processes
-        How many processes each rank may start.
+        Number of processes that each rank may start.
     file_bytes
-        Size of a file that a rank may write.
+        The largest file that a rank may write, in bytes.
     """
 
     seconds: float = 30.0
@@ -77,16 +77,16 @@ class Limits:
     file_bytes: int = 64 << 20
 
 
-def lay_ready(session: Session, task: Task, folder: Path) -> None:
-    """Give the ranks of a session their variable ``exercise``.
+def give_variable(session: Session, data: ExerciseData, folder: Path) -> None:
+    """Give the ranks of a session the variable ``exercise``.
 
     Raises
     ------
     SessionError
-        If it cannot be made there.
+        If the ranks cannot create it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    task.save(folder / TASK)
+    data.save(folder / DATA_FILE)
     before = session.last_run, active.last_run()
     _run_own(session, _GIVE.format(folder=str(folder)))
     session.last_run = before[0]
@@ -94,12 +94,12 @@ def lay_ready(session: Session, task: Task, folder: Path) -> None:
 
 
 class Grader:
-    """Grades cells one after the other, each on ranks that have run nothing else.
+    """Grades one cell after the other, each on ranks that have run nothing else.
 
     Parameters
     ----------
     limits
-        How far a cell may go.
+        For each cell.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -108,16 +108,16 @@ class Grader:
         self._graded = 0
 
     def grade(self, exercise: Exercise, source: str, seed: int) -> Grade:
-        """Run a cell and judge it.
+        """Run a cell and grade it.
 
         Parameters
         ----------
         exercise
-            What the cell is to do.
+            The exercise of the cell.
         source
-            The cell, with or without the line of its magic.
+            The cell, which may begin with a magic.
         seed
-            Of the grader's data.
+            Seed of the grader's data.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Grader:
             If the ranks cannot be started.
         """
         started = time.monotonic()
-        seen = self._watch(exercise, source, seed)
+        seen = self._run(exercise, source, seed)
         verdicts = tuple(_judge(exercise, seen))
         passed = all(verdict.state == "ok" for verdict in verdicts)
         return Grade(
@@ -149,14 +149,14 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _watch(self, exercise: Exercise, source: str, seed: int) -> Evidence:
+    def _run(self, exercise: Exercise, source: str, seed: int) -> Evidence:
         session = self._fresh(exercise.graded_n)
-        task = make_task(exercise.setting, seed, exercise.graded_n)
+        data = draw_data(exercise.setting, seed, exercise.graded_n)
         self._graded += 1
         folder = session.pool.directory / f"exercise{self._graded}"
-        lay_ready(session, task, folder)
-        (folder / TASK).unlink()
-        # opened now and then unlinked: the cell finds no file that it could write its own story to
+        give_variable(session, data, folder)
+        (folder / DATA_FILE).unlink()
+        # opened, then unlinked: the cell finds no file in which it could write events of its own
         with contextlib.ExitStack() as stack:
             journals = {}
             for rank in range(exercise.graded_n):
@@ -169,7 +169,7 @@ class Grader:
             noted = {rank: Journal.parse(file.read()) for rank, file in journals.items()}
         loaded = self._load(session, folder / exercise.file) if exercise.file and run.ok else None
         return Evidence(
-            task=task,
+            data=data,
             snapshot=run.snapshot,
             errors={rank: f"{e.type}: {e.message}" for rank, e in run.errors.items()},
             journals=noted,
@@ -211,21 +211,21 @@ class Grader:
 
     @staticmethod
     def _load(session: Session, path: Path) -> Any:
-        """What one process reads from a file that the cell wrote."""
+        """The content of a file that the cell wrote, as one fresh process reads it."""
         if not path.is_file():
             return None
         session.restart()
-        with contextlib.suppress(SessionError), _limit(session, _LOOK_LIMIT_S):
+        with contextlib.suppress(SessionError), _limit(session, _READ_LIMIT_S):
             _run_own(session, _LOAD.format(path=str(path)), ranks=0)
             return session.pull("_ddt_seen", rank=0)
         return None
 
 
 def _variables(session: Session, names: tuple[str, ...]) -> dict[int, dict[str, Any]]:
-    """What the ranks hold now; empty if the cell has left them in no state to tell."""
+    """The named variables of each rank; empty if the ranks do not answer any more."""
     found: dict[int, dict[str, Any]] = {}
     try:
-        with _limit(session, _LOOK_LIMIT_S):
+        with _limit(session, _READ_LIMIT_S):
             _run_own(session, _SEE.format(names=list(names)))
         for rank in range(session.world_size):
             held = session.pull("_ddt_seen", rank=rank)
@@ -238,49 +238,51 @@ def _variables(session: Session, names: tuple[str, ...]) -> dict[int, dict[str, 
 def _run_own(session: Session, source: str, ranks: int | None = None) -> None:
     run = session.run(source, ranks, cell=_OWN)
     if not run.ok:
-        told = next((f"{e.type}: {e.message}" for e in run.errors.values()), run.snapshot.outcome)
-        raise SessionError(f"the ranks cannot be made ready: {told}")
+        problem = next(map(str, run.errors.values()), run.snapshot.outcome)
+        raise SessionError(f"the ranks could not be prepared: {problem}")
 
 
 def _judge(exercise: Exercise, seen: Evidence) -> Iterator[Verdict]:
     for behaviour in exercise.behaviours:
         key, title = behaviour.key, behaviour.title
         try:
-            told = behaviour.check(seen)
+            message = behaviour.check(seen)
         except NotReached:
             yield Verdict(key, title, "not reached")
         except Exception as error:  # noqa: BLE001  (a cell can leave anything behind)
-            yield Verdict(key, title, "fails", f"what the ranks hold cannot be judged: {error}")
+            yield Verdict(
+                key, title, "fails", f"the variables of the ranks cannot be judged: {error}"
+            )
         else:
-            yield Verdict(key, title, "fails" if told else "ok", told)
+            yield Verdict(key, title, "fails" if message else "ok", message)
 
 
 def _symptoms(seen: Evidence) -> tuple[str, ...]:
-    """What the diagnosis says, without place and cause: those are for the student to find."""
+    """The symptoms in the diagnosis; the student has to find the place and the cause."""
     codes = dict.fromkeys(finding.symptom for finding in diagnose(seen.snapshot).findings)
-    return tuple(f"{c} {taxonomy.symptom(c).title}" for c in list(codes)[:_SYMPTOMS_TOLD])
+    return tuple(f"{c} {taxonomy.symptom(c).title}" for c in list(codes)[:_SYMPTOMS_SHOWN])
 
 
 def _stop(seen: Evidence) -> Stop | None:
-    """Where the first rank raised, else where one stood when the cell did not end."""
+    """Where the first rank raised, else where a rank was when the cell did not end."""
     reports = seen.snapshot.ranks
     raised = [(r.error.at_s or 0.0, r.error) for r in reports if r.error and not r.error.released]
     if raised:
         first = min(raised, key=lambda one: one[0])[1]
-        return Stop(_line(first.where), str(first))
+        return Stop(_line(first.where), first.undefined_name)
     stood = next((r.position for r in reports if r.state not in ("finished", "idle")), None)
     return None if seen.ended else Stop(_line(stood))
 
 
 def _line(at: Position | None) -> int:
-    """Of the cell without its magic, whose line counts in a position."""
+    """The line of the cell without its magic, which a position counts."""
     return at.line - 1 if at is not None and at.cell == CELL else 0
 
 
 def processes_allowed(more: int) -> int | None:
-    """What RLIMIT_NPROC is set to: tasks of this user now and some more; None for root.
+    """The limit for RLIMIT_NPROC: the present processes and threads of this user, and some more.
 
-    The kernel does not hold root to it.
+    None for root, to whom the kernel does not apply it.
     """
     user = os.getuid()
     if user == 0:
@@ -290,7 +292,7 @@ def processes_allowed(more: int) -> int | None:
         uids = process.info["uids"]
         if uids is not None and uids.real == user:
             now += process.info["num_threads"] or 1
-    return now + more + _SPARE_TASKS
+    return now + more + _SPARE_PROCESSES
 
 
 @contextlib.contextmanager
@@ -304,7 +306,7 @@ def _other_session_stays_active() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limit(session: Session, seconds: float) -> Iterator[None]:
-    """Interrupt what runs when its time is over."""
+    """Interrupt the session after the time limit."""
     timer = threading.Timer(seconds, session.interrupt)
     timer.daemon = True
     timer.start()

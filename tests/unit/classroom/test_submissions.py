@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.classroom.grading import Limits
-from ddt_notebook.classroom.guard import _refuse_unless_local
+from ddt_notebook.classroom.grader import Limits
+from ddt_notebook.classroom.sandbox import _refuse_unless_local
 from ddt_notebook.classroom.submissions import (
     Row,
     handed_in,
@@ -73,7 +73,7 @@ def test_what_is_no_notebook_is_told_and_stops_nothing(tmp_path: Path, content: 
     rows = list(regrade(paths, Limits()))
     assert [row.student for row in rows] == ["broken", "missing", "empty", "strange"]
     assert not any(row.passed for row in rows)
-    assert "is no notebook" in rows[0].message
+    assert "is not a notebook" in rows[0].message
     assert rows[1].message == "No such file or directory"
     assert "no cell of an exercise" in rows[2].message
     assert "no exercise 'no-such-exercise'" in rows[3].message
@@ -101,5 +101,5 @@ def test_this_machine_may_be_reached(host: object) -> None:
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "example.org", "2001:db8::1", b"example.org"])
 def test_others_may_not(host: object) -> None:
-    with pytest.raises(PermissionError, match="no network beyond this machine"):
+    with pytest.raises(PermissionError, match="cannot reach other machines"):
         _refuse_unless_local((host, 80))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddt_notebook.classroom.helpers import CodeCell, defining, program, undefined_in
+from ddt_notebook.classroom.submissions import CodeCell, defining, program
 
 ANSWER = CodeCell(9, "%%ddt\n# exercise: own-clock\ntotal = 1\ntrain(total)")
 
@@ -83,10 +83,3 @@ def test_the_line_tells_the_cell() -> None:
         "train(total)",
     ]
     assert [whole.cell_at(line).number for line in range(1, 8)] == [1, 2, 2, 9, 9, 9, 9]
-
-
-def test_the_name_is_that_of_the_exception() -> None:
-    assert undefined_in("NameError: name 'train' is not defined") == "train"
-    assert undefined_in("NameError: name 'a' is not defined. Did you mean: 'b'?") == "a"
-    assert undefined_in("ValueError: NameError: name 'train' is not defined") == ""
-    assert undefined_in("") == ""

@@ -1,4 +1,4 @@
-"""The data of one grading: drawn from a seed, so that no student's answer fits another's."""
+"""The data of an exercise, drawn from a seed: each student gets other data."""
 
 from __future__ import annotations
 
@@ -13,41 +13,42 @@ from typing import Any
 
 from ddt_notebook.host.errors import SessionError
 
-#: Samples that only the grader has: a model is judged on what no rank has seen.
+#: The number of held-out samples: only the grader has them, and judges the model on them.
 _HELD_OUT = 300
 _CLASSES = 10
-#: The file that the ranks read their data from.
-TASK = "task.npz"
+#: The file from which the ranks read the data.
+DATA_FILE = "exercise.npz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What an exercise gives to its ranks.
+    """How the data of an exercise are drawn, and how the model is trained on them.
 
     Attributes
     ----------
     per_rank
-        Training samples for each rank.
+        Number of training samples for each rank.
     extra
-        Further training samples, so that they cannot be dealt out evenly.
+        Number of further training samples, so that the ranks cannot get equal shares.
     validation
-        Samples that every rank may evaluate on.
+        Number of validation samples.
     epochs
-        How often each sample is to be trained on.
+        Number of epochs.
     batch
-        Samples of a batch of one rank; None: its whole share is one batch.
+        Batch size of a rank; None if its whole share is one batch.
     accumulate
-        Batches whose gradients make one step.
+        Number of batches whose gradients are accumulated for one step.
     hidden
-        Units of the hidden layer; 0: a linear model.
+        Number of units of the hidden layer; 0 for a linear model.
     rate
         Learning rate of plain gradient descent.
     damaged
-        How many training samples cannot be read: the data set raises ``ValueError`` for them.
+        Number of training samples that cannot be read: the dataset raises ``ValueError`` for them.
     random_start
-        Whether ``exercise.model()`` starts from other weights on each rank; those of rank 0 count.
+        Whether ``exercise.model()`` starts with other weights on each rank; those of rank 0 are
+        the right ones.
     by_class
-        Whether the training samples stand in the order of their classes.
+        Whether the training samples are sorted by class.
     """
 
     per_rank: int = 48
@@ -64,25 +65,25 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
-    """An exercise with its data.
+class ExerciseData:
+    """The data of an exercise, for one student and one number of ranks.
 
     Attributes
     ----------
     setting
-        What the exercise asks for.
+        How they were drawn.
     world_size
         Number of ranks.
     special
-        The rank that is late, or whatever else is different about one rank.
+        The rank that differs from the others, such as a late one.
     inputs, labels
         The training samples.
     validation_inputs, validation_labels
-        What every rank may evaluate on.
+        The validation samples.
     held_inputs, held_labels
-        What only the grader has.
+        The held-out samples, which only the grader has.
     initial
-        The weights and biases that training starts from.
+        The initial weights and biases, layer by layer.
     damaged
         Indices of the training samples that cannot be read.
     """
@@ -100,11 +101,11 @@ class Task:
     damaged: tuple[int, ...]
 
     def save(self, path: Path) -> None:
-        """Write what the ranks are told: all but the held-out samples."""
+        """Write what the ranks get: all but the held-out samples."""
         import numpy as np
 
         setting = self.setting
-        told = {
+        settings = {
             "damaged": self.damaged,
             "special": self.special,
             "epochs": setting.epochs,
@@ -115,7 +116,7 @@ class Task:
         }
         np.savez(
             path,
-            told=json.dumps(told),
+            settings=json.dumps(settings),
             inputs=self.inputs,
             labels=self.labels,
             validation_inputs=self.validation_inputs,
@@ -125,40 +126,40 @@ class Task:
 
 
 def seed_of(*words: str) -> int:
-    """A seed that depends on the words only, such as a student's and an exercise's name."""
+    """A seed that depends only on these words."""
     digest = hashlib.sha256("\0".join(words).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
 
 def practice_seed(exercise: str, student: str) -> int:
-    """Seed of the data that a student works with."""
+    """The seed of the data with which a student works."""
     return seed_of("practice", student, exercise)
 
 
 def grading_seed(exercise: str, student: str) -> int:
-    """Seed of the data that a student is graded on: always the same, and not that of practice."""
+    """The seed of the data on which a student is graded: always the same one."""
     return seed_of("grading", student, exercise)
 
 
 def student_name() -> str:
-    """Whoever works here, as the hub or the operating system calls them."""
+    """The name of the user on the hub or in the operating system."""
     for variable in ("JUPYTERHUB_USER", "NB_USER", "USER", "LOGNAME"):
         if os.environ.get(variable):
             return os.environ[variable]
     return f"user {os.getuid()}"
 
 
-def make_task(setting: Setting, seed: int, world_size: int) -> Task:
+def draw_data(setting: Setting, seed: int, world_size: int) -> ExerciseData:
     """Draw the data of an exercise.
 
     Parameters
     ----------
     setting
-        What the exercise asks for.
+        How to draw them.
     seed
-        Chooses samples, the order of pixels and classes, the weights and the special rank.
+        Chooses the samples, the order of pixels and classes, the weights and the special rank.
     world_size
-        Number of ranks that it is for.
+        Number of ranks.
     """
     import numpy as np
 
@@ -180,7 +181,7 @@ def make_task(setting: Setting, seed: int, world_size: int) -> Task:
     for wide, narrow in itertools.pairwise(sizes):
         initial.append(draw.normal(0, wide**-0.5, (narrow, wide)).astype("float32"))
         initial.append(np.zeros(narrow, "float32"))
-    return Task(
+    return ExerciseData(
         setting=setting,
         world_size=world_size,
         special=int(draw.integers(world_size)),
@@ -197,7 +198,7 @@ def make_task(setting: Setting, seed: int, world_size: int) -> Task:
 
 @functools.cache
 def _digits() -> tuple[Any, Any]:
-    """Scikit-learn's scanned digits: 8 × 8 pixels between 0 and 1, and what they show."""
+    """Scikit-learn's scanned digits: 8 × 8 pixels between 0 and 1, and their classes."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
