@@ -1,4 +1,4 @@
-"""The thread in each rank that answers while the main thread is stuck."""
+"""The thread in each rank that answers the notebook while the main thread is blocked."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .shell import current_stack, users_line
 
 
 class Monitor(threading.Thread):
-    """Answers the notebook's questions about this rank, and ends the rank when it goes away.
+    """Answers the notebook's questions about this rank, and ends the rank when the notebook ends.
 
     Parameters
     ----------
     channel
         Its own connection to the notebook.
     flight, sockets
-        Of this rank.
+        The Flight Recorder and the sockets of this rank.
     """
 
     def __init__(self, channel: Channel, flight: FlightReader, sockets: GroupSockets) -> None:
@@ -45,7 +45,7 @@ class Monitor(threading.Thread):
         self._process = psutil.Process()
 
     def run(self) -> None:
-        """Answer until the connection closes; a rank never outlives its notebook."""
+        """Answer until the connection closes, then end the rank."""
         try:
             while True:
                 request = self._channel.receive()

@@ -53,13 +53,13 @@ _MAX_NAMES = 50
 
 
 def prepare() -> None:
-    """What can be done once, before ranks are forked."""
+    """Prepare what all ranks share, before they are forked."""
     shell = make_shell()
-    # a first traceback imports and parses a lot, and it is the one that a user waits for
+    # the first traceback imports and parses a lot, while the user waits for it
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
-    shell.user_ns["__spec__"] = None  # as in a notebook: multiprocessing looks there
+    shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
 
 
 class Rank:
@@ -223,7 +223,7 @@ class Rank:
     def _observe_unasked(self, *, well: bool) -> dict[str, Any]:
         try:
             return automatic.observe(self._own_variables(), well=well)
-        except Exception as error:  # noqa: BLE001  (a variable can fail in any way)
+        except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             return {"notes": [f"what was trained could not be observed: {error}"]}
 
     def _own_variables(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ class Rank:
     # -- setting up ----------------------------------------------------------------------------
 
     def _redirect_output(self) -> None:
-        """Send descriptors 1 and 2 to files: a file never blocks and outlives the rank."""
+        """Redirect descriptors 1 and 2 to files, which never block and outlive the rank."""
         rank = self._spec.rank
         for descriptor, ending in ((1, "out"), (2, "err")):
             path = self._directory / f"rank{rank}.{ending}"
@@ -346,7 +346,7 @@ class Rank:
 
 
 def _jsonable(bundle: dict[str, Any]) -> dict[str, Any]:
-    """A mimebundle as the Jupyter protocol sends it: bytes in base64."""
+    """A mimebundle as the Jupyter protocol sends it, with bytes in base64."""
     import base64
 
     return {
@@ -364,7 +364,7 @@ def _no_debugger(*_: object, **__: object) -> NoReturn:
 
 
 def run_rank(commands: int, questions: int) -> None:
-    """Be a rank that talks to the notebook over two inherited sockets; does not return."""
+    """Run a rank that is connected to the notebook by two inherited sockets; does not return."""
     channels = Channel(commands), Channel(questions)
     status = 1
     try:

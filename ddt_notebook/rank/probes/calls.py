@@ -50,7 +50,7 @@ class CallLog:
     Parameters
     ----------
     sockets
-        Learns which sockets belong to the groups that are formed.
+        Remembers which sockets belong to the groups that are formed.
     """
 
     def __init__(self, sockets: GroupSockets) -> None:
@@ -66,16 +66,16 @@ class CallLog:
         self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def attach(self, writer: ring.RingWriter) -> None:
-        """Start to write; before this, calls pass through unrecorded."""
+        """Start to record calls."""
         self._ring = writer
         self._main = threading.get_ident()
 
     def detach(self) -> None:
-        """Stop to write: a child of the rank must not write to the rank's log."""
+        """Stop recording: a child of the rank must not write to the rank's log."""
         self._ring = None
 
     def new_generation(self) -> None:
-        """Forget groups and counts: the process groups have been formed anew."""
+        """Forget groups and counts, after the process groups were formed anew."""
         self._groups.clear()
         self._message_counts.clear()
         self._setup_counts.clear()
@@ -154,13 +154,13 @@ class CallLog:
         return call
 
     def _setup(self, function: Any, op: str) -> Any:
-        # leaving a group starts no thread, and this thread's own waits are to stay exact
+        # leaving a group starts no thread, and this thread's own waits must stay exact
         leaves = op == "destroy_process_group"
         threads = contextlib.nullcontext if leaves else timer_slack.for_new_threads
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            # before the session has its say: as the user's code put it
+            # before the session changes the arguments of the user's code
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
             with self.sockets.watching(), threads():
                 if op == "init_process_group" and self.init_hook is not None:
@@ -172,7 +172,7 @@ class CallLog:
             if op == "destroy_process_group":
                 time.sleep(SETTLE_S)
             if op == "new_group" and kwargs.get("timeout") is None and len(args) < 2:
-                kwargs["timeout"] = self.default_timeout  # else gloo waits 30 minutes
+                kwargs["timeout"] = self.default_timeout  # otherwise gloo waits for 30 minutes
             if not self._recording():
                 return function(*args, **kwargs)
             self._setup_counts[op] += 1

@@ -1,7 +1,7 @@
 """What PyTorch's Flight Recorder saw: every collective, also those that DDP issues itself.
 
-Without the private functions of torch that read it, nothing is read, and the session says so
-(`torch_private`).
+Without the private functions of torch that read it, nothing is read, and the session reports so
+(see `torch_private`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class FlightReader:
         return _if_known(_counts, {})
 
     def begin_run(self) -> None:
-        """A cell begins: what comes from here on belongs to it."""
+        """Begin a cell: later entries belong to it."""
         with self._lock:
-            self._last_record = self._newest  # what completes late belongs to the cell before
+            self._last_record = self._newest  # the rest belongs to earlier cells
             self._run_start = self._newest + 1
 
     def drain(self, *, stacks: bool = False) -> tuple[FlightEntry, ...]:
@@ -50,8 +50,8 @@ class FlightReader:
         Parameters
         ----------
         stacks
-            Give all entries of this cell, with their stacks (slow; stacks are left out when there
-            are many entries).
+            Return all entries of this cell, with their stacks. This is slow; of many entries there
+            are no stacks.
         """
         with self._lock:
             return _if_known(lambda: self._drain(stacks), ())
@@ -71,7 +71,7 @@ class FlightReader:
             frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
         found = tuple(_entry(entry, frames.get(entry["record_id"])) for entry in wanted)
         retired = [e["record_id"] for e in new if not e["retired"]]
-        if new:  # what has not retired yet is read again next time
+        if new:  # an entry that has not retired yet is read again next time
             self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
         return found
 
@@ -84,7 +84,7 @@ class FlightReader:
 
 
 def _if_known(read: Callable[[], T], otherwise: T) -> T:
-    """What a function reads; nothing, from now on, if this PyTorch's recorder is unknown to us."""
+    """What a function reads; the recorder is not read any more if its format is unknown."""
     if not torch_private.available(LIBRARY_COLLECTIVES):
         return otherwise
     try:
