@@ -95,7 +95,8 @@ $(VENV)/neighbours: tests/browser/neighbours.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ --requirement $<
 	@touch $@
 
-extension:
+extension: $(VENV)/.installed
+	$(BIN)/python tools/extension_menu.py
 	cd extension && npm ci --no-audit --no-fund
 	rm -rf ddt_notebook/labextension
 	cd extension && npm run build

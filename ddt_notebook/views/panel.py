@@ -98,6 +98,7 @@ def _row(line: RankLine, resources: Sequence[ResourcesLike]) -> dict[str, Any]:
     place = line.place if line.place is not None and line.place.cell is not None else None
     return {
         "ranks": list(line.ranks),
+        "asked": line.state != "not asked",
         "label": words.rank_list(line.ranks),
         "sign": sign,
         "state": line.state,

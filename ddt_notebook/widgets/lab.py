@@ -23,6 +23,7 @@ from ..host import active, resources
 from ..host.listener import Moment
 from ..views import live, panel
 from ..views.live import LiveView
+from ..views.registry import below_diagnosis
 from ..views.report import show
 from . import pages
 from .lab_output import LabOutput
@@ -203,6 +204,7 @@ class LabLink:
         known = resources.of_ranks(session.pool, resident=not session.busy) if session else {}
         self._comm.send(
             {
+                "views": [{"name": v.name, "label": v.label} for v in below_diagnosis()],
                 "session": panel.of_session(session, limit) if session is not None else None,
                 "run": self._run,
                 "report": self._found,

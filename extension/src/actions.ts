@@ -1,10 +1,10 @@
-/** What the buttons and the commands do to a session. */
+/** The actions of buttons and commands on a session. */
 
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { IAnswer, KernelLink } from './link';
 
-/** Loads the magics, or says in one line that the kernel has no ddt_notebook. */
+/** Loads the magics, or raises a one-line error if the kernel has no ddt_notebook. */
 const LOAD = [
   'from importlib.util import find_spec as _ddt_find',
   "if _ddt_find('ddt_notebook') is None:",
@@ -13,11 +13,11 @@ const LOAD = [
   "get_ipython().run_line_magic('load_ext', 'ddt_notebook')"
 ].join('\n');
 
-/** Starts, renews and ends sessions; each action answers when it is done. */
+/** Starts, restarts and ends sessions; each action resolves when it is done. */
 export class Actions {
   constructor(private readonly _trans: TranslationBundle) {}
 
-  /** Start `ranks` ranks, loading the magics first where that is needed. */
+  /** Start `ranks` ranks; loads the magics first if necessary. */
   async start(link: KernelLink, ranks: number): Promise<IAnswer> {
     const loaded = await this.load(link);
     if (!loaded.ok) {
@@ -26,7 +26,7 @@ export class Actions {
     return link.run(`%ddt_start -n ${ranks}`, this._trans.__('starting %1 ranks …', ranks));
   }
 
-  /** Load the magics, unless they are there. */
+  /** Load the magics, unless they are loaded. */
   async load(link: KernelLink): Promise<IAnswer> {
     if (link.state) {
       return { ok: true, text: '' };

@@ -1,11 +1,11 @@
-/** Puts code of ours into the notebook, where a reader sees what was run. */
+/** Writes our magics into the notebook's cells, where a reader sees what ran. */
 
 import { CodeCell } from '@jupyterlab/cells';
 import { NotebookActions, NotebookPanel } from '@jupyterlab/notebook';
 
 import { onRanks } from './magic';
 
-/** Run a cell on ranks, as its magic says; false for no code. See `onRanks`. */
+/** Run a cell on ranks, as its magic says; false if the cell is empty. See `onRanks`. */
 export async function runOnRanks(
   panel: NotebookPanel,
   cell: CodeCell,
@@ -23,7 +23,7 @@ export async function runOnRanks(
   return NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
 }
 
-/** Insert a cell below the active one, with this line in it, and run it. */
+/** Insert a cell with this line below the active one, and run it. */
 export async function runBelow(panel: NotebookPanel, line: string): Promise<boolean> {
   NotebookActions.insertBelow(panel.content);
   panel.content.activeCell?.model.sharedModel.setSource(line);

@@ -1,4 +1,4 @@
-/** On which ranks each notebook's cells run. */
+/** The ranks on which the cells of each notebook run. */
 
 import { ISignal, Signal } from '@lumino/signaling';
 
@@ -17,12 +17,12 @@ export class RankChoices {
     return this._changed;
   }
 
-  /** How many ranks there are, or would be started. */
+  /** Number of ranks of the session, or of the one that a button would start. */
   size(followed: Followed): number {
     return followed.link.state?.session?.ranks ?? this._ranks();
   }
 
-  /** The ranks; null: all of them; undefined: nobody has chosen. */
+  /** The chosen ranks; null for all of them, undefined if the user has chosen none. */
   get(followed: Followed): number[] | null | undefined {
     const chosen = this._chosen.get(followed);
     return chosen && within(chosen, this.size(followed));
@@ -33,7 +33,7 @@ export class RankChoices {
     this._changed.emit(followed);
   }
 
-  /** Ranks that a session does not have are not chosen any more. */
+  /** Forget chosen ranks that the session does not have. */
   private _drop(followed: Followed): void {
     const chosen = this._chosen.get(followed);
     const session = followed.link.state?.session;
@@ -41,7 +41,7 @@ export class RankChoices {
       if (chosen.some(rank => rank < session.ranks)) {
         this.set(followed, chosen);
       } else {
-        this._chosen.delete(followed); // as if nobody had chosen
+        this._chosen.delete(followed); // as if the user had not chosen
         this._changed.emit(followed);
       }
     }
@@ -51,7 +51,7 @@ export class RankChoices {
   private readonly _changed = new Signal<this, Followed>(this);
 }
 
-/** Those of the ranks that there are; null if that is all of them, or none. */
+/** Those ranks that exist; null if these are all ranks, or none. */
 function within(ranks: number[], size: number): number[] | null {
   const there = ranks.filter(rank => rank < size);
   return there.length === 0 || there.length === size ? null : there;

@@ -1,4 +1,4 @@
-/** The commands of the palette, the menu, the launcher, the keys and the panel's buttons. */
+/** The commands behind palette, menu, launcher, keys and the panel's buttons. */
 
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import { CodeCell } from '@jupyterlab/cells';
@@ -12,7 +12,7 @@ import { Followed, Follower } from './follower';
 import { CommandIDs } from './ids';
 import { IAnswer } from './link';
 
-/** Register what is done to the session of the active notebook, and to its cells. */
+/** Register the commands on the session of the active notebook and on its cells. */
 export function addCommands(
   commands: CommandRegistry,
   follower: Follower,
@@ -56,39 +56,39 @@ export function addCommands(
   add(
     CommandIDs.restart,
     trans.__('Restart Ranks'),
-    trans.__('Replace all ranks by fresh ones; their variables are lost'),
+    trans.__('Replace all ranks with new processes; their variables are lost'),
     idle,
     ({ link }) => actions.restart(link)
   );
   add(
     CommandIDs.interrupt,
     trans.__('Interrupt Ranks'),
-    trans.__('End the cell on every rank; variables stay'),
+    trans.__('End the cell on every rank; variables are kept'),
     () => session()?.busy ?? false,
     ({ link }) => link.interrupt()
   );
   add(
     CommandIDs.freeze,
     trans.__('Freeze Ranks'),
-    trans.__('Hold the cell as it is now, to look at it'),
+    trans.__('Hold the cell as it is now, for inspection'),
     () => session()?.busy ?? false,
     async ({ link }) => link.freeze()
   );
   add(
     CommandIDs.release,
     trans.__('Release Ranks'),
-    trans.__('End what is held; variables stay'),
+    trans.__('End the held cell; variables are kept'),
     () => session()?.frozen ?? false,
     ({ link }) => actions.release(link)
   );
   add(
     CommandIDs.runCell,
     trans.__('Run Cell on Ranks'),
-    trans.__('Run the active cell on the chosen ranks; %%ddt is put on top if it is not there'),
+    trans.__('Run the active cell on the chosen ranks; adds %%ddt on top if it is missing'),
     notebook,
     async followed => {
       const { link, panel } = followed;
-      const cell = panel.content.activeCell; // another one may be active when the ranks are there
+      const cell = panel.content.activeCell; // another cell may be active once the ranks have started
       if (!(cell instanceof CodeCell) || link.doing) {
         return;
       }
@@ -113,7 +113,7 @@ export function addCommands(
   add(
     CommandIDs.explain,
     trans.__('Explain Symptom…'),
-    trans.__('Explain a symptom, a fault, or what fits words, in a new cell'),
+    trans.__('Explain a symptom, a fault or an error message in a new cell'),
     notebook,
     async ({ panel, link }, args) => {
       const what = args.what ? String(args.what) : await ask(trans);

@@ -1,4 +1,4 @@
-/** Commands about files: lessons, the tour, snapshots. */
+/** Commands for files: lessons, the tour, snapshots. */
 
 import { InputDialog, Notification } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
@@ -11,14 +11,14 @@ import { CommandIDs } from './ids';
 import { copyLesson, listLessons } from './server';
 
 const TOUR = '00-quickstart.ipynb';
-/** Writes the last run's snapshot; `%1` is the name of the file as a literal. */
+/** Saves the last run's snapshot; `%1` is the name of the file as a string literal. */
 const SAVE = [
   'from ddt_notebook.host import active as _ddt_active',
   '_ddt_active.get().last_run.snapshot.save(%1)',
   'del _ddt_active'
 ].join('\n');
 
-/** Register the commands; `folder` is where the person is. */
+/** Register the commands; `folder` is the user's current folder. */
 export function addDocumentCommands(
   commands: CommandRegistry,
   follower: Follower,
@@ -61,7 +61,7 @@ export function addDocumentCommands(
   });
   commands.addCommand(CommandIDs.save, {
     label: trans.__('Save Snapshot…'),
-    caption: trans.__('Save all that was observed in the last run, beside the notebook'),
+    caption: trans.__('Save everything observed in the last run to a file beside the notebook'),
     isEnabled: () => (follower.current?.link.state?.report ?? null) !== null,
     execute: async () => {
       const followed = follower.current;
@@ -89,6 +89,6 @@ export function addDocumentCommands(
 
   function warn(reason: unknown): void {
     const text = reason instanceof Error ? reason.message : String(reason);
-    Notification.error(trans.__('the lessons cannot be had from this server: %1', text));
+    Notification.error(trans.__('this server cannot provide the lessons: %1', text));
   }
 }

@@ -1,4 +1,4 @@
-/** Writes what was seen in the last run as one HTML page beside the notebook. */
+/** Writes the report on the last run as one HTML page beside the notebook. */
 
 import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { PathExt } from '@jupyterlab/coreutils';
@@ -12,7 +12,7 @@ import { CommandIDs } from './ids';
 import { KernelLink } from './link';
 import { askPage, asPage } from './state';
 
-/** Name of the page that holds everything: ddt_notebook/widgets/pages.py has it, too. */
+/** Name of the page with the diagnosis and all views, as in ddt_notebook/widgets/pages.py. */
 const REPORT = 'report';
 const LIMIT_S = 30;
 
@@ -55,7 +55,7 @@ export function addExportCommand(
   });
 }
 
-/** The page, or an error that says why there is none. */
+/** The page; throws an error that says why there is none. */
 function fetchReport(link: KernelLink, trans: TranslationBundle): Promise<string> {
   if (link.state?.session?.busy && !link.answersMeanwhile) {
     throw new Error(trans.__('this kernel answers only when the cell has ended'));
@@ -63,7 +63,7 @@ function fetchReport(link: KernelLink, trans: TranslationBundle): Promise<string
   return new Promise((resolve, reject) => {
     const done = (): void => {
       window.clearTimeout(timer);
-      link.told.disconnect(take);
+      link.received.disconnect(take);
     };
     const take = (_: KernelLink, data: JSONObject): void => {
       const page = asPage(data);
@@ -76,12 +76,12 @@ function fetchReport(link: KernelLink, trans: TranslationBundle): Promise<string
       done();
       reject(new Error(trans.__('the kernel did not answer within %1 s', LIMIT_S)));
     }, 1000 * LIMIT_S);
-    link.told.connect(take);
+    link.received.connect(take);
     link.ask(askPage(REPORT));
   });
 }
 
-/** Where to write it; empty if the person thinks better of it. */
+/** The path of the file to write; empty if the user cancels. */
 async function askForPath(
   notebook: string,
   contents: Contents.IManager,

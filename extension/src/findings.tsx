@@ -1,4 +1,4 @@
-/** The last findings in the side panel, with links to cell and line. */
+/** Shows the last findings in the side panel, with links to their lines. */
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -12,7 +12,7 @@ interface IProps {
   explain: (what: string) => void;
 }
 
-/** A sign, a word and a colour, as in the cells' outputs. */
+/** A state as sign, word and colour, as in the cells' outputs. */
 export function Chip(props: { sign: string; word: string; colour: string }): JSX.Element {
   return (
     <span className="ddt-lab-chip" style={{ backgroundColor: props.colour }}>
@@ -32,7 +32,7 @@ export function Findings(props: IProps): JSX.Element {
       ))}
       {report.summary && <p className="ddt-lab-line">{report.summary}</p>}
       {!report.summary && report.findings.length === 0 && (
-        <p className="ddt-lab-line">{trans.__('no finding: what was seen is below the cell')}</p>
+        <p className="ddt-lab-line">{trans.__('no finding; the output below the cell has details')}</p>
       )}
     </section>
   );
@@ -75,14 +75,14 @@ function Finding(props: IProps & { finding: IFinding }): JSX.Element {
   );
 }
 
-/** What stands between backticks is code. */
+/** Text in which code is between backticks. */
 function withCode(text: string): JSX.Element[] {
   return text
     .split('`')
     .map((part, at) => (at % 2 ? <code key={at}>{part}</code> : <span key={at}>{part}</span>));
 }
 
-/** The words of a place; a button where one can go there. */
+/** The text of a place; a button if it is in a cell. */
 export function Place(props: {
   place: IFindingPlace | IPlace;
   text: string;

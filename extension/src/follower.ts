@@ -1,4 +1,4 @@
-/** Follows the notebooks: which one is active, and how each one's session is. */
+/** Follows all notebooks: which one is active, and the state of each one's session. */
 
 import { Cell, CodeCell } from '@jupyterlab/cells';
 import { INotebookTracker, Notebook, NotebookActions, NotebookPanel } from '@jupyterlab/notebook';
@@ -8,10 +8,10 @@ import { KernelLink } from './link';
 import { annotate, badge, clear } from './marks';
 import { IPlace } from './state';
 
-/** Cells without this word cannot have loaded the extension. */
+/** A cell without this word cannot have loaded the extension. */
 const WORD = 'ddt';
 
-/** One notebook, its link, and its cells by the numbers that the kernel gave them. */
+/** One notebook, its link to the kernel, and its cells by execution number. */
 export class Followed {
   constructor(
     readonly panel: NotebookPanel,
@@ -25,13 +25,13 @@ export class Followed {
     });
   }
 
-  /** A cell will run, after those that were scheduled before it. */
+  /** Remember that a cell will run after those that were scheduled before it. */
   schedule(cell: CodeCell): void {
     this._queue = this._queue.filter(other => other !== cell && isRunning(other));
     this._queue.push(cell);
   }
 
-  /** Remember which cell has a number: after a restart of the kernel, numbers come again. */
+  /** Remember which cell has a number, since numbers repeat after a restart of the kernel. */
   note(cell: CodeCell): void {
     this._queue = this._queue.filter(other => other !== cell);
     const number = cell.model.executionCount;
@@ -74,7 +74,7 @@ export class Followed {
     cell.editor?.focus();
   }
 
-  /** Say at the cell how its run went, and at the lines where its ranks stood; once a run. */
+  /** Mark the cell with how its run ended, and the lines where ranks were; once for each run. */
   mark(): void {
     const state = this.link.state;
     const run = state?.run;
@@ -83,7 +83,7 @@ export class Followed {
     }
     const cell = this.cell(run.cell);
     if (!cell || isRunning(cell) || state.report?.cell !== run.cell) {
-      return; // what is missing comes in a moment
+      return; // the rest of the state arrives in a moment
     }
     this._marked = run.number;
     const { findings } = state.report;
@@ -112,7 +112,7 @@ function isRunning(cell: CodeCell): boolean {
   return !cell.isDisposed && cell.model.executionState === 'running';
 }
 
-/** All notebooks of the page. */
+/** All open notebooks. */
 export class Follower {
   constructor(
     private readonly _tracker: INotebookTracker,
@@ -126,7 +126,7 @@ export class Follower {
     NotebookActions.executed.connect(this._onExecuted, this);
   }
 
-  /** Emitted with what changed; the active notebook may be another one. */
+  /** Emitted with the notebook that changed, or when another notebook becomes active. */
   get changed(): ISignal<Follower, Followed | null> {
     return this._changed;
   }
@@ -137,7 +137,7 @@ export class Follower {
     return panel ? this.of(panel) : null;
   }
 
-  /** What is known of a notebook, null if it is gone or not yet there. */
+  /** What is known about a notebook; null if it is closed or not open yet. */
   of(panel: NotebookPanel): Followed | null {
     return this._followed.get(panel) ?? null;
   }

@@ -1,4 +1,4 @@
-/** The sign of the panel and of the launcher's tile: ranks that do not arrive together. */
+/** The icon of the panel and the launcher: ranks that do not arrive together. */
 
 import { LabIcon } from '@jupyterlab/ui-components';
 

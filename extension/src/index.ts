@@ -26,7 +26,7 @@ import { RanksPanel } from './panel';
 import { RankPicker } from './picker';
 import { Settings } from './settings';
 import { addSnapshots } from './snapshot';
-import { addViewCommand, VIEWS } from './views';
+import { addViewCommand } from './views';
 
 const PALETTE = [
   CommandIDs.panel,
@@ -88,7 +88,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       notebook => new RankPicker(notebook, follower, choices, trans, commands)
     );
     addDocumentCommands(commands, follower, trans, () => {
-      const alone = labShell ? null : follower.current; // a page of Notebook 7 holds one document
+      const alone = labShell ? null : follower.current; // Notebook 7 shows only one document
       return alone
         ? PathExt.dirname(alone.panel.context.localPath)
         : (browsers?.tracker.currentWidget?.model.path ?? '');
@@ -106,7 +106,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       const session = follower.current?.link.state?.session;
       const now = JSON.stringify([follower.current?.panel.id, session, follower.current?.link.doing]);
       if (now !== before) {
-        before = now; // several times a second a cell only goes on: menus need not be drawn anew
+        before = now; // states come several times per second; most of them change no menu
         [...PALETTE, CommandIDs.view].forEach(id => commands.notifyCommandChanged(id));
       }
     });
@@ -120,13 +120,20 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: () => shell.activateById(panel.id)
     });
     const category = trans.__('Distributed Debugging');
-    // Notebook 7 has an entry for each side panel already.
+    // Notebook 7 itself adds an entry for each side panel.
     for (const command of PALETTE.filter(id => labShell || id !== CommandIDs.panel)) {
       palette?.addItem({ command, category, args: { isPalette: true } });
     }
-    for (const view of VIEWS) {
-      palette?.addItem({ command: CommandIDs.view, category, args: { isPalette: true, view } });
-    }
+    const offered = new Set<string>();
+    follower.changed.connect(() => {
+      for (const { name, label } of follower.current?.link.state?.views ?? []) {
+        if (!offered.has(name)) {
+          offered.add(name);
+          const args = { isPalette: true, view: name, label };
+          palette?.addItem({ command: CommandIDs.view, category, args });
+        }
+      }
+    });
   }
 };
 

@@ -1,4 +1,4 @@
-/** The front end's end of the comm to one notebook's kernel. */
+/** The front end's side of the comm to the kernel of one notebook. */
 
 import { ISessionContext } from '@jupyterlab/apputils';
 import { Kernel, KernelMessage } from '@jupyterlab/services';
@@ -8,31 +8,31 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { asState, IState } from './state';
 
-/** Name of the comm's target, and the id of the one comm: ddt_notebook/widgets/lab.py has it, too. */
+/** Name of the comm's target and id of the only comm, as in ddt_notebook/widgets/lab.py. */
 const TARGET = 'ddt_notebook';
 
-/** States of a kernel in which what was known of it no longer holds. */
+/** Kernel states that make everything known about the kernel out of date. */
 const GONE = ['restarting', 'autorestarting', 'terminating', 'dead'];
 
-const ENDED = 'the kernel ended meanwhile';
+const ENDED = 'the kernel ended before it answered';
 
-/** A kernel hears a word in this time; behind a proxy it comes when the cell has ended. */
+/** A kernel receives a message within this time; through a proxy, only after the cell. */
 const HEARD_MS = 1000;
 
-/** A kernel that this page met while it was busy makes a subshell in this time, if it can. */
+/** A kernel that was busy when this page was loaded makes a subshell within this time. */
 const PAST_MS = 5000;
 
-/** What became of code that was run for a button. */
+/** How code that was run for a button ended. */
 export interface IAnswer {
   ok: boolean;
   text: string;
 }
 
 /**
- * Knows how the session of one notebook is.
+ * Holds the state of the session of one notebook.
  *
- * It follows the notebook's kernel through restarts and changes, and is silent with a kernel that
- * has no ddt_notebook: such a kernel is asked only once, when it is connected.
+ * It follows the notebook's kernel through restarts and changes. A kernel without ddt_notebook gets
+ * one question, when it is connected, and nothing else.
  */
 export class KernelLink implements IDisposable {
   constructor(context: ISessionContext) {
@@ -43,14 +43,14 @@ export class KernelLink implements IDisposable {
     void this._recover();
   }
 
-  /** Emitted when there is news. */
+  /** Emitted when the state has changed. */
   get changed(): ISignal<KernelLink, void> {
     return this._changed;
   }
 
-  /** Emitted with what the kernel tells beside that. */
-  get told(): ISignal<KernelLink, JSONObject> {
-    return this._told;
+  /** Emitted with every other message of the kernel. */
+  get received(): ISignal<KernelLink, JSONObject> {
+    return this._received;
   }
 
   /** Whether the kernel answers while a cell runs. */
@@ -58,19 +58,19 @@ export class KernelLink implements IDisposable {
     return this.kernel?.supportsSubshells ?? false;
   }
 
-  /** How the session is; null as long as the kernel has told nothing. */
+  /** The state of the session; null until the kernel has sent it. */
   get state(): IState | null {
     return this._state;
   }
 
-  /** What is being done for a button, else empty. */
+  /** What is being done for a button; else empty. */
   get doing(): string {
     return this._doing;
   }
 
-  /** What went wrong with it. */
-  get trouble(): string {
-    return this._trouble;
+  /** The error of the last thing done for a button; else empty. */
+  get error(): string {
+    return this._error;
   }
 
   get kernel(): Kernel.IKernelConnection | null {
@@ -90,7 +90,7 @@ export class KernelLink implements IDisposable {
     Signal.clearData(this);
   }
 
-  /** Greet the kernel: after a cell that may have loaded the extension. */
+  /** Ask the kernel for its state, after a cell that may have loaded the extension. */
   async greet(): Promise<void> {
     const kernel = this.kernel;
     if (!kernel || !kernel.handleComms || this._state) {
@@ -107,15 +107,15 @@ export class KernelLink implements IDisposable {
         await (comm as { subshellStarted?: Promise<void> }).subshellStarted;
       }
     } catch {
-      return; // the kernel went, or was replaced, before it answered
+      return; // the kernel ended, or was replaced, before it answered
     }
     if (fresh && !comm.isDisposed) {
-      comm.open(); // the kernel knows the comm; a proxy before it may not
+      comm.open(); // the kernel knows the comm, but a proxy in front of it may not
     }
     this._send({ do: 'hello' });
   }
 
-  /** End the running cell on every rank, also while it blocks the kernel. */
+  /** End the running cell on every rank, even while it blocks the kernel. */
   async interrupt(): Promise<void> {
     if (!(await this._heard('interrupt'))) {
       await this.kernel?.interrupt();
@@ -125,55 +125,52 @@ export class KernelLink implements IDisposable {
   /** Hold the running cell as it is. */
   async freeze(): Promise<void> {
     if (!(await this._heard('freeze'))) {
-      this._trouble = 'this kernel does not listen while a cell runs: the cell cannot be held';
+      this._error = 'this kernel receives no message while a cell runs: the cell cannot be held';
       this._changed.emit();
     }
   }
 
-  /** Ask for what `told` brings; false if nobody is there. */
+  /** Send a request, which `received` answers; false if there is no comm. */
   ask(question: JSONObject): boolean {
     this._send(question);
     return this._comm !== null;
   }
 
-  /** Run code in its turn, without a cell; `doing` says meanwhile what is being done. */
+  /** Run code after the cells that are queued; meanwhile, `doing` says what is being done. */
   async run(code: string, doing: string): Promise<IAnswer> {
     const kernel = this.kernel;
     if (!kernel) {
       return this._refuse('the notebook has no kernel');
     }
     this._doing = doing;
-    this._trouble = '';
+    this._error = '';
     this._changed.emit();
     const language = await kernel.info.then(info => info.language_info.name, () => '');
     if (language !== 'python') {
       return this._refuse(language ? `the kernel runs ${language}, not Python` : ENDED);
     }
-    let text = '';
     const future = kernel.requestExecute({ code, store_history: false, stop_on_error: false });
-    future.onIOPub = message => {
-      if (KernelMessage.isErrorMsg(message)) {
-        text += `${message.content.ename}: ${message.content.evalue}`;
-      } else if (KernelMessage.isStreamMsg(message) && message.content.name === 'stderr') {
-        text += message.content.text;
-      }
-    };
-    let ok = false;
+    let text = '';
     try {
-      ok = (await future.done).content.status === 'ok' && !text.startsWith('UsageError');
+      const reply = (await future.done).content;
+      if (reply.status === 'error') {
+        text = `${reply.ename}: ${reply.evalue}`;
+      } else if (reply.status === 'abort') {
+        text = ENDED;
+      }
     } catch {
-      text = text || ENDED; // and its future with it
+      text = ENDED; // the future was disposed with the kernel
     }
     this._doing = '';
-    this._trouble = ok ? '' : text.trim();
+    this._error = text;
     this._changed.emit();
     void this.greet();
-    return { ok, text: text.trim() };
+    return { ok: !text, text };
   }
 
   private _refuse(text: string): IAnswer {
     this._doing = '';
-    this._trouble = text;
+    this._error = text;
     this._changed.emit();
     return { ok: false, text };
   }
@@ -189,11 +186,11 @@ export class KernelLink implements IDisposable {
         await this.greet();
       }
     } catch {
-      this._forget(); // the kernel went before it answered; the next one is asked again
+      this._forget(); // the kernel ended before it answered; the next one is asked again
     }
   }
 
-  /** The comm to the kernel; null if another connection of this page follows it. */
+  /** The comm to the kernel; null if another connection of this page has it. */
   private _connect(kernel: Kernel.IKernelConnection): Kernel.IComm | null {
     if (this._comm && !this._comm.isDisposed) {
       return this._comm;
@@ -208,7 +205,7 @@ export class KernelLink implements IDisposable {
     return comm;
   }
 
-  /** Say a word about the running cell; false if the cell goes on and the kernel has not heard. */
+  /** Send a request about the running cell; false if the cell goes on without a sign of it. */
   private async _heard(word: string): Promise<boolean> {
     const kernel = this.kernel;
     if (!kernel) {
@@ -219,7 +216,7 @@ export class KernelLink implements IDisposable {
       return false;
     }
     const run = this._state?.run?.number;
-    this._trouble = '';
+    this._error = '';
     if (known) {
       this._send({ do: word });
     } else {
@@ -237,10 +234,10 @@ export class KernelLink implements IDisposable {
   }
 
   /**
-   * Say something to a kernel that has been busy since before this page was loaded.
+   * Send a message to a kernel that has been busy since before this page was loaded.
    *
-   * It has not answered yet what every page asks first, so that its comms have no subshell; its
-   * control channel makes one all the same.
+   * The kernel has not yet answered the page's first request, so its comms have no subshell. Its
+   * control channel answers, and makes one.
    */
   private async _sendPast(kernel: Kernel.IKernelConnection, data: JSONObject): Promise<void> {
     const sender = { username: kernel.username, session: kernel.clientId };
@@ -264,7 +261,7 @@ export class KernelLink implements IDisposable {
     }
   }
 
-  /** A page that is loaded while a cell blocks the kernel gets no answer, but it hears this. */
+  /** Take states from a kernel that a cell blocks: it answers no request of a new page. */
   private _onIOPub(_: ISessionContext, message: KernelMessage.IMessage): void {
     const kernel = this.kernel;
     if (this._comm || !kernel?.handleComms || !KernelMessage.isCommMsgMsg(message)) {
@@ -288,7 +285,7 @@ export class KernelLink implements IDisposable {
       this._state = state;
       this._changed.emit();
     } else {
-      this._told.emit(data);
+      this._received.emit(data);
     }
   }
 
@@ -303,7 +300,7 @@ export class KernelLink implements IDisposable {
     }
   }
 
-  /** The kernel is gone, and the comm with it. */
+  /** The kernel has gone, and with it the comm. */
   private _drop(): void {
     const comm = this._comm;
     this._forget();
@@ -315,17 +312,17 @@ export class KernelLink implements IDisposable {
   private _forget(): void {
     this._comm = null;
     this._state = null;
-    this._doing = this._trouble = '';
+    this._doing = this._error = '';
     this._changed.emit();
   }
 
   private readonly _context: ISessionContext;
   private readonly _changed = new Signal<this, void>(this);
-  private readonly _told = new Signal<this, JSONObject>(this);
+  private readonly _received = new Signal<this, JSONObject>(this);
   private _comm: Kernel.IComm | null = null;
   private _state: IState | null = null;
   private _doing = '';
-  private _trouble = '';
+  private _error = '';
   private _disposed = false;
 }
 

@@ -1,13 +1,15 @@
-/** Writes on which ranks a cell runs into its magic, where a reader sees it. */
+/** Writes the ranks on which a cell runs into the line of its magic, where a reader sees them. */
 
-/** One of ours, also below other magics such as `%%time`. */
+import { parseRanks, rankList } from './ranks';
+
+/** A cell with one of our magics, also below other magics such as `%%time`. */
 const ANY = /^\s*(?:%%[^\n]*\n\s*)*?%%ddt/;
 const OURS = /^(\s*%%ddt)(?![\w?])([^\n]*)/;
-/** Words of a magic's line; a quoted one may hold blanks. */
+/** Words of a magic's line; a quoted word may hold blanks. */
 const WORD = /(?:"[^"]*"|'[^']*'|[^\s"'])+/g;
 const GIVEN = /^(?:--ranks=|-r=?)(.+)$/;
 
-/** A stretch of a cell's source, and what is to stand there. */
+/** A part of a cell's source, and the text that replaces it. */
 export interface IChange {
   start: number;
   end: number;
@@ -15,10 +17,10 @@ export interface IChange {
 }
 
 /**
- * What has to change for a cell to run on these ranks; null if nothing has to.
+ * The change that makes a cell run on these ranks; null if none is needed.
  *
- * `ranks` is null for all of the `size` ranks, and undefined if nobody has chosen: then a magic stays
- * as it was written. Other magics of ours are never touched, and neither are other options.
+ * `ranks` is null for all of the `size` ranks, and undefined if the user has chosen none: then a
+ * magic stays as it was written. Our other magics and other options never change.
  */
 export function onRanks(
   source: string,
@@ -36,30 +38,15 @@ export function onRanks(
   const [whole, head, line] = found;
   const { given, rest } = split(line);
   const same = ranks ?? [...Array(size).keys()];
-  const now = given === null ? [...Array(size).keys()] : parse(given);
+  const now =
+    given === null ? [...Array(size).keys()] : parseRanks(given.replace(/["']/g, ''));
   if (now && rankList(now) === rankList(same)) {
     return null;
   }
   return { start: head.length, end: whole.length, text: option + rest };
 }
 
-/** `0,2-3`, as the magic reads it. */
-export function rankList(ranks: number[]): string {
-  return spans(ranks).join(',');
-}
-
-/** `0` and `2-3` of 3, 0, 2. */
-export function spans(ranks: number[]): string[] {
-  const sorted = [...new Set(ranks)].sort((a, b) => a - b);
-  const parts: string[] = [];
-  for (let first = 0, last = 0; first < sorted.length; first = last + 1) {
-    for (last = first; sorted[last + 1] === sorted[last] + 1; last++);
-    parts.push(last === first ? `${sorted[first]}` : `${sorted[first]}-${sorted[last]}`);
-  }
-  return parts;
-}
-
-/** The ranks that a magic's line names, null if none, and the line without them. */
+/** The ranks that a magic's line names (null if it names none), and the line without them. */
 function split(line: string): { given: string | null; rest: string } {
   const end = /\s*;?\s*$/.exec(line)?.index ?? line.length; // a semicolon silences the view
   const words = [...line.slice(0, end).matchAll(WORD)];
@@ -74,25 +61,10 @@ function split(line: string): { given: string | null; rest: string } {
     if (value === undefined) {
       continue;
     }
-    given ??= value; // of several the last holds
+    given ??= value; // the last of several options counts
     const last = options[apart ? at + 1 : at] ?? options[at];
     const start = /\s*$/.exec(line.slice(0, options[at].index))!.index;
     rest = rest.slice(0, start) + rest.slice(last.index! + last[0].length);
   }
   return { given, rest };
-}
-
-/** The ranks of a list, null if it is none. */
-function parse(list: string): number[] | null {
-  const ranks: number[] = [];
-  for (const part of list.replace(/["']/g, '').split(',')) {
-    const found = /^\s*(\d{1,5})(?:-(\d{1,5}))?\s*$/.exec(part);
-    if (!found) {
-      return null;
-    }
-    for (let rank = Number(found[1]); rank <= Number(found[2] ?? found[1]); rank++) {
-      ranks.push(rank);
-    }
-  }
-  return ranks;
 }

@@ -1,11 +1,11 @@
-/** What is said at a cell: how it ran on which ranks, and at its lines who stood there. */
+/** Marks a cell with how it ran and on which ranks, and its lines with the ranks that were there. */
 
 import { StateEffect, StateField } from '@codemirror/state';
 import { Decoration, DecorationSet, EditorView, WidgetType } from '@codemirror/view';
 import { CodeCell } from '@jupyterlab/cells';
 import { CodeMirrorEditor } from '@jupyterlab/codemirror';
 
-import { spans } from './magic';
+import { rankNames } from './ranks';
 import { IFindingPlace, IRow, Outcome } from './state';
 
 const BADGE = 'ddt-lab-badge';
@@ -17,7 +17,6 @@ const OUTCOMES: { [outcome in Outcome | 'found']: [string, string, string] } = {
   hung: ['✖', 'hung', '#D55E00'],
   interrupted: ['■', 'interrupted', '#E69F00']
 };
-const NOT_ASKED = 'not asked';
 
 class Note extends WidgetType {
   constructor(private readonly _text: string) {
@@ -38,7 +37,7 @@ class Note extends WidgetType {
 
 const setNotes = StateEffect.define<DecorationSet>();
 
-/** Notes at the ends of lines; a change of the code takes them away: they were about the old one. */
+/** Notes at the ends of lines; a change of the code removes them, since they were about the old code. */
 const notes = StateField.define<DecorationSet>({
   create: () => Decoration.none,
   update: (shown, transaction) => {
@@ -52,19 +51,19 @@ const notes = StateField.define<DecorationSet>({
   provide: field => EditorView.decorations.from(field)
 });
 
-/** Say on which ranks a cell ran, and how that ended. */
+/** Mark a cell with how its run ended, and on which ranks it ran. */
 export function badge(cell: CodeCell, outcome: Outcome | 'found', rows: IRow[]): void {
   clear(cell);
   const [sign, word, colour] = OUTCOMES[outcome];
-  const ranks = rows.filter(row => row.state !== NOT_ASKED).flatMap(row => row.ranks);
+  const ranks = rows.filter(row => row.asked).flatMap(row => row.ranks);
   const node = document.createElement('div');
   node.className = BADGE;
-  node.textContent = `${sign} ${word} · ${named(ranks)}`;
+  node.textContent = `${sign} ${word} · ${rankNames(ranks)}`;
   node.style.borderLeftColor = colour;
   cell.inputArea?.node.append(node);
 }
 
-/** Say at the lines who stood there. */
+/** Mark lines with the ranks that were there. */
 export function annotate(cell: CodeCell, places: IFindingPlace[]): void {
   const editor = cell.editor;
   if (!(editor instanceof CodeMirrorEditor)) {
@@ -86,16 +85,11 @@ export function annotate(cell: CodeCell, places: IFindingPlace[]): void {
   editor.editor.dispatch({ effects: setNotes.of(Decoration.set(shown, true)) });
 }
 
-/** Take away what is said at a cell. */
+/** Remove the marks of a cell. */
 export function clear(cell: CodeCell): void {
   cell.inputArea?.node.querySelectorAll(`.${BADGE}`).forEach(node => node.remove());
   const editor = cell.editor;
   if (editor instanceof CodeMirrorEditor && editor.editor.state.field(notes, false)) {
     editor.editor.dispatch({ effects: setNotes.of(Decoration.none) });
   }
-}
-
-/** `rank 0`, `ranks 0, 2-3`. */
-export function named(ranks: number[]): string {
-  return `${ranks.length === 1 ? 'rank' : 'ranks'} ${spans(ranks).join(', ')}`;
 }

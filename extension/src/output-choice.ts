@@ -1,33 +1,13 @@
-/** Which lines of the ranks' output are shown, and where the searched text stands in them. */
+/** Selects the lines of output that are shown, and finds the searched text in them. */
 
 import { ILine } from './output-lines';
 
-/** `0,2-3`, as `%%ddt -r` takes it: the ranks, null for all of them, undefined for no such text. */
-export function parseRanks(text: string): Set<number> | null | undefined {
-  if (!text.trim()) {
-    return null;
-  }
-  const ranks = new Set<number>();
-  for (const part of text.split(',')) {
-    const match = /^\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?$/.exec(part);
-    const first = Number(match?.[1]);
-    const last = Number(match?.[2] ?? first);
-    if (!match || last < first) {
-      return undefined;
-    }
-    for (let rank = first; rank <= last; rank++) {
-      ranks.add(rank);
-    }
-  }
-  return ranks;
-}
-
-/** Finds a text whatever its case; null for none. */
+/** A pattern that finds a text in upper or lower case; null for an empty text. */
 export function finder(text: string): RegExp | null {
   return text ? new RegExp(text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'giu') : null;
 }
 
-/** The parts of a line, every second of which is a hit. */
+/** A line cut into parts; every second part is a match. */
 export function parts(text: string, find: RegExp | null): string[] {
   if (!find) {
     return [text];
@@ -41,16 +21,16 @@ export function parts(text: string, find: RegExp | null): string[] {
   return [...found, text.slice(end)];
 }
 
-/** Lines in their order, with which of them hold the searched text. */
+/** Lines in their order, and which of them contain the searched text. */
 export interface IChoice {
   lines: readonly ILine[];
   /** The number of each of `lines`. */
   numbers: number[];
-  /** Places in `lines` of those with a hit. */
+  /** Positions in `lines` of those that contain it. */
   hits: number[];
 }
 
-/** Choose of lines whose first one has number `first`. */
+/** Select among lines, the first of which has the number `first`. */
 export function choose(
   all: readonly ILine[],
   first: number,
@@ -78,7 +58,7 @@ export function choose(
   return { lines, numbers, hits };
 }
 
-/** As the cells' output says it. */
+/** The lines in the form that the cells' output has. */
 export function asText(lines: readonly ILine[]): string {
   return lines.map(line => `[rank ${line.rank}] ${line.text}\n`).join('');
 }

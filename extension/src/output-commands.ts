@@ -9,7 +9,7 @@ import { Follower } from './follower';
 import { CommandIDs } from './ids';
 import type { OutputPanel } from './output-panel';
 
-/** Register the command, and bring back what was open when the page was left. */
+/** Register the command, and restore the panels that were open in the last visit. */
 export function addOutput(
   app: JupyterFrontEnd,
   notebooks: INotebookTracker,
@@ -39,7 +39,7 @@ export function addOutput(
       }
       if (!panel.isAttached) {
         const below = { ref: followed.panel.id, mode: 'split-bottom' as const };
-        // Notebook 7 shows one document at a time, and the rest below it.
+        // Notebook 7 shows one document at a time; other widgets go below it.
         const area = labShell ? 'main' : 'down';
         shell.add(panel, area, below);
       }

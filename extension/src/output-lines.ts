@@ -1,4 +1,4 @@
-/** What the ranks of one notebook printed in their last cell; ddt_notebook/widgets/lab_output.py tells it. */
+/** The lines that the ranks of one notebook printed in their last cell; lab_output.py sends them. */
 
 import { JSONObject } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
@@ -6,7 +6,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { KernelLink } from './link';
 
-/** Where a line comes from; empty where that is not known. */
+/** Where a line comes from; empty if that is not known. */
 export type Source = 'stdout' | 'stderr' | 'display' | '';
 
 export interface ILine {
@@ -15,9 +15,9 @@ export interface ILine {
   text: string;
 }
 
-type Told = [rank: number, source: Source, text: string];
+type RawLine = [rank: number, source: Source, text: string];
 
-/** One message of the kernel; lines are counted from 0, `first` is the first that it keeps. */
+/** One message of the kernel; lines count from 0, and `first` is the first that it still has. */
 interface IPage {
   run: number;
   cell: number;
@@ -27,18 +27,18 @@ interface IPage {
   from: number;
   next: number;
   total: number;
-  lines: Told[];
-  unfinished: Told[];
+  lines: RawLine[];
+  unfinished: RawLine[];
   folder: string;
 }
 
-/** Between two questions: a server cuts off a kernel that sends much more. */
+/** Time between two requests: a Jupyter server cuts off a kernel that sends much more. */
 const ASK_EVERY_MS = 200;
 
-/** Asks for lines as long as it is `active`, and holds those that the kernel holds. */
+/** Requests lines while it is `active`, and keeps the lines that the kernel keeps. */
 export class OutputLines implements IDisposable {
   constructor(private readonly _link: KernelLink) {
-    _link.told.connect(this._onTold, this);
+    _link.received.connect(this._onReceived, this);
     _link.changed.connect(this._onChanged, this);
   }
 
@@ -46,7 +46,7 @@ export class OutputLines implements IDisposable {
     return this._changed;
   }
 
-  /** The lines, oldest first; the array is another one after each change. */
+  /** The lines, oldest first; each change makes a new array. */
   get lines(): readonly ILine[] {
     return this._lines;
   }
@@ -56,32 +56,32 @@ export class OutputLines implements IDisposable {
     return this._next - this._lines.length;
   }
 
-  /** What each rank has not finished yet: progress bars, for example. */
+  /** Lines that ranks have not finished yet, such as progress bars. */
   get unfinished(): readonly ILine[] {
     return this._unfinished;
   }
 
-  /** What was told last of the cell; null before that. */
+  /** The last message about the cell; null before the first. */
   get page(): Pick<IPage, 'run' | 'cell' | 'running' | 'ordered' | 'total' | 'folder'> | null {
     return this._page;
   }
 
-  /** Whether lines are still to come that the kernel has. */
+  /** Whether the kernel has lines that have not arrived yet. */
   get behind(): boolean {
     return this._page !== null && this._next < this._page.total;
   }
 
-  /** Whether the cell is held as it is: it has not ended, and goes on when it is released. */
+  /** Whether the cell is held: it has not ended, and goes on when it is released. */
   get held(): boolean {
     return this._link.state?.session?.frozen ?? false;
   }
 
-  /** How many ranks there are, as far as is known. */
+  /** The number of ranks that is known so far. */
   get ranks(): number {
     return Math.max(this._link.state?.session?.ranks ?? 0, this._ranks);
   }
 
-  /** Whether anybody looks at the lines. */
+  /** Whether the lines are visible. */
   set active(active: boolean) {
     if (active === this._active) {
       return;
@@ -120,7 +120,7 @@ export class OutputLines implements IDisposable {
     this._timer = window.setTimeout(() => this._ask(), ASK_EVERY_MS);
   }
 
-  private _onTold(_: KernelLink, data: JSONObject): void {
+  private _onReceived(_: KernelLink, data: JSONObject): void {
     const page = data.output as unknown as IPage | undefined;
     if (!page) {
       return;
@@ -132,7 +132,7 @@ export class OutputLines implements IDisposable {
     this._page = page;
     this._ended = !page.running;
     if (page.first > this._next) {
-      this._lines = []; // what is missing is gone
+      this._lines = []; // the kernel no longer has the lines in between
       this._next = page.first;
     }
     const gap = page.from > this._next;
@@ -144,7 +144,7 @@ export class OutputLines implements IDisposable {
     }
     this._unfinished = this.behind ? [] : page.unfinished.map(asLine);
     if (this.behind && (gap || !page.running)) {
-      this._askSoon(); // what comes while a cell runs comes unasked
+      this._askSoon(); // while a cell runs, the kernel sends lines unasked
     }
     this._changed.emit();
   }
@@ -167,13 +167,13 @@ export class OutputLines implements IDisposable {
     const ended = news && outcome !== '';
     this._run = run;
     if (!this._asked || (ended && !this._ended)) {
-      this._ask(); // nobody said that it ended
+      this._ask(); // no message has said that the cell ended
     }
     if (ended) {
       this._ended = false;
     }
     if (news) {
-      this._changed.emit(); // the number of ranks may be another one
+      this._changed.emit(); // the number of ranks may have changed
     }
   }
 
@@ -191,6 +191,6 @@ export class OutputLines implements IDisposable {
   private _timer = 0;
 }
 
-function asLine([rank, source, text]: Told): ILine {
+function asLine([rank, source, text]: RawLine): ILine {
   return { rank, source, text };
 }

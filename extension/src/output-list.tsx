@@ -1,4 +1,4 @@
-/** Draws many lines of output: those in sight are in the document, a spacer stands for the rest. */
+/** Draws many lines of output: only the visible lines are in the document, a spacer replaces the rest. */
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -6,11 +6,11 @@ import * as React from 'react';
 import { parts } from './output-choice';
 import { ILine, Source } from './output-lines';
 
-/** Drawn beyond what is in sight, so that a quick scroll meets lines. */
+/** Lines drawn above and below the visible ones, so that a quick scroll meets lines. */
 const MARGIN_LINES = 20;
-/** Until a line has been measured. */
+/** Height of a line until one has been measured. */
 const LINE_PX = 18;
-/** Okabe-Ito, as in the figures of ddt_notebook/views/memory.py; they come again after six ranks. */
+/** Okabe-Ito, as in ddt_notebook/views/memory.py; they repeat after six ranks. */
 const COLOURS = ['#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00'];
 
 export interface ILineNumber {
@@ -19,12 +19,12 @@ export interface ILineNumber {
 
 interface IProps {
   lines: readonly ILine[];
-  /** The number of each. */
+  /** The number of each line. */
   numbers: readonly number[];
-  /** Shown below them, not finished yet. */
+  /** Unfinished lines, shown below the others. */
   unfinished: readonly ILine[];
   find: RegExp | null;
-  /** The line at which the search stands; another object each time that it is gone to. */
+  /** The line of the current match; a new object for each step to it. */
   at: ILineNumber | null;
   follow: boolean;
   onFollow: (follow: boolean) => void;
@@ -37,7 +37,7 @@ export function LineList(props: IProps): JSX.Element {
   const { lines, numbers, unfinished, at, follow } = props;
   const scroller = React.useRef<HTMLDivElement>(null);
   const probe = React.useRef<HTMLDivElement>(null);
-  const read = React.useRef({ number: 0, offset: 0 }); // the line at the top, and what is cut off it
+  const read = React.useRef({ number: 0, offset: 0 }); // the top line, and how much of it is scrolled away
   const [sight, setSight] = React.useState({ top: 0, height: 0, line: LINE_PX });
   const count = lines.length + unfinished.length;
 
@@ -64,8 +64,8 @@ export function LineList(props: IProps): JSX.Element {
     const place = numbers.findIndex(number => number >= read.current.number);
     const top = place * sight.line + read.current.offset;
     if (!follow && place >= 0 && Math.abs(scroller.current!.scrollTop - top) >= 1) {
-      scroller.current!.scrollTop = top; // lines above were dropped, or others are shown
-      look(); // else what is in sight is blank until the browser tells that it was scrolled
+      scroller.current!.scrollTop = top; // lines above were dropped, or the selection changed
+      look(); // else the list is blank until the browser reports the scrolling
     }
   }, [numbers]);
   React.useLayoutEffect(() => {
@@ -81,7 +81,7 @@ export function LineList(props: IProps): JSX.Element {
   const onScroll = (): void => {
     const { scrollTop, clientHeight, scrollHeight } = scroller.current!;
     if (clientHeight > 0) {
-      props.onFollow(scrollTop + clientHeight >= scrollHeight - 2); // up by a hair: no more
+      props.onFollow(scrollTop + clientHeight >= scrollHeight - 2); // any scrolling up ends it
     }
     const place = Math.floor(scrollTop / sight.line);
     read.current = {
@@ -90,7 +90,7 @@ export function LineList(props: IProps): JSX.Element {
     };
     look();
   };
-  // At once, not when the browser has begun to scroll: lines that come meanwhile would end that.
+  // At once: new lines would undo a scrolling that has only just begun.
   const onKeyDown = (event: React.KeyboardEvent): void => {
     if (event.target !== scroller.current) {
       return;

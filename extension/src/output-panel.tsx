@@ -1,4 +1,4 @@
-/** "Rank Output": what the ranks of one notebook printed, interleaved or rank by rank. */
+/** "Rank Output": shows what the ranks of one notebook printed, interleaved or rank by rank. */
 
 import { Clipboard } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -8,10 +8,11 @@ import * as React from 'react';
 
 import { Followed } from './follower';
 import { ranksIcon } from './icon';
-import { asText, choose, finder, IChoice, parseRanks } from './output-choice';
+import { asText, choose, finder, IChoice } from './output-choice';
 import { OutputLines } from './output-lines';
 import { ILineNumber, LineList } from './output-list';
 import { RankTabs, tabId } from './output-tabs';
+import { parseRanks } from './ranks';
 
 export class OutputPanel extends ReactWidget {
   constructor(
@@ -84,13 +85,13 @@ function Body(props: IProps): JSX.Element {
   const [ranks, setRanks] = React.useState('');
   const [search, setSearch] = React.useState('');
   const [onlyHits, setOnlyHits] = React.useState(false);
-  const [at, setAt] = React.useState<ILineNumber | null>(null); // where the search stands
+  const [at, setAt] = React.useState<ILineNumber | null>(null); // the current match
   const [follow, setFollow] = React.useState(true);
 
   const shownTab = tab !== null && tab < log.ranks ? tab : null;
-  const parsed = parseRanks(ranks);
+  const typed = ranks.trim() ? parseRanks(ranks) : [];
   const find = React.useMemo(() => finder(search), [search]);
-  const wanted = shownTab !== null ? new Set([shownTab]) : (parsed ?? null);
+  const wanted = shownTab !== null ? new Set([shownTab]) : typed?.length ? new Set(typed) : null;
   const key = wanted === null ? '' : [...wanted].join();
   const choice = React.useMemo(
     () => choose(log.lines, log.first, wanted, find, onlyHits),
@@ -129,7 +130,7 @@ function Body(props: IProps): JSX.Element {
             placeholder={trans.__('all, or 0,2-3')}
             value={ranks}
             disabled={shownTab !== null}
-            aria-invalid={parsed === undefined}
+            aria-invalid={typed === null}
             onChange={event => setRanks(event.target.value)}
           />
         </label>
@@ -152,7 +153,7 @@ function Body(props: IProps): JSX.Element {
         <Button label="↑" title={trans.__('Previous line found')} off={!find} do={() => step(-1)} />
         <Button label="↓" title={trans.__('Next line found')} off={!find} do={() => step(1)} />
         <span className="ddt-lab-output-found" role="status">
-          {parsed === undefined && trans.__('ranks are written such as 0,2-3')}
+          {typed === null && trans.__('write ranks such as 0,2-3')}
           {find && found(hit, choice.hits.length, trans)}
         </span>
         <label>
@@ -196,7 +197,7 @@ function Body(props: IProps): JSX.Element {
   );
 }
 
-/** The number of the line with the hit after (or before) line `at`; from the end, on with the start. */
+/** The number of the matching line after (or before) line `at`; wraps around at the ends. */
 function nextHit(choice: IChoice, at: number | null, by: 1 | -1): number | null {
   const numbers = choice.hits.map(place => choice.numbers[place]);
   if (numbers.length === 0) {
@@ -234,7 +235,7 @@ function Button(props: {
   );
 }
 
-/** Which cell it is, how many lines there are, and what is not shown. */
+/** Says which cell it is, how many lines it printed, and which of them are not shown. */
 function About(props: {
   log: OutputLines;
   choice: IChoice;
@@ -244,7 +245,7 @@ function About(props: {
   const { page } = log;
   if (!page || page.run === 0) {
     return (
-      <p className="ddt-lab-line">{trans.__('No cell of this notebook ran on ranks yet.')}</p>
+      <p className="ddt-lab-line">{trans.__('No cell of this notebook has run on ranks yet.')}</p>
     );
   }
   const number = (value: number): string => value.toLocaleString();
@@ -266,13 +267,13 @@ function About(props: {
         <p className="ddt-lab-line">
           {trans.__('The first %1 lines are left out.', number(log.first))}{' '}
           {page.folder &&
-            trans.__('All that the ranks of this session printed is in %1.', page.folder)}
+            trans.__('Everything that the ranks of this session printed is in %1.', page.folder)}
         </p>
       )}
       {!page.ordered && page.total > 0 && (
         <p className="ddt-lab-line">
           {trans.__(
-            'This cell began before JupyterLab listened: the lines stand rank by rank, not in the order of their arrival.'
+            'This cell began before JupyterLab was connected: its lines are listed rank by rank, not in order of time.'
           )}
         </p>
       )}

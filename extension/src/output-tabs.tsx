@@ -1,4 +1,4 @@
-/** A tab for all ranks together, and one for each. */
+/** Tabs: one for all ranks together, and one for each rank. */
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -35,7 +35,7 @@ export function RankTabs(props: IProps): JSX.Element {
       event.stopPropagation();
       props.choose(all[goal]);
       const tab = row.current?.children[goal] as HTMLElement | undefined;
-      tab?.focus(); // and brings it into view
+      tab?.focus(); // also scrolls it into view
     }
   };
   return (

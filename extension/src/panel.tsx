@@ -1,4 +1,4 @@
-/** The side panel "Ranks": the session of the active notebook. */
+/** The side panel "Ranks": shows the session of the active notebook. */
 
 import { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget, UseSignal } from '@jupyterlab/ui-components';
@@ -65,9 +65,9 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
       <Controls {...props} followed={followed} state={state} />
       <p className="ddt-lab-line" role="status">
         {link.doing}
-        {link.trouble && (
+        {link.error && (
           <>
-            <Chip sign="✖" word={trans.__('failed')} colour="#D55E00" /> {link.trouble}
+            <Chip sign="✖" word={trans.__('failed')} colour="#D55E00" /> {link.error}
           </>
         )}
       </p>
@@ -85,7 +85,9 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
       ) : (
         !link.doing && <p className="ddt-lab-line">{trans.__('No session in this notebook.')}</p>
       )}
-      {state && <ViewButtons commands={props.commands} trans={trans} />}
+      {state && (
+        <ViewButtons commands={props.commands} trans={trans} views={state.views} />
+      )}
       {state?.earlier && (
         <details className="ddt-lab-earlier">
           <summary>{trans.__('Found earlier, in cell[%1]', state.earlier.cell)}</summary>

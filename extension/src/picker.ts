@@ -1,4 +1,4 @@
-/** In a notebook's toolbar: a button that runs the cell on ranks, and the choice of ranks. */
+/** In a notebook's toolbar: a button that runs the cell on ranks, and a list to choose the ranks. */
 
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -9,7 +9,7 @@ import { RankChoices } from './choices';
 import { Followed, Follower } from './follower';
 import { ranksIcon } from './icon';
 import { CommandIDs } from './ids';
-import { spans } from './magic';
+import { spans } from './ranks';
 
 const LANGUAGE = 'python';
 
@@ -57,7 +57,7 @@ export class RankPicker extends Widget {
     return this._follower.of(this._panel);
   }
 
-  /** Ranks run Python: with any other kernel there is nothing to choose. */
+  /** Hide the picker unless the kernel runs Python, as ranks do. */
   private async _askForLanguage(): Promise<void> {
     const kernel = this._panel.sessionContext.session?.kernel ?? null;
     const language = (await kernel?.info)?.language_info.name;
@@ -67,7 +67,7 @@ export class RankPicker extends Widget {
     }
   }
 
-  /** Make what is shown agree with what is chosen; boxes are made anew for other ranks only. */
+  /** Show what is chosen; makes new boxes only if the number of ranks has changed. */
   private _draw(): void {
     const followed = this._followed;
     if (!followed || this.isHidden) {
@@ -92,7 +92,7 @@ export class RankPicker extends Widget {
     this._all.disabled = size === 1;
     this._boxes.forEach((box, rank) => {
       box.checked = chosen === null || chosen.includes(rank);
-      box.disabled = box.checked && (size === 1 || chosen?.length === 1); // one must be left
+      box.disabled = box.checked && (size === 1 || chosen?.length === 1); // at least one rank stays chosen
     });
   }
 
@@ -115,10 +115,10 @@ export class RankPicker extends Widget {
     }
   }
 
-  /** Have the list below its button, and within the window. */
+  /** Place the list below its button, within the window. */
   private _place(event: ToggleEvent): void {
     if (event.newState === 'open') {
-      this._draw(); // the setting may have changed
+      this._draw(); // the number of ranks in the settings may have changed
       const { left, bottom } = this._button.getBoundingClientRect();
       this._list.style.left = `${Math.max(0, Math.min(left, window.innerWidth - 160))}px`;
       this._list.style.top = `${bottom + 2}px`;

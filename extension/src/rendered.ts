@@ -1,4 +1,4 @@
-/** HTML of unknown origin, drawn through JupyterLab's sanitizer. */
+/** Draws untrusted HTML through JupyterLab's sanitizer. */
 
 import { IRenderMimeRegistry, renderHTML } from '@jupyterlab/rendermime';
 import { Widget } from '@lumino/widgets';
@@ -11,15 +11,15 @@ export class Rendered extends Widget {
   }
 
   /**
-   * Show these parts instead of what was there; those that have a title are folded below it.
+   * Show these parts instead of the present ones; parts with a title are folded below it.
    *
-   * One after the other: the page answers in between, and all of it can be searched.
+   * Draws one part at a time, so that the page stays responsive.
    */
   async draw(parts: IPart[]): Promise<void> {
     const turn = ++this._turn;
     for (const [at, part] of parts.entries()) {
       if (this.isDisposed || turn !== this._turn) {
-        return; // closed, or something newer is drawn
+        return; // closed, or a later call draws
       }
       if (at === 0) {
         this.node.replaceChildren();
@@ -29,7 +29,7 @@ export class Rendered extends Widget {
     }
   }
 
-  /** Show a plain sentence instead of what was there. */
+  /** Show a plain sentence instead of the present parts. */
   say(text: string): Promise<void> {
     const told = document.createElement('p');
     told.textContent = text;
@@ -51,12 +51,12 @@ export class Rendered extends Widget {
     await renderHTML({
       host,
       source: part.html,
-      // Not trusted: it holds what ranks printed, or what stands in somebody's file.
+      // Not trusted: it contains text of ranks, or of a file of unknown origin.
       trusted: false,
       sanitizer: this._rendermime.sanitizer,
       resolver: null,
       linkHandler: null,
-      // A dollar sign in a line of code is no mathematics.
+      // Dollar signs are code here, not mathematics.
       shouldTypeset: false,
       latexTypesetter: null
     });

@@ -1,4 +1,4 @@
-/** Speaks to the server's part of the extension: ddt_notebook/server.py. */
+/** Requests to the server's part of the extension, ddt_notebook/server.py. */
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
@@ -8,7 +8,7 @@ export interface ILesson {
   title: string;
 }
 
-/** A view of a snapshot; the first, its diagnosis, has no title and is not folded. */
+/** A part of a snapshot's page; the first part is the diagnosis and has no title. */
 export interface IPart {
   title: string;
   html: string;
@@ -25,7 +25,7 @@ export async function listLessons(): Promise<ILesson[]> {
   return ((await request('lessons')) as { lessons: ILesson[] }).lessons;
 }
 
-/** Copy a notebook to below `folder`, unless it is there; the path of the copy. */
+/** Copy a notebook to a folder in `folder`, unless it is there; resolves to its path. */
 export async function copyLesson(path: string, folder: string): Promise<string> {
   const init = { method: 'POST', body: JSON.stringify({ path, folder }) };
   return ((await request('lessons', init)) as { path: string }).path;

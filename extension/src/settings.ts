@@ -9,12 +9,12 @@ export class Settings {
     void this._follow(registry);
   }
 
-  /** How many ranks a button starts. */
+  /** Number of ranks that a button starts. */
   get ranks(): number {
     return this._ranks;
   }
 
-  /** Whether cells are marked with how they ran. */
+  /** Whether cells show marks about their runs. */
   get marks(): boolean {
     return this._marks;
   }

@@ -17,7 +17,7 @@ import { renderSnapshot } from './server';
 
 const TYPE = 'ddt-snapshot';
 
-/** Make files that end in `.ddt.json` open as documents. */
+/** Register `.ddt.json` files as documents. */
 export function addSnapshots(
   registry: DocumentRegistry,
   rendermime: IRenderMimeRegistry,
@@ -51,7 +51,7 @@ export function addSnapshots(
   );
 }
 
-/** The server reads the file: a long run has tens of megabytes, of which the page needs none. */
+/** Loads no content: the server reads the file, which may have tens of megabytes. */
 class UnreadModelFactory extends TextModelFactory {
   constructor() {
     super(false);
@@ -77,7 +77,7 @@ class SnapshotFactory extends ABCWidgetFactory<DocumentWidget> {
   }
 
   protected createNewWidget(context: DocumentRegistry.Context): DocumentWidget {
-    const waits = this._trans.__('diagnosing …'); // the first one takes the server a few seconds
+    const waits = this._trans.__('diagnosing …'); // the first diagnosis takes the server a few seconds
     const content = new SnapshotView(context, this._rendermime, this._contents, waits);
     return new DocumentWidget({ content, context });
   }

@@ -1,16 +1,18 @@
-/** What the kernel tells the panel; made in ddt_notebook/views/panel.py. */
+/** What the kernel sends to the panel; ddt_notebook/views/panel.py makes it. */
 
 import { JSONObject } from '@lumino/coreutils';
 
-/** A line of the notebook, null where the place is in a file. */
+/** A line of a cell; null for a line of a file. */
 export interface IPlace {
   cell: number | null;
   line: number | null;
 }
 
-/** One rank, or ranks that are alike. */
+/** One rank, or several ranks in the same state. */
 export interface IRow extends IPlace {
   ranks: number[];
+  /** Whether the ranks were asked to run the cell. */
+  asked: boolean;
   label: string;
   sign: string;
   state: string;
@@ -19,7 +21,7 @@ export interface IRow extends IPlace {
   where: string;
   memory: string;
   device: string;
-  /** Of what it may allocate, 0 to 1; null without a limit. */
+  /** The allocated part of what a rank may allocate, 0 to 1; null without a limit. */
   share: number | null;
   allocated: string;
 }
@@ -40,6 +42,12 @@ export interface IFinding {
   places: IFindingPlace[];
   fixes: string[];
   explain: string[];
+}
+
+/** A view of the last run; ddt_notebook/views/registry.py lists them. */
+export interface IView {
+  name: string;
+  label: string;
 }
 
 export interface ISession {
@@ -65,40 +73,41 @@ export interface IReport {
 }
 
 export interface IState {
+  views: IView[];
   session: ISession | null;
   run: IRun | null;
   report: IReport | null;
-  /** Of the last run before that one in which something was found. */
+  /** Of the last earlier run that had findings. */
   earlier: IReport | null;
-  /** What a button asked of the run, as soon as the kernel has heard it. */
+  /** What a button requested, once the kernel has received it. */
   asked?: string;
   headline: string;
   rows: IRow[];
   notes: string[];
 }
 
-/** What came through the comm, if it has the form of a state. */
+/** A message of the comm as a state; null if it is not one. */
 export function asState(data: JSONObject): IState | null {
   const state = data as unknown as IState;
   const known = 'session' in data && typeof data.headline === 'string';
-  const lists = [state.rows, state.notes, state.report?.findings ?? [], state.earlier?.findings ?? []];
+  const lists = [state.views, state.rows, state.notes, state.report?.findings ?? [], state.earlier?.findings ?? []];
   return known && lists.every(Array.isArray) ? state : null;
 }
 
-/** A view, or the whole report; made in ddt_notebook/widgets/pages.py. */
+/** A view or the whole report; ddt_notebook/widgets/pages.py makes it. */
 export interface IPage {
   page: string;
   html: string;
-  /** Why there is none. */
+  /** Why there is no page; else empty. */
   missing: string;
 }
 
-/** The question for a page: a view of the last run by its name, or the whole report. */
+/** The request for a page: the name of a view of the last run, or of the whole report. */
 export function askPage(page: string): JSONObject {
   return { do: 'page', page };
 }
 
-/** What came through the comm, if it has the form of a page. */
+/** A message of the comm as a page; null if it is not one. */
 export function asPage(data: JSONObject): IPage | null {
   return 'page' in data && 'html' in data ? (data as unknown as IPage) : null;
 }

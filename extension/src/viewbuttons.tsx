@@ -5,35 +5,30 @@ import { CommandRegistry } from '@lumino/commands';
 import * as React from 'react';
 
 import { CommandIDs } from './ids';
-import { viewLabels, VIEWS } from './views';
+import { IView } from './state';
 
 export function ViewButtons(props: {
   commands: CommandRegistry;
   trans: TranslationBundle;
+  views: IView[];
 }): JSX.Element {
   const { commands, trans } = props;
-  const labels = viewLabels(trans);
+  const button = (label: string, id: string, args: { [name: string]: string } = {}): JSX.Element => (
+    <button
+      className="jp-mod-styled ddt-lab-button"
+      key={label}
+      title={commands.caption(id, args)}
+      onClick={() => void commands.execute(id, args)}
+    >
+      {label}
+    </button>
+  );
   return (
     <section aria-label={trans.__('Views of the last run')}>
       <h3 className="ddt-lab-heading">{trans.__('Last run')}</h3>
       <div className="ddt-lab-controls">
-        {VIEWS.map(view => (
-          <button
-            className="jp-mod-styled ddt-lab-button"
-            key={view}
-            title={commands.caption(CommandIDs.view, { view })}
-            onClick={() => void commands.execute(CommandIDs.view, { view })}
-          >
-            {labels[view]}
-          </button>
-        ))}
-        <button
-          className="jp-mod-styled ddt-lab-button"
-          title={commands.caption(CommandIDs.exportReport)}
-          onClick={() => void commands.execute(CommandIDs.exportReport)}
-        >
-          {trans.__('Export…')}
-        </button>
+        {props.views.map(({ name, label }) => button(label, CommandIDs.view, { view: name, label }))}
+        {button(trans.__('Export…'), CommandIDs.exportReport)}
       </div>
     </section>
   );

@@ -1,4 +1,4 @@
-/** Views of a notebook's last run, as documents beside it. */
+/** Shows views of a notebook's last run as documents beside it. */
 
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
@@ -15,22 +15,7 @@ import { KernelLink } from './link';
 import { Rendered } from './rendered';
 import { askPage, asPage } from './state';
 
-/** What the kernel can draw of a run, by the names of ddt_notebook/views/document.py. */
-export const VIEWS = ['memory', 'timeline', 'collectives', 'placement', 'partition', 'parity'];
-
-/** The views' names for people. */
-export function viewLabels(trans: TranslationBundle): { [view: string]: string } {
-  return {
-    memory: trans.__('Memory'),
-    timeline: trans.__('Timeline'),
-    collectives: trans.__('Collectives'),
-    placement: trans.__('Placement'),
-    partition: trans.__('Partition'),
-    parity: trans.__('Parity')
-  };
-}
-
-/** Register the command that opens a view; its argument `view` names it. */
+/** Register the command that opens a view; its arguments are the view's name and label. */
 export function addViewCommand(
   commands: CommandRegistry,
   follower: Follower,
@@ -38,25 +23,24 @@ export function addViewCommand(
   rendermime: IRenderMimeRegistry,
   trans: TranslationBundle
 ): void {
-  const labels = viewLabels(trans);
   const open: View[] = [];
   commands.addCommand(CommandIDs.view, {
     label: args =>
       args.isPalette
-        ? trans.__('Show View: %1', labels[String(args.view)])
-        : labels[String(args.view)] ?? trans.__('Show View of Last Run'),
+        ? trans.__('Show View: %1', String(args.label))
+        : String(args.label ?? trans.__('Show View of Last Run')),
     caption: trans.__('Open it beside the notebook; it follows the last run'),
     isEnabled: () => (follower.current?.link.state ?? null) !== null,
     execute: args => {
       const followed = follower.current;
       const name = String(args.view);
-      if (!followed || !(name in labels)) {
+      if (!followed || !args.view) {
         return;
       }
       const mine = open.filter(view => view.followed === followed);
       let view = mine.find(other => other.name === name);
       if (!view) {
-        view = new View(followed, name, labels[name], rendermime, trans);
+        view = new View(followed, name, String(args.label ?? name), rendermime, trans);
         view.disposed.connect(closed => open.splice(open.indexOf(closed), 1));
         const beside = mine.filter(other => other.isAttached).pop();
         shell.add(
@@ -67,7 +51,7 @@ export function addViewCommand(
             : { ref: followed.panel.id, mode: 'split-right' }
         );
         if (!view.isAttached) {
-          view.addClass('ddt-lab-below'); // Notebook 7 has room for one document only
+          view.addClass('ddt-lab-below'); // Notebook 7 shows only one document
           shell.add(view, 'down');
         }
         open.push(view);
@@ -104,12 +88,12 @@ class View extends Widget {
     followed.panel.title.changed.connect(entitle, this);
     entitle();
     followed.link.changed.connect(this._onChanged, this);
-    followed.link.told.connect(this._onTold, this);
+    followed.link.received.connect(this._onReceived, this);
     followed.panel.disposed.connect(() => this.dispose(), this);
     this._seen = runOf(followed.link);
   }
 
-  /** Have it drawn anew. */
+  /** Ask the kernel for the view. */
   ask(): void {
     this._waits = this.followed.link.ask(askPage(this.name));
     this._tell();
@@ -138,7 +122,7 @@ class View extends Widget {
     }
   }
 
-  private _onTold(_: KernelLink, data: JSONObject): void {
+  private _onReceived(_: KernelLink, data: JSONObject): void {
     const page = asPage(data);
     if (page?.page === this.name) {
       this._waits = false;
@@ -148,20 +132,20 @@ class View extends Widget {
     }
   }
 
-  /** Say above the view of what it is, where that is not plain. */
+  /** Say above the view which run it shows, if that is not obvious. */
   private _tell(): void {
     const { link } = this.followed;
     const cell = link.state?.session?.busy ? link.state.run?.cell ?? '' : null;
     let text = '';
     if (!link.state) {
-      text = this._trans.__('The kernel has gone: this was seen before.');
+      text = this._trans.__('The kernel has gone: this view is from before.');
     } else if (this._waits && cell !== null && !link.answersMeanwhile) {
       text = this._trans.__(
         'This kernel answers when cell[%1] has ended; ipykernel 7 and JupyterLab 4.4 answer at once.',
         cell
       );
     } else if (cell !== null) {
-      text = this._trans.__('Cell[%1] runs: this is the last run that has ended.', cell);
+      text = this._trans.__('Cell[%1] is running: this view shows the last run that has ended.', cell);
     } else if (this._waits && !this._shown) {
       text = this._trans.__('Asking the kernel …');
     }
@@ -178,7 +162,7 @@ class View extends Widget {
   private _shown = false;
 }
 
-/** What tells one run that has ended from the next. */
+/** Differs between one run that has ended and the next. */
 function runOf({ state }: KernelLink): string {
   return state ? `${state.run?.number} ${state.report !== null}` : '';
 }

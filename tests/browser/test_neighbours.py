@@ -77,7 +77,7 @@ def test_panel_and_key_work_through_another_kernel_and_beside_other_panels(
     expect(page.panel).to_contain_text("4 ranks · gloo · cpu")
     expect(page.panel).to_contain_text("for rank 0 in barrier #1")
     page.button("Freeze").click()
-    expect(page.panel).to_contain_text("this kernel does not listen while a cell runs")
+    expect(page.panel).to_contain_text("this kernel receives no message while a cell runs")
     page.button("Interrupt").click()
     page.ended(0)
     expect(page.cell(0).locator(".ddt-lab-badge")).to_have_text("■ interrupted · ranks 0-3")

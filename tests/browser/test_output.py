@@ -66,7 +66,7 @@ def test_lines_by_rank_by_filter_and_by_search_in_every_theme(page: Page, lab: L
     page.open(lab.write("turns.ipynb", START.format(4), TURNS))
     page.run_to_end(0)
     shown = opened(page)
-    expect(shown).to_contain_text("No cell of this notebook ran on ranks yet.")
+    expect(shown).to_contain_text("No cell of this notebook has run on ranks yet.")
     expect(shown.get_by_role("tab")).to_have_count(5)
     page.run_to_end(1)
     expect(lines(shown)).to_have_count(8)
@@ -96,7 +96,7 @@ def test_lines_by_rank_by_filter_and_by_search_in_every_theme(page: Page, lab: L
     expect(lines(shown)).to_have_count(6)
     assert "Turn 1" not in " ".join(said(shown))
     shown.get_by_label("Ranks", exact=True).first.fill("0,x")
-    expect(shown.get_by_role("status")).to_have_text("ranks are written such as 0,2-3")
+    expect(shown.get_by_role("status")).to_have_text("write ranks such as 0,2-3")
     shown.get_by_label("Ranks", exact=True).first.fill("")
 
     search = shown.get_by_label("Search")
@@ -181,7 +181,7 @@ def test_64_ranks_with_many_lines(page: Page, lab: Lab) -> None:
     expect(shown).to_contain_text("cell[2] · has ended · 25,600 lines")
     expect(shown).not_to_contain_text("loading")
     expect(shown).to_contain_text("The first 5,600 lines are left out.")
-    expect(shown).to_contain_text("All that the ranks of this session printed is in /")
+    expect(shown).to_contain_text("Everything that the ranks of this session printed is in /")
     assert lines(shown).count() < 200
     expect(lines(shown).last).to_be_in_viewport()
     assert lines(shown).last.get_attribute("aria-posinset") == "20000"
@@ -248,7 +248,7 @@ def test_two_notebooks_do_not_mix_and_a_restart_empties(page: Page, lab: Lab) ->
     page.command("kernelmenu:restart")
     page.tab.get_by_role("button", name="Confirm Kernel Restart").click()
     empty = page.tab.locator(
-        ".ddt-lab-output", has_text="No cell of this notebook ran on ranks yet."
+        ".ddt-lab-output", has_text="No cell of this notebook has run on ranks yet."
     )
     expect(empty).to_have_count(1)
     expect(lines(empty)).to_have_count(0)

@@ -52,13 +52,15 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
     page.run(3)
     expect(page.row(1)).to_contain_text("waits")
     page.button("Collectives").click()
-    expect(view(page, "Collectives")).to_contain_text("Cell[4] runs: this is the last run that")
+    expect(view(page, "Collectives")).to_contain_text(
+        "Cell[4] is running: this view shows the last run"
+    )
     expect(view(page, "Collectives")).to_contain_text("collectives · after cell[3]")
     page.picture("view-while-a-cell-blocks")
     page.button("Interrupt").click()
     page.ended(3)
     expect(view(page, "Collectives")).to_contain_text("collectives · after cell[4]")
-    expect(view(page, "Collectives")).not_to_contain_text("runs: this is the last")
+    expect(view(page, "Collectives")).not_to_contain_text("is running: this view")
 
 
 def test_a_kernel_that_answers_only_between_cells_says_so(page: Page, lab: Lab) -> None:
@@ -136,13 +138,18 @@ def test_a_kernel_that_has_gone_is_said(page: Page, lab: Lab) -> None:
     page.open_panel()
     page.run_to_end(0)
     page.run_to_end(1)
-    page.button("Timeline").click()
+    page.menu("Ranks", "View of Last Run", "Timeline")
     expect(view(page, "Timeline")).to_contain_text("timeline · after cell[2]")
+    page.tab.keyboard.press("Control+Shift+C")
+    page.tab.get_by_placeholder("SEARCH", exact=True).fill("show view: parity")
+    page.tab.keyboard.press("Enter")
+    expect(view(page, "Parity")).to_be_visible()
+    page.menu("Ranks", "View of Last Run", "Timeline")
     page.tab.evaluate(
         "() => window.jupyterapp.shell.widgets('main').find(w => w.sessionContext)"
         ".sessionContext.session.kernel.restart()"
     )
-    expect(view(page, "Timeline")).to_contain_text("The kernel has gone: this was seen before.")
+    expect(view(page, "Timeline")).to_contain_text("The kernel has gone: this view is from before.")
     enabled = "() => window.jupyterapp.commands.isEnabled('ddt-notebook:export-report')"
     assert page.tab.evaluate(enabled) is False
 
@@ -213,12 +220,19 @@ def test_the_report_is_written_beside_the_notebook(page: Page, lab: Lab) -> None
 
 
 def test_the_report_reads_by_itself_in_light_and_dark(page: Page, lab: Lab) -> None:
-    page.open(lab.write("own.ipynb", START, TRAIN, "import ddt_notebook as ddt"))
+    page.open(
+        lab.write(
+            "own.ipynb",
+            START,
+            TRAIN,
+            "import ddt_notebook as ddt\nfrom ddt_notebook.host import active",
+        )
+    )
     for number in range(3):
         page.run_to_end(number)
     page.tab.evaluate(
         "() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel"
-        ".setSource(\"str(ddt.export_report(ddt.session.active.get(), 'own.html'))\")"
+        ".setSource(\"str(ddt.export_report(active.get(), 'own.html'))\")"
     )
     page.run_to_end(2)
     page.tab.goto((lab.folder / "own.html").as_uri())
@@ -227,6 +241,6 @@ def test_the_report_reads_by_itself_in_light_and_dark(page: Page, lab: Lab) -> N
         page.picture(f"report-{scheme}")
         assert page.violations("body") == []
     expect(page.tab.locator("h2")).to_have_text(
-        ["diagnosis", "collectives", "timeline", "placement", "memory", "partition", "parity"]
+        ["diagnosis", "placement", "memory", "partition", "collectives", "timeline", "parity"]
     )
     assert page.tab.evaluate("() => window.hit") is None

@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+from ddt_notebook.views.registry import below_diagnosis
+
 LIMIT_BYTES = 300_000
 
 
@@ -45,6 +47,15 @@ def test_menu_and_keys_name_commands_that_there_are(root: Path) -> None:
     used |= {shortcut["command"] for shortcut in schema["jupyter.lab.shortcuts"]}
     assert used
     assert used <= known
+
+
+def test_the_menu_of_views_is_that_of_the_registry(root: Path) -> None:
+    """After a change of the registry: make extension."""
+    schema = json.loads((root / "extension" / "schema" / "plugin.json").read_text())
+    items = schema["jupyter.lab.menus"]["main"][0]["items"]
+    (views,) = [item["submenu"]["items"] for item in items if "submenu" in item]
+    expected = [{"view": view.name, "label": view.label} for view in below_diagnosis()]
+    assert [item["args"] for item in views] == expected
 
 
 def test_asks_the_network_for_nothing(root: Path) -> None:
