@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import tomllib
 
-from tests.unit.diagnose.test_lint import NOT_IN_THE_CODE
-
 from ddt_notebook.diagnosis.lint import lint
 from ddt_notebook.faults import card, card_ids
 
@@ -29,7 +27,7 @@ def long_file() -> str:
 
 def healthy_cells() -> list[str]:
     cells = [cell for name in card_ids() for cell in (card(name).fixed, card(name).proof)]
-    for path in ("fixtures/healthy", "fixtures/held_out_healthy", "unit/diagnose/lint_healthy"):
+    for path in ("fixtures/healthy", "fixtures/held_out_healthy", "unit/diagnosis/lint_healthy"):
         cases = tomllib.loads((ROOT / "tests" / f"{path}.toml").read_text())["case"]
         cells += [case["source"] for case in cases]
     return cells
@@ -37,7 +35,7 @@ def healthy_cells() -> list[str]:
 
 def measure() -> list[Figure]:
     """Share of cards missed, correct cells accused, and time for a long file."""
-    visible = [name for name in card_ids() if name not in NOT_IN_THE_CODE]
+    visible = [name for name in card_ids() if card(name).in_source]
     missed = [
         name for name in visible if name not in {found.cause for found in lint(card(name).broken)}
     ]

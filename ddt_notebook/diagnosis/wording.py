@@ -63,10 +63,12 @@ def title(finding: Finding) -> str:
 
 def sentence(fact: Fact) -> str:
     """A fact in one line; reasons that were read from the source begin with ``likely why``."""
-    text = rendered(FACTS[fact.kind] if fact.kind in FACTS else REASONS[fact.kind], fact)
-    if not is_reason(fact):
+    entries = next(entries for entries in (FACTS, REASONS, SHOWN) if fact.kind in entries)
+    text = rendered(entries[fact.kind], fact)
+    if entries is FACTS or fact.place is None:
         return text
-    return f"likely why: {fact.place.place}: `{fact.place.code}` {text}" if fact.place else text
+    text = f"{fact.place.place}: `{fact.place.code}` {text}".rstrip()
+    return f"likely why: {text}" if is_reason(fact) else text
 
 
 def is_reason(fact: Fact) -> bool:
@@ -496,6 +498,103 @@ TITLES: dict[str, Title] = {
         "{ranks} {decides|decide} by a {what} of {its own|their own} share of the data in line "
         "{line} as if it were that of all ranks"
     ),
+    # foreseen from the source: calls that not all ranks make
+    "not-python": "the source is not Python: {message}",
+    "some-ranks-call": "only some ranks come to {op}",
+    "each-rank-decides-call": "whether a rank comes to {op} is decided on each rank by itself",
+    "some-ranks-leave-before": "some ranks leave before {op}",
+    "clock-decides-calls": "each rank's own clock decides how often it comes to {op}",
+    "uneven-calls": "some ranks come to {op} more often than others",
+    "handler-misses-call": "a rank on which an exception is caught misses {op}",
+    "handler-calls-alone": "a rank on which an exception is caught alone calls {op}",
+    "branches-differ": "some ranks call {op} while others call {other}",
+    "groups-differ": "{op} is called on one group by some ranks and on another by others",
+    "order-differs": "the ranks call {op} on two tensors in opposite order",
+    "roots-differ": "{op} is called with another root on other ranks",
+    "reduce-ops-differ": "{op} is called with {other} on some ranks and not on others",
+    "outsiders-call": "{op} is called on a group by ranks that are not in it",
+    "each-rank-decides-step": "whether the optimizer steps is decided on each rank by itself",
+    "all-receive-first": "all ranks receive before any of them sends",
+    "message-against-collective": (
+        "some ranks wait for a message while others wait for a collective"
+    ),
+    "tag-never-sent": "a receive asks for another tag than the message has",
+    "message-never-sent": "a receive waits for a message that is never sent",
+    "groups-crossed": "the ranks use their groups in opposite order",
+    # foreseen from the source: results
+    "read-in-flight": "{tensor} is read before {op} has finished",
+    "changed-in-flight": "{tensor} is changed before {op} has finished",
+    "read-elsewhere": "{tensor} holds the result on rank {rank} alone, and other ranks read it too",
+    "never-waited-for": "nothing waits for the asynchronous {op}",
+    "shows-own-share": "one rank shows a figure of its own share of the data",
+    "averaged-twice": "{tensor} is averaged by the collective and divided once more",
+    "sum-shown-as-mean": "{tensor} is a sum over the ranks and is shown as a mean",
+    "type-not-reduced": "{tensor} has a type that no backend reduces",
+    "outputs-fixed": "{op} is given {outputs} outputs, whatever the number of ranks",
+    # foreseen from the source: data
+    "every-rank-trains-on-all": ("every rank trains on all of the data: the loader has no sampler"),
+    "same-order-every-epoch": (
+        "every epoch goes through the data in the same order: set_epoch is never called"
+    ),
+    "sampler-with-iterable": "a loader over an IterableDataset is given a sampler",
+    "sampler-with-shuffle": "the loader is given shuffle=True and a sampler, which it refuses",
+    "workers-repeat-stream": "every worker of the loader reads all of {name}",
+    "every-rank-reads-all": "every rank reads all of {name}: it is not divided by rank",
+    "samples-for-one-rank": "every rank samples the share of rank {rank}",
+    # foreseen from the source: models
+    "each-rank-trains-alone": (
+        "each rank trains a model of its own: the data is divided, the model is not wrapped"
+    ),
+    "trained-past-wrapper": (
+        "the model inside the wrapper is trained: its gradients are never averaged"
+    ),
+    "steps-without-average": (
+        "the optimizer steps on gradients that were never averaged, because of no_sync()"
+    ),
+    "optimizes-another-copy": "the optimizer holds the parameters of another copy of the model",
+    "asked-of-wrapper": "the wrapper is asked for {name}, which belongs to the model inside it",
+    "loaded-on-some-ranks": ("weights are loaded on some ranks only, after the model was wrapped"),
+    "plain-tensor": "{name} is a plain tensor, unknown to the module",
+    "layer-never-used": "no forward pass goes through {name}",
+    "used-in-every-iteration": "{name} is used in every iteration, inside a reentrant checkpoint",
+    "keeps-graphs": "{total} keeps the graph of every batch that is added to it",
+    # foreseen from the source: checkpoints and files
+    "every-rank-writes": "every rank writes {path}",
+    "every-rank-makes-folder": (
+        "every rank makes the same folder: all but the first find it there"
+    ),
+    "nothing-loaded": (
+        "the state dict of {of} is loaded into the other: nothing is loaded, silently"
+    ),
+    "no-name-fits": "the state dict of {of} is loaded into the other: no name fits",
+    "saves-names-of-wrapper": "the checkpoint holds the names of the wrapper: `module.…`",
+    "every-rank-loads-onto": lambda f: (
+        f"every rank loads onto "
+        f"{f.values['device'] or 'the device that the checkpoint was saved from'}"
+    ),
+    "read-before-written": lambda f: (
+        f"ranks read {f.values['path']!r} without knowing that rank {f.values['writer']} has "
+        "written it"
+    ),
+    # foreseen from the source: set-up
+    "no-such-backend": lambda f: f"torch has no backend {f.values['backend']!r}",
+    "nccl-without-gpu": "the backend is nccl, and nothing is ever put on a GPU",
+    "backend-serves-no-cpu": lambda f: (
+        f"the backend {f.values['backend']!r} serves no tensor on the CPU"
+    ),
+    "formed-twice": "init_process_group is called while the group exists",
+    "needs-group": "{what} needs the group, which is formed later",
+    "timeout-is-number": "the time-out is a number; init_process_group takes a timedelta",
+    "init-method-alone": "the meeting point is given, but neither rank nor world_size",
+    "timeout-not-inherited": (
+        "the group does not inherit the time-out that the first one was given"
+    ),
+    "same-gpu": "every rank uses the same GPU",
+    "device-ids": "device_ids is given for a model that is on the CPU",
+    "module-gone": "torch no longer has {module}",
+    "function-gone": "torch.distributed has no {name}; it has {now}",
+    "debug-detail": "DDP on gloo crashes at the debug level DETAIL",
+    "process-may-end": "a rank may end its process while others wait for it",
 }
 
 
@@ -562,8 +661,6 @@ FACTS: dict[str, Sentence] = {
     **training_wording.FACTS,
     "text": "{text}",
     "note": "{note}",
-    # a line of source
-    "shows": lambda f: f"{rendered('{line}: `{code}`', f)} {f.values['says']}".rstrip(),
     # where ranks wait
     "blocked-in": _blocked_in,
     "waits-for-handle": lambda f: (
@@ -700,4 +797,39 @@ REASONS: dict[str, Sentence] = {
     "leaves-by-own-finding": "leaves before line {call_line} by what each rank finds by itself",
     "keeps-graph": "keeps the graph of every round",
     "plain-attribute": "makes {name} a plain attribute, which to() leaves where it is",
+}
+#: Kind of a fact that lint reads from the source -> what the line of its place does.
+SHOWN: dict[str, Sentence] = {
+    "source-line": "",
+    "averages-it": "averages it",
+    "concerns-every-rank": "concerns every rank",
+    "decided-on-each-rank": "is decided on each rank by itself",
+    "decides-on-each-rank": "decides it on each rank",
+    "depends-on-own-clock": "depends on each rank's own clock",
+    "divides-the-data": "divides the data",
+    "does-not-ask-for-rank": "does not ask for the rank",
+    "does-not-ask-for-worker": "does not ask for the worker",
+    "formed-it": "formed it",
+    "forms-it": "forms it",
+    "goes-on-without-it": "goes on without it after an exception on one rank",
+    "keeps-some-ranks": "keeps some ranks from it",
+    "leaves-result-on": "leaves the result on rank {rank}",
+    "lets-some-ranks-leave": "lets some ranks leave before it",
+    "makes-it": "makes it",
+    "may-raise-on-one-rank": "may raise on one rank",
+    "never-called": "is never called",
+    "not-waited-for": "has not been waited for",
+    "other-ranks-call": "is what other ranks call",
+    "others-stand-here": "is where others stand then",
+    "repeats-it": "repeats it",
+    "repeats-the-pass": "repeats the pass over the data",
+    "runs-inside-no-sync": "runs inside no_sync()",
+    "sends-two-ways": "sends the ranks two ways",
+    "sums-it": "sums it",
+    "trains-on-it": "trains on it",
+    "uneven-loop": "makes another number of iterations on each rank",
+    "waits-for-every-gradient": "waits for the gradient of every parameter",
+    "wraps-the-model": "wraps the model",
+    "wraps-the-trained-copy": "wraps the copy that is trained",
+    "writes-on-rank": "writes it on rank {rank}",
 }

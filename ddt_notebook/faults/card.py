@@ -112,6 +112,10 @@ class FaultCard:
         Further keyword arguments for `Session`, such as ``{"group": False}``.
     setup
         A cell that runs before the broken and before the fixed one.
+    in_source
+        Whether the source of the broken cell shows the fault, so that lint should find it. False if
+        the fault lies in the data, the machine, the environment, in how long something takes, or
+        in what another cell or rank has done.
     """
 
     id: str
@@ -133,6 +137,7 @@ class FaultCard:
     n: int = 2
     options: Mapping[str, Any] = field(default_factory=dict)
     setup: str = ""
+    in_source: bool = True
 
     def __post_init__(self) -> None:
         for name in _PARAGRAPHS:

@@ -1,7 +1,7 @@
-"""What the code says without running it."""
+"""Faults that the source of a program shows without running it: the rules and their findings."""
 
 from __future__ import annotations
 
-from .check import lint
+from .linter import lint
 
 __all__ = ["lint"]

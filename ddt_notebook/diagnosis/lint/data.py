@@ -2,212 +2,157 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 
-from .facts import Event, Facts
-from .note import Note
-from .program import Program
-from .shape import written
-from .values import DIFFERS, LOCAL, Foreign, Items, Object, Value
+from ddt_notebook.program.nodes import names_in
+from ddt_notebook.program.trace import Event, Kind
+from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.values import Instance, Items, LibraryObject, Value
 
-#: Others that divide the data or wrap the model themselves.
-_DIVIDED = (
-    r"prepare\(|split_dataset_by_node|get_worker_info|lightning|accelerat|\.shard\(|transformers"
-)
-_RANDOM = r"\brand(n|int|perm)?\("
-_OWN_DATA = ("torch.utils.data.", "torchvision.datasets.", "datasets.", "torchvision.")
+from .foreseen import Foreseen, certain, foreseen, shown
 
-
-def trains(facts: Facts, loop: Event) -> bool:
-    """Whether a gradient is computed in a loop."""
-    return any(
-        any(around.loop and around.line == loop.line for around in event.around)
-        for event in facts.of("backward")
-    )
+#: Libraries that divide the data among the ranks themselves, and functions that do.
+_DIVIDING_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning", "transformers")
+_DIVIDING = ("prepare", "split_dataset_by_node", "get_worker_info", "shard")
+#: Random numbers, which differ between ranks that are not seeded alike.
+_RANDOM = ("rand", "randn", "randint", "randperm")
+_SEEDS = ("manual_seed", "seed_everything")
+#: Modules whose data sets hold the same on every rank, unless their arguments differ.
+_DATA_SETS = ("torch.utils.data.", "torchvision.", "datasets.")
 
 
-def loops_over(facts: Facts, loader: Foreign) -> list[Event]:
-    """The loops that go through a loader."""
-    return [event for event in facts.of("loop") if event.values[0].value is loader]
+def _may_be_divided(program: TracedProgram) -> bool:
+    """Whether the ranks may read different data without a sampler."""
+    divided = program.imports(*_DIVIDING_LIBRARIES) or program.calls(*_DIVIDING)
+    return divided or (program.calls(*_RANDOM) and not program.calls(*_SEEDS))
 
 
-def _sampler(loader: Foreign) -> Foreign | None:
-    sampler = loader.argument("sampler", 3)
-    held = sampler.value if sampler is not None else None
-    return held if isinstance(held, Foreign) else None
+def _speaks_of(node: ast.AST, *words: str) -> bool:
+    """Whether a name or a string inside a node has one of these words in it: ``num_replicas``."""
+    constants = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+    strings = (value for value in constants if isinstance(value, str))
+    parts = (part for name in (*names_in(node), *strings) for part in name.lower().split("_"))
+    return any(part.removesuffix("s") in words for part in parts)
 
 
-def _has_sampler(loader: Foreign) -> bool:
-    given = (loader.argument("sampler", 3), loader.argument("batch_sampler", 4))
-    return any(value is not None and value.value is not None for value in given)
+def _training_loop(program: TracedProgram, loader: LibraryObject) -> Event | None:
+    """The first loop over a loader in which a gradient is computed."""
+    trained = {one.line for event in program.first.of(Kind.BACKWARD) for one in event.loops}
+    loops = (loop for loop in program.first.of(Kind.LOOP) if loop.held() is loader)
+    return next((loop for loop in loops if loop.line in trained), None)
 
 
-def _says_true(value: Value | None) -> bool:
-    return value is not None and value.value is True
+def _sampler(loader: LibraryObject) -> LibraryObject | None:
+    sampler = loader.given("sampler", 3)
+    return sampler if isinstance(sampler, LibraryObject) else None
 
 
-def _wraps(facts: Facts) -> bool:
-    return bool(facts.kind("DistributedDataParallel"))
-
-
-def no_sampler(program: Program) -> Iterator[Note]:
-    """Every rank trains on all of the data."""
-    if program.mentions(_DIVIDED) or not program.facts:
+def every_rank_trains_on_all(program: TracedProgram) -> Iterator[Foreseen]:
+    """Loaders without a sampler: every rank trains on all of the data."""
+    trace = program.first
+    seeds = [value for event in trace.of(Kind.SEEDED) for value in event.values]
+    own_seed = any(seed.marks for seed in seeds)
+    if own_seed or not trace.made("DistributedDataParallel") or _may_be_divided(program):
         return
-    facts = program.facts[0]
-    if not _wraps(facts) or any(event.values[0].marks for event in facts.of("seed")):
-        return
-    random = program.mentions(_RANDOM) and not program.mentions("manual_seed|seed_everything")
-    for loader in facts.kind("DataLoader"):
+    for loader in trace.made("DataLoader"):
         data = loader.argument("dataset", 0)
-        if _has_sampler(loader) or data is None or random or not _is_whole(data, program):
-            continue
-        loop = next((loop for loop in loops_over(facts, loader) if trains(facts, loop)), None)
-        if loop is not None:
-            yield Note(
-                symptom="D.2.2",
-                title="every rank trains on all of the data: the loader has no sampler",
-                cause="no-distributed-sampler",
-                line=loader.line,
-                also=((loop.line, "trains on it"),),
-            )
+        sampled = loader.given("sampler", 3) or loader.given("batch_sampler", 4)
+        loop = _training_loop(program, loader)
+        if not sampled and loop is not None and data is not None and _is_alike(data):
+            trains = shown(loop.line, "trains-on-it")
+            cause = "no-distributed-sampler"
+            yield foreseen("every-rank-trains-on-all", cause, loader.line, trains)
 
 
-def _is_whole(data: Value, program: Program, depth: int = 0) -> bool:
+def _is_alike(data: Value) -> bool:
     """Whether a data set is known to be the same on every rank."""
     held = data.value
-    if data.marks & DIFFERS or depth > 4:
+    if data.differs:
         return False
-    if isinstance(held, Object):
-        text = written(held.of.node)
-        if not held.of.derives_from("Dataset") or "rank" in text or "replica" in text:
-            return False
-        return all(not value.marks & DIFFERS for value in held.attributes.values())
-    if isinstance(held, Foreign):
-        if not str(held.facts.get("path", "")).startswith(_OWN_DATA):
-            return False
-        values = [*held.args, *held.keywords.values()]
-        if held.kind in ("Subset", "ConcatDataset", "TensorDataset"):
-            return not any(value.marks & DIFFERS or _own_share(value) for value in values)
-        return not any(value.marks & DIFFERS for value in values)
-    if isinstance(held, Items):
-        return held.items is not None and not any(one.marks & DIFFERS for one in held.items)
+    match held:
+        case Instance():
+            own = _speaks_of(held.of.node, "rank", "replica")
+            known = held.of.derives_from("Dataset") and not own
+            return known and not any(value.differs for value in held.attributes.values())
+        case LibraryObject():
+            values = [*held.args, *held.keywords.values()]
+            own = any(value.differs or _has_own_items(value.value) for value in values)
+            return held.path.startswith(_DATA_SETS) and not own
+        case Items():
+            return not _has_own_items(held)
     return isinstance(held, range)
 
 
-def _own_share(value: Value) -> bool:
-    held = value.value
+def _has_own_items(held: object) -> bool:
+    """Whether it is a list with elements that may differ between ranks, or are not known."""
     return isinstance(held, Items) and (
-        held.items is None or any(one.marks & DIFFERS for one in held.items)
+        held.items is None or any(one.differs for one in held.items)
     )
 
 
-def epochs(program: Program) -> Iterator[Note]:
-    """A sampler that shuffles, over several epochs, without being told the epoch."""
-    if not program.facts or program.mentions(r"set_epoch|prepare\("):
+def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
+    """A sampler that shuffles, over several epochs, without being given the epoch."""
+    if "set_epoch" in program.names or program.calls("prepare"):
         return
-    facts = program.facts[0]
-    for loader in facts.kind("DataLoader"):
-        sampler = _sampler(loader)
-        if sampler is None or sampler.kind != "DistributedSampler":
+    for loader in program.first.made("DataLoader"):
+        sampler, loop = _sampler(loader), _training_loop(program, loader)
+        if sampler is None or sampler.kind != "DistributedSampler" or loop is None:
             continue
         shuffle = sampler.argument("shuffle", 3)
-        if shuffle is not None and shuffle.value is not True:
+        if loop.loops and (shuffle is None or shuffle.value is True):
+            epochs = shown(loop.loops[0].line, "repeats-the-pass")
+            yield foreseen("same-order-every-epoch", "set-epoch-forgotten", sampler.line, epochs)
+
+
+def samplers(program: TracedProgram) -> Iterator[Foreseen]:
+    """Samplers that do not go with their loader, their data set or the rank."""
+    for loader in program.first.made("DataLoader"):
+        if _sampler(loader) is not None and _stream(loader) is not None:
+            yield certain("sampler-with-iterable", "sampler-with-iterable", loader.line)
+        if _sampler(loader) is not None and loader.given("shuffle", 2) is True:
+            yield certain("sampler-with-shuffle", "sampler-with-shuffle", loader.line)
+    for sampler in program.first.made("DistributedSampler"):
+        rank, many = sampler.argument("rank", 2), sampler.argument("num_replicas", 1)
+        conditional = any(not one.loop for one in sampler.around)
+        if rank is None or many is None or many.value == 1 or conditional:
             continue
-        for loop in loops_over(facts, loader):
-            outer = next((around for around in loop.around if around.loop), None)
-            if outer is not None and trains(facts, loop):
-                yield Note(
-                    symptom="D.2.5",
-                    title="every epoch goes through the data in the same order: no set_epoch",
-                    cause="set-epoch-forgotten",
-                    line=sampler.line,
-                    also=((outer.line, "repeats the pass over the data"),),
-                )
-                break
+        if isinstance(rank.value, int) and not rank.marks:
+            cause = "sampler-for-wrong-rank"
+            yield foreseen("samples-for-one-rank", cause, sampler.line, rank=rank.value)
 
 
-def samplers(program: Program) -> Iterator[Note]:
-    """Samplers that do not go with their loader, their data set, or the ranks."""
-    if not program.facts:
-        return
-    facts = program.facts[0]
-    for loader in facts.kind("DataLoader"):
-        data, sampler = loader.argument("dataset", 0), _sampler(loader)
-        held = data.value if data is not None else None
-        stream = isinstance(held, Object) and held.of.derives_from("IterableDataset")
-        if stream and sampler is not None:
-            yield Note(
-                symptom="C.6",
-                title="a loader over an IterableDataset is given a sampler",
-                cause="sampler-with-iterable",
-                line=loader.line,
-                confidence="certain",
-            )
-        elif stream and isinstance(held, Object) and _repeats(loader, held):
-            yield Note(
-                symptom="C.6",
-                title=f"every worker of the loader reads all of {held.of.node.name}",
-                cause="workers-repeat-stream",
-                line=loader.line,
-                also=((held.of.node.lineno, "does not ask for the worker"),),
-            )
-        elif stream and isinstance(held, Object):
-            yield from _unsharded(program, facts, loader, held)
-        if sampler is not None and _says_true(loader.argument("shuffle", 2)):
-            yield Note(
-                symptom="C.6",
-                title="the loader is given shuffle=True beside its sampler, which it refuses",
-                cause="sampler-with-shuffle",
-                line=loader.line,
-                confidence="certain",
-            )
-    for one in facts.kind("DistributedSampler"):
-        rank, many = one.argument("rank", 2), one.argument("num_replicas", 1)
-        if rank is None or not isinstance(rank.value, int) or rank.marks or many is None:
+def _stream(loader: LibraryObject) -> Instance | None:
+    """The data set of a loader, if it is an iterable one of the program."""
+    data = loader.given("dataset", 0)
+    stream = isinstance(data, Instance) and data.of.derives_from("IterableDataset")
+    return data if isinstance(data, Instance) and stream else None
+
+
+def streams(program: TracedProgram) -> Iterator[Foreseen]:
+    """Streams of data that every rank, or every worker of a loader, reads as a whole."""
+    for loader in program.first.made("DataLoader"):
+        data = _stream(loader)
+        if data is None or _sampler(loader) is not None or data.of.parents:
             continue
-        if many.value != 1 and not _is_conditional(one):
-            yield Note(
-                symptom="C.7",
-                title=f"every rank samples the share of rank {rank.value}",
-                cause="sampler-for-wrong-rank",
-                line=one.line,
-            )
+        node, workers = data.of.node, loader.given("num_workers", 5)
+        several = isinstance(workers, int) and workers > 1
+        own = any(value.differs for value in data.attributes.values())
+        if several and not _speaks_of(node, "worker", "shard"):
+            stream = shown(node.lineno, "does-not-ask-for-worker")
+            kind, cause = "workers-repeat-stream", "workers-repeat-stream"
+        elif _speaks_of(node, "rank", "world", "worker", "replica", "shard") or own:
+            continue
+        elif (
+            program.first.made("DistributedDataParallel")
+            and not _may_be_divided(program)
+            and _training_loop(program, loader) is not None
+        ):
+            stream = shown(node.lineno, "does-not-ask-for-rank")
+            kind, cause = "every-rank-reads-all", "iterable-not-sharded"
+        else:
+            continue
+        yield foreseen(kind, cause, loader.line, stream, name=node.name)
 
 
-def _repeats(loader: Foreign, held: Object) -> bool:
-    workers = loader.argument("num_workers", 5)
-    many = workers.value if workers is not None else 0
-    mentioned = re.search(r"worker|shard", written(held.of.node))
-    return isinstance(many, int) and many > 1 and mentioned is None and not held.of.parents
-
-
-def _is_conditional(made: Foreign) -> bool:
-    around = made.facts.get("around", ())
-    return isinstance(around, tuple) and any(not a.loop for a in around)
-
-
-def _unsharded(program: Program, facts: Facts, loader: Foreign, held: Object) -> Iterator[Note]:
-    text = written(held.of.node)
-    mentioned = any(word in text for word in ("rank", "world_size", "worker", "replica", "shard"))
-    own = any(value.marks & DIFFERS for value in held.attributes.values())
-    if mentioned or own or program.mentions(_DIVIDED) or not _wraps(facts):
-        return
-    if held.of.parents or any(mark == LOCAL for mark in _inputs(held)):
-        return
-    loop = next((loop for loop in loops_over(facts, loader) if trains(facts, loop)), None)
-    random = program.mentions(_RANDOM) and not program.mentions("manual_seed")
-    if loop is not None and not random:
-        yield Note(
-            symptom="C.6",
-            title=f"every rank reads all of {held.of.node.name}: it is not divided by rank",
-            cause="iterable-not-sharded",
-            line=loader.line,
-            also=((held.of.node.lineno, "does not ask for the rank"),),
-        )
-
-
-def _inputs(held: Object) -> Iterator[str]:
-    for value in held.attributes.values():
-        yield from value.marks
+RULES = (every_rank_trains_on_all, no_set_epoch, samplers, streams)

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 
-from .facts import Event, Facts
-from .note import Note
-from .program import Program
-from .shape import written
-from .values import Foreign, Object, Value, is_wrapper
-
-#: Others that make the ranks train one model.
-_OTHERWISE = (
-    r"FSDP|FullySharded|fully_shard|deepspeed|accelerat|horovod|hvd\.|prepare\(|parallelize|"
-    r"Averager|transformers|lightning|replicate\(|megatron|colossal|all_reduce|allreduce|broadcast|"
-    r"all_gather|reduce_scatter|send\(|xm\.|(?i:averag|sync_|reduce_)"
+from ddt_notebook.program import names
+from ddt_notebook.program.library import may_agree
+from ddt_notebook.program.nodes import (
+    called_name,
+    calls_in,
+    dotted_name,
+    is_constant,
+    keyword,
+    last_name,
+    names_in,
+    source_of,
 )
+from ddt_notebook.program.trace import Event, Kind, Trace
+from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.values import Instance, LibraryObject, is_wrapper
+
+from .foreseen import Foreseen, foreseen, shown
+
+#: Libraries that train one model on all ranks themselves, and functions that do.
+_TRAINING_LIBRARIES = (
+    "accelerate", "colossalai", "deepspeed", "horovod", "lightning", "megatron",
+    "pytorch_lightning", "torch_xla", "transformers",
+)  # fmt: skip
+_PARALLELIZING = (
+    "DataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard", "parallelize_module",
+    "prepare", "replicate",
+)  # fmt: skip
 #: What a wrapped model has of its own, as every module.
 _OF_MODULE = frozenset(
     {"module", "parameters", "named_parameters", "train", "eval", "state_dict", "load_state_dict",
@@ -30,276 +45,318 @@ _OF_MODULE = frozenset(
      "register_buffer", "extra_repr", "share_memory", "output_device", "register_module",
      "bucket_bytes_cap", "register_full_backward_hook"}
 )  # fmt: skip
+#: Functions of torch that make a tensor.
 _TENSORS = frozenset({"tensor", "zeros", "ones", "rand", "randn", "full", "empty", "arange", "eye",
                       "linspace"})  # fmt: skip
+#: Layers whose parameters get no gradient unless a forward pass calls them.
+_LAYERS = ("Linear", "Conv2d", "Embedding")
+#: Functions that reach the parts of a model without naming them.
+_REACH_PARTS = ("getattr", "children", "named_children", "modules", "named_modules")
+#: Methods that move a tensor attribute, or tell where it is to be.
+_MOVES = ("to", "type_as", "cuda", "device")
+#: Functions that show or collect a figure.
+_SHOWS = frozenset({"print", "log", "info", "append", "float"})
+#: Methods whose result has no graph.
+_WITHOUT_GRAPH = frozenset({"item", "detach", "argmax", "max", "tolist"})
 
 
-def _facts(program: Program) -> Facts | None:
-    return program.facts[0] if program.facts else None
-
-
-def _inner(wrapper: Foreign) -> object:
+def _inner(wrapper: LibraryObject) -> object:
+    """The model inside a wrapper."""
     value = wrapper.argument("module", 0)
     return value.value if value is not None else None
 
 
-def not_wrapped(program: Program) -> Iterator[Note]:
-    """The data is divided among ranks that train each for itself."""
-    facts = _facts(program)
-    if facts is None or program.mentions(_OTHERWISE) or facts.kind("DistributedDataParallel"):
-        return
-    samplers = facts.kind("DistributedSampler")
-    steps = [event for event in facts.of(".step") if _is_optimizer(event.values[0].value)]
-    backward = facts.of("backward")
-    if not samplers or not steps or not backward or program.mentions(r"DataParallel\("):
-        return
-    yield Note(
-        symptom="D.2.2",
-        title="each rank trains a model of its own: the data is divided, the model is not wrapped",
-        cause="model-not-wrapped",
-        line=steps[0].line,
-        also=((samplers[0].line, "divides the data"),),
-    )
+def _steps(trace: Trace) -> list[Event]:
+    """The steps of optimizers."""
+    return [
+        event for event in trace.of(Kind.METHOD) if event.op == "step" and _optimizes(event.held())
+    ]
 
 
-def _is_optimizer(value: object) -> bool:
-    return isinstance(value, Foreign) and str(value.facts.get("path", "")).startswith("torch.optim")
+def _optimizes(value: object) -> bool:
+    return isinstance(value, LibraryObject) and value.path.startswith("torch.optim")
 
 
-def past_wrapper(program: Program) -> Iterator[Note]:
-    """The model inside the wrapper is trained, the wrapper itself never called."""
-    facts = _facts(program)
-    if facts is None or program.mentions(r"all_reduce|requires_grad_\(|parameters_to_vector"):
+# -- which model is trained ------------------------------------------------------------------------
+
+
+def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
+    """The data is divided among ranks each of which trains for itself."""
+    if program.first.made("DistributedDataParallel"):
         return
-    wrappers = facts.kind("DistributedDataParallel")
-    if not wrappers or any(one.facts.get("called") for one in wrappers):
+    if program.imports(*_TRAINING_LIBRARIES) or program.calls(*_PARALLELIZING):
         return
-    for event in (*facts.of("module called"), *facts.of("called")):
-        held = event.values[0].value
-        bypassed = event.what == "module called" or any(_inner(one) is held for one in wrappers)
-        if bypassed and held is not None and _in_training(facts, event):
-            yield Note(
-                symptom="D.2.2",
-                title="the model inside the wrapper is trained: its gradients are never averaged",
-                cause="module-called-past-ddp",
-                line=event.line,
-                also=((wrappers[0].line, "is never called"),),
-            )
+    if program.calls(*names.CARRYING) or any(map(may_agree, program.called)):
+        return  # the program may average the gradients by itself
+    trace = program.first
+    samplers, steps = trace.made("DistributedSampler"), _steps(trace)
+    if samplers and steps and trace.of(Kind.BACKWARD):
+        divides = shown(samplers[0].line, "divides-the-data")
+        yield foreseen("each-rank-trains-alone", "model-not-wrapped", steps[0].line, divides)
+
+
+def past_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
+    """The model inside the wrapper is trained, and the wrapper itself is never called."""
+    if not program.traces:
+        return
+    if program.calls("all_reduce", "requires_grad_", "parameters_to_vector"):
+        return  # the program averages the gradients by itself, or trains a part of the model
+    trace = program.first
+    wrappers = trace.made("DistributedDataParallel")
+    if not wrappers or any("__call__" in one.methods for one in wrappers):
+        return
+    for event in trace.of(Kind.INNER_MODULE_CALLED, Kind.CALLED):
+        held = event.held()
+        inner = any(_inner(one) is held for one in wrappers) and held is not None
+        if (inner or event.kind is Kind.INNER_MODULE_CALLED) and _in_training(trace, event):
+            wrapper = shown(wrappers[0].line, "never-called")
+            yield foreseen("trained-past-wrapper", "module-called-past-ddp", event.line, wrapper)
             return
 
 
-def _in_training(facts: Facts, event: Event) -> bool:
-    lines = {around.line for around in event.around if around.loop}
-    return any(
-        lines & {around.line for around in back.around if around.loop}
-        for back in facts.of("backward")
-    )
+def _in_training(trace: Trace, event: Event) -> bool:
+    """Whether a gradient is computed in a loop around an event."""
+    lines = {around.line for around in event.loops}
+    return any(around.line in lines for back in trace.of(Kind.BACKWARD) for around in back.loops)
 
 
-def never_synchronised(program: Program) -> Iterator[Note]:
-    """Steps after which no backward pass has averaged the gradients."""
-    facts = _facts(program)
-    if facts is None or not facts.kind("DistributedDataParallel"):
+def never_synchronised(program: TracedProgram) -> Iterator[Foreseen]:
+    """Steps before which no backward pass has averaged the gradients."""
+    if not program.first.made("DistributedDataParallel"):
         return
-    if program.mentions(r"all_reduce|require_backward_grad_sync"):
+    if program.calls("all_reduce") or "require_backward_grad_sync" in program.names:
         return
-    quiet: Event | None = None
-    averaged = synced = False
-    for event in facts.events:
-        if event.what == "backward":
-            maybe = any(not around.sure and not around.loop for around in event.around)
-            averaged = event.text != "no_sync" or (maybe and averaged)
-            synced = synced or (maybe and event.text != "no_sync")
-            quiet = event if event.text == "no_sync" else quiet
-        elif event.what == ".step" and _is_optimizer(event.values[0].value):
-            if quiet is not None and not averaged and not synced:
-                yield Note(
-                    symptom="D.2.2",
-                    title="the optimizer steps on gradients that were never averaged: no_sync",
-                    cause="no-sync-left-on",
-                    line=event.line,
-                    also=((quiet.line, "runs inside no_sync()"),),
-                )
+    trace = program.first
+    steps = _steps(trace)
+    quiet: Event | None = None  # the last backward pass inside no_sync()
+    averaged = maybe_averaged = False
+    for event in trace.events:
+        if event.kind is Kind.BACKWARD:
+            if event.op == "no_sync":
+                quiet = event
+                averaged = averaged and event.may_not_happen
+            else:
+                averaged = True
+                maybe_averaged = maybe_averaged or event.may_not_happen
+        elif event in steps:
+            if quiet is not None and not averaged and not maybe_averaged:
+                backward = shown(quiet.line, "runs-inside-no-sync")
+                yield foreseen("steps-without-average", "no-sync-left-on", event.line, backward)
                 return
-            quiet, averaged, synced = None, False, False
+            quiet, averaged, maybe_averaged = None, False, False
 
 
-def other_copy(program: Program) -> Iterator[Note]:
+def other_copy(program: TracedProgram) -> Iterator[Foreseen]:
     """The optimizer holds the parameters of another model than the one that is trained."""
-    facts = _facts(program)
-    if facts is None:
+    if not program.traces:
         return
-    wrappers = facts.kind("DistributedDataParallel")
-    optimizers = [one for one in facts.made if _is_optimizer(one) and one.args]
-    if len(wrappers) != 1 or len(optimizers) != 1 or not wrappers[0].facts.get("called"):
+    trace = program.first
+    wrappers = trace.made("DistributedDataParallel")
+    optimizers = [one for one in trace.objects if _optimizes(one) and one.args]
+    if len(wrappers) != 1 or len(optimizers) != 1:
         return
-    owner = _owner(optimizers[0].args[0])
-    trained = _inner(wrappers[0])
-    if owner is None or trained is None or not optimizers[0].facts.get("step"):
+    wrapper, optimizer = wrappers[0], optimizers[0]
+    if "__call__" not in wrapper.methods or "step" not in optimizer.methods:
         return
-    copied = isinstance(trained, Foreign) and trained.kind == "copy"
-    replaced = isinstance(trained, Object) and isinstance(owner, Object) and owner.of is trained.of
-    if (copied or replaced) and owner is not trained and owner is not wrappers[0]:
-        yield Note(
-            symptom="D.2.5",
-            title="the optimizer holds the parameters of another copy of the model",
-            cause="optimizer-on-another-copy",
-            line=optimizers[0].line,
-            also=((wrappers[0].line, "wraps the copy that is trained"),),
-        )
+    parameters, trained = optimizer.args[0].value, _inner(wrapper)
+    if not isinstance(parameters, LibraryObject) or parameters.kind != "parameters":
+        return
+    owner = parameters.args[0].value
+    copied = isinstance(trained, LibraryObject) and trained.kind == "copy"
+    same_class = (
+        isinstance(trained, Instance) and isinstance(owner, Instance) and owner.of is trained.of
+    )
+    if (copied or same_class) and owner is not trained and owner is not wrapper:
+        wraps = shown(wrapper.line, "wraps-the-trained-copy")
+        cause = "optimizer-on-another-copy"
+        yield foreseen("optimizes-another-copy", cause, optimizer.line, wraps)
 
 
-def _owner(parameters: Value) -> object:
-    held = parameters.value
-    if isinstance(held, Foreign) and held.kind == "parameters":
-        return held.args[0].value
-    return None
-
-
-def attribute_of_wrapper(program: Program) -> Iterator[Note]:
-    """Attributes of the model asked of its wrapper, which does not have them."""
-    facts = _facts(program)
-    if facts is None:
-        return
-    for event in facts.events:
-        name = event.text if event.what == "attribute of wrapper" else event.what[1:]
-        if event.what != "attribute of wrapper" and not event.what.startswith("."):
+def attribute_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
+    """Attributes of the model that its wrapper is asked for, which does not have them."""
+    for event in program.first.events:
+        wrapper, name = event.held(), event.op
+        asked = event.kind in (Kind.WRAPPER_ATTRIBUTE, Kind.METHOD) and is_wrapper(wrapper)
+        if not asked or not isinstance(wrapper, LibraryObject) or name in _OF_MODULE:
             continue
-        held = event.values[0].value
-        if not is_wrapper(held) or name in _OF_MODULE:
-            continue
-        assert isinstance(held, Foreign)
-        inner = _inner(held)
-        if not isinstance(inner, Object):
-            continue
-        if name in inner.attributes or inner.of.method(name) is not None:
-            yield Note(
-                symptom="D.1.8",
-                title=f"{name} is asked of the wrapper, but belongs to the model inside it",
-                cause="wrapped-by-ddp",
-                line=event.line,
-                also=((held.line, "wraps the model"),),
-            )
+        inner = _inner(wrapper)
+        if isinstance(inner, Instance) and (
+            name in inner.attributes or inner.of.method(name) is not None
+        ):
+            wraps = shown(wrapper.line, "wraps-the-model")
+            yield foreseen("asked-of-wrapper", "wrapped-by-ddp", event.line, wraps, name=name)
 
 
-def changed_on_some(program: Program) -> Iterator[Note]:
+def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
     """Weights loaded on some ranks, after the wrapper has made the ranks equal."""
-    if not program.facts or program.mentions(r"broadcast|all_reduce|_sync_module"):
+    if any("broadcast" in name or name == "all_reduce" for name in program.called):
         return
-    for facts in program.facts:
+    for trace in program.traces:
         wrapped: list[object] = []
-        for event in facts.events:
-            if event.what == "made" and is_wrapper(event.values[0].value):
-                held = event.values[0].value
-                assert isinstance(held, Foreign)
+        for event in trace.events:
+            held = event.held()
+            if event.kind is Kind.MADE and isinstance(held, LibraryObject) and is_wrapper(held):
                 wrapped += [held, _inner(held)]
-            elif event.what == ".load_state_dict" and wrapped:
-                alone = program.is_alone(event)
-                if alone and event.values[0].value in wrapped and event.values[0].known:
-                    yield Note(
-                        symptom="D.2.5",
-                        title="weights are loaded on some ranks only, after the model was wrapped",
-                        cause="model-reset-on-one-rank",
-                        line=event.line,
-                    )
+            loads = event.kind is Kind.METHOD and event.op == "load_state_dict"
+            known = loads and event.values[0].known and held in wrapped
+            if known and program.is_alone(event):
+                yield foreseen("loaded-on-some-ranks", "model-reset-on-one-rank", event.line)
 
 
-def not_registered(program: Program) -> Iterator[Note]:
+# -- tensors and layers of a model -----------------------------------------------------------------
+
+
+def not_registered(program: TracedProgram) -> Iterator[Foreseen]:
     """Tensors of a module that do not move, are not saved, and are not averaged with it."""
-    moves = program.mentions(r"\.cuda\(|\.to\(")
-    for node in ast.walk(program.tree):
+    moves = program.calls("cuda", "to")
+    for node in program.nodes if program.is_distributed else ():
         if not isinstance(node, ast.ClassDef) or not _is_module(node):
             continue
         for name, made in _plain_tensors(node):
-            learns = any(
-                k.arg == "requires_grad" and getattr(k.value, "value", None) is True
-                for k in made.keywords
-            )
-            if (learns or moves) and _is_used_as_is(node, name) and _is_parallel(program):
-                yield Note(
-                    symptom="D.2.2" if learns else "D.1.3",
-                    title=f"{node.name}.{name} is a plain tensor, unknown to the module",
-                    cause="tensor-attribute-not-registered",
-                    line=made.lineno,
-                )
-
-
-def _is_parallel(program: Program) -> bool:
-    return program.mentions(r"DDP|DataParallel|fully_shard|torch\.distributed|init_process_group")
+            learns = is_constant(keyword(made, "requires_grad"), True)
+            if (learns or moves) and _is_used_as_is(node, name):
+                full = f"{node.name}.{name}"
+                cause = "tensor-attribute-not-registered"
+                found = foreseen("plain-tensor", cause, made.lineno, name=full)
+                yield found if learns else replace(found, symptom="D.1.3")
 
 
 def _is_module(node: ast.ClassDef) -> bool:
-    return any(written(base).rpartition(".")[2] == "Module" for base in node.bases)
+    return any(last_name(base) == "Module" for base in node.bases)
 
 
 def _plain_tensors(node: ast.ClassDef) -> Iterator[tuple[str, ast.Call]]:
-    for method in node.body:
-        if not isinstance(method, ast.FunctionDef) or method.name != "__init__":
-            continue
-        for inner in ast.walk(method):
-            match inner:
-                case ast.Assign(
-                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)],
-                    value=ast.Call(
-                        func=ast.Attribute(value=ast.Name(id="torch"), attr=made)
-                    ) as call,
-                ) if made in _TENSORS and not _moves_by_itself(made, call):
-                    yield name, call
+    """Tensors that the constructor makes attributes of the module, by name."""
+    constructors = [one for one in node.body if getattr(one, "name", "") == "__init__"]
+    for inner in ast.walk(constructors[0]) if constructors else ():
+        match inner:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)],
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=made)) as call,
+            ) if made in _TENSORS and not _goes_anywhere(made, call):
+                yield name, call
 
 
-def _moves_by_itself(made: str, call: ast.Call) -> bool:
+def _goes_anywhere(made: str, call: ast.Call) -> bool:
     """Whether it is put on a device where it is made, or is a number, which goes with any."""
     number = made == "tensor" and call.args and isinstance(call.args[0], ast.Constant)
-    return bool(number) or any(keyword.arg == "device" for keyword in call.keywords)
+    return bool(number) or keyword(call, "device") is not None
 
 
 def _is_used_as_is(node: ast.ClassDef, name: str) -> bool:
-    """Whether a method computes with ``self.name`` without moving it to a device first."""
+    """Whether ``forward`` uses ``self.name``, and no method moves or replaces it."""
     used = False
     for method in node.body:
         if not isinstance(method, ast.FunctionDef) or method.name == "__init__":
             continue
-        text = written(method)
-        if any(
-            f"self.{name}{how}" in text for how in (".to(", ".type_as(", ".cuda(", " = ", ".device")
-        ):
-            return False
-        used = used or any(
-            method.name.startswith("forward")
-            and isinstance(inner, ast.Attribute)
-            and inner.attr == name
-            for inner in ast.walk(method)
-        )
+        for inner in ast.walk(method):
+            match inner:
+                case ast.Attribute(value=ast.Attribute(value=ast.Name(id="self"), attr=attribute)):
+                    if attribute == name and inner.attr in _MOVES:
+                        return False
+                case ast.Attribute(value=ast.Name(id="self"), attr=attribute, ctx=context):
+                    if attribute == name and isinstance(context, ast.Store):
+                        return False
+                    used = used or (attribute == name and method.name.startswith("forward"))
     return used
 
 
-def never_used(program: Program) -> Iterator[Note]:
+def never_used(program: TracedProgram) -> Iterator[Foreseen]:
     """Layers that no forward pass goes through."""
-    facts = _facts(program)
-    if facts is None:
+    if not program.first.of(Kind.BACKWARD):
         return
-    for wrapper in facts.kind("DistributedDataParallel"):
+    if program.calls(*_REACH_PARTS) or "requires_grad" in program.names:
+        return
+    for wrapper in program.first.made("DistributedDataParallel"):
         inner = _inner(wrapper)
-        if not isinstance(inner, Object) or not wrapper.facts.get("called"):
+        if not isinstance(inner, Instance) or "__call__" not in wrapper.methods:
             continue
-        flags = ("find_unused_parameters", "static_graph")
-        if any(wrapper.keywords.get(flag, Value(False)).value is not False for flag in flags):
+        flags = (wrapper.keywords.get(one) for one in ("find_unused_parameters", "static_graph"))
+        if any(flag is not None and flag.value is not False for flag in flags):
             continue
         node = inner.of.node
         if inner.of.parents or not _is_module(node):
             continue
-        if program.mentions(r"getattr\(|children\(\)|modules\(\)|requires_grad"):
-            continue
         for name, value in inner.attributes.items():
             layer = value.value
-            known = isinstance(layer, Foreign) and layer.kind in ("Linear", "Conv2d", "Embedding")
-            uses = len(re.findall(rf"\.{name}\b", program.source))
-            if known and uses == 1 and facts.of("backward"):
-                assert isinstance(layer, Foreign)
-                yield Note(
-                    symptom="D.1.4",
-                    title=f"no forward pass goes through {node.name}.{name}",
-                    cause="unused-parameters",
-                    line=layer.line,
-                    also=((wrapper.line, "waits for the gradient of every parameter"),),
+            uses = sum(isinstance(one, ast.Attribute) and one.attr == name for one in program.nodes)
+            if isinstance(layer, LibraryObject) and layer.kind in _LAYERS and uses == 1:
+                waits, full = shown(wrapper.line, "waits-for-every-gradient"), f"{node.name}.{name}"
+                yield foreseen(
+                    "layer-never-used", "unused-parameters", layer.line, waits, name=full
                 )
+
+
+def checkpointed(program: TracedProgram) -> Iterator[Foreseen]:
+    """Parameters that are used several times inside reentrant checkpoints."""
+    if not program.wraps_models or "static_graph" in program.names:
+        return
+    loops = [node for node in program.nodes if isinstance(node, ast.For)]
+    for loop in loops:
+        for call in calls_in(loop):
+            reentrant = is_constant(keyword(call, "use_reentrant"), True)
+            if called_name(call) != "checkpoint" or not reentrant or not call.args:
+                continue
+            layer = dotted_name(call.args[0])
+            if layer.startswith("self.") and layer.count(".") == 1:
+                repeats, cause = shown(loop.lineno, "repeats-it"), "parameter-ready-twice"
+                yield foreseen("used-in-every-iteration", cause, call.lineno, repeats, name=layer)
+
+
+def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
+    """Losses that are added up together with the graph of each batch."""
+    lines = {
+        event.line
+        for passage in program.passages
+        for event in passage.traces[0].of(Kind.CALLED, Kind.INNER_MODULE_CALLED)
+    }
+    done: set[int] = set()
+    for loop in program.nodes if lines else ():
+        if not isinstance(loop, (ast.For, ast.While)) or "backward" in names_in(loop):
+            continue
+        inside = list(ast.walk(loop))
+        losses = {
+            source_of(target)
+            for node in inside
+            if isinstance(node, ast.Assign)
+            and lines & set(range(node.lineno, (node.end_lineno or 0) + 1))
+            and not any(called_name(call) in _WITHOUT_GRAPH for call in calls_in(node.value))
+            for target in node.targets
+        }
+        for node in inside:
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+                continue
+            total = source_of(node.target)
+            if node.lineno in done or source_of(node.value) not in losses:
+                continue
+            if _is_shown(program, total) and not _is_trained(program, total):
+                done.add(node.lineno)
+                yield foreseen("keeps-graphs", "loss-keeps-graph", node.lineno, total=total)
+
+
+def _is_shown(program: TracedProgram, total: str) -> bool:
+    """Whether a figure is printed, logged, collected or made a number."""
+    return any(
+        called_name(node) in _SHOWS and any(source_of(one) == total for one in ast.walk(argument))
+        for node in program.nodes
+        if isinstance(node, ast.Call)
+        for argument in (*node.args, *(one.value for one in node.keywords))
+    )
+
+
+def _is_trained(program: TracedProgram, total: str) -> bool:
+    """Whether ``backward`` is called on a sum, or on the sum divided by something."""
+    for node in program.nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.BinOp(left=loss), attr="backward")) | (
+                ast.Call(func=ast.Attribute(value=loss, attr="backward"))
+            ):
+                if source_of(loss) == total:
+                    return True
+    return False
+
+
+RULES = (
+    not_wrapped, past_wrapper, never_synchronised, other_copy, attribute_of_wrapper,
+    changed_on_some, not_registered, never_used, checkpointed, kept_graphs,
+)  # fmt: skip

@@ -1,185 +1,221 @@
-"""Rules about how the process group is formed, and about devices."""
+"""Rules about how the process group is formed, about devices, and about how a process ends."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-from .note import Note
-from .program import Program
-from .values import RANK, Foreign, Items, Value
+from ddt_notebook.program.nodes import called_name, dotted_name, is_constant, last_name
+from ddt_notebook.program.trace import Event, Kind
+from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.values import RANK, Items, LibraryObject, Value
+
+from .foreseen import Foreseen, foreseen, possible, shown
 
 _BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "xla", "fake", "threaded",
                        "undefined", "cncl", "smddp", "ccl", "rccl"})  # fmt: skip
-_MAKES = r"torch\.(ones|zeros|tensor|rand|full|arange|empty)|nn\.[A-Z]\w+\("
-_ON_DEVICE = r"cuda|device|\.to\(|gpu"
+#: Functions of torch that make a tensor.
+_MAKES = frozenset({"arange", "empty", "full", "ones", "rand", "randn", "randint", "tensor",
+                    "zeros"})  # fmt: skip
+#: Names that torch has had, and what took their place.
+_GONE = {
+    "all_gather_base": "all_gather_into_tensor",
+    "reduce_scatter_base": "reduce_scatter_tensor",
+    "all_reduce_multigpu": "all_reduce",
+    "broadcast_multigpu": "broadcast",
+    "reduce_multigpu": "reduce",
+    "all_gather_multigpu": "all_gather",
+    "reduce_scatter_multigpu": "reduce_scatter",
+    "get_default_group": "group.WORLD",
+}
+_GONE_MODULES = ("torch._six", "torch.utils.data.dataloader._SingleProcessDataLoaderIter")
 
 
-def backends(program: Program) -> Iterator[Note]:
+# -- the process group -----------------------------------------------------------------------------
+
+
+def backends(program: TracedProgram) -> Iterator[Foreseen]:
     """Backends that torch does not have, or that cannot serve the tensors at hand."""
-    here = program.mentions(_MAKES)  # else it may be made, and put on a GPU, in another file
-    for passage in program.passages:
-        for event in passage.facts[0].of("init"):
-            backend = event.values[0].value
-            if not isinstance(backend, str):
-                continue
-            parts = [part.rpartition(":")[2].lower() for part in backend.split(",")]
-            unknown = [part for part in parts if part not in _BACKENDS]
-            elsewhere = "\n".join(
-                line for number, line in enumerate(program.lines, 1) if number != event.line
-            )
-            on_device = not here or re.search(_ON_DEVICE, elsewhere) is not None
-            if unknown and not program.mentions("register_backend"):
-                yield Note(
-                    symptom="B.1",
-                    title=f"torch has no backend {unknown[0]!r}",
-                    cause="backend-unknown",
-                    line=event.line,
-                )
-            elif parts == ["nccl"] and not on_device and not program.mentions("fully_shard"):
-                yield Note(
-                    symptom="B.1",
-                    title="the backend is nccl, and nothing is ever put on a GPU",
-                    cause="backend-not-available",
-                    line=event.line,
-                )
-            elif ":" in backend and "cpu:" not in backend and not on_device:
-                yield Note(
-                    symptom="B.3",
-                    title=f"the backend {backend!r} serves no tensor on the CPU",
-                    cause="device-without-backend",
-                    line=event.line,
-                )
+    # Tensors that are made in another file may be put on a GPU there.
+    on_cpu = any(map(_makes_tensor, program.nodes)) and not program.uses_devices
+    for event in program.events(Kind.GROUP_FORMED):
+        backend = event.held()
+        if not isinstance(backend, str):
+            continue
+        parts = [part.rpartition(":")[2].lower() for part in backend.split(",")]
+        unknown = [part for part in parts if part not in _BACKENDS]
+        if unknown and not program.calls("register_backend"):
+            kind, cause, backend = "no-such-backend", "backend-unknown", unknown[0]
+        elif parts == ["nccl"] and on_cpu and not program.calls("fully_shard"):
+            kind, cause = "nccl-without-gpu", "backend-not-available"
+        elif ":" in backend and "cpu:" not in backend and on_cpu:
+            kind, cause = "backend-serves-no-cpu", "device-without-backend"
+        else:
+            continue
+        yield foreseen(kind, cause, event.line, backend=backend)
 
 
-def formed_twice(program: Program) -> Iterator[Note]:
+def _makes_tensor(node: ast.AST) -> bool:
+    """Whether it makes a tensor, or a layer of a model."""
+    if not isinstance(node, ast.Call):
+        return False
+    owner, _, name = dotted_name(node.func).rpartition(".")
+    layer = owner in ("nn", "torch.nn") and name[:1].isupper()
+    return layer or (owner == "torch" and name in _MAKES)
+
+
+def formed_twice(program: TracedProgram) -> Iterator[Foreseen]:
     """A process group that is formed while there is one."""
-    if not program.facts:
-        return
     formed = 0
-    for event in program.facts[0].events:
-        if event.what == "destroy":
+    for event in program.first.of(Kind.GROUP_FORMED, Kind.GROUP_DESTROYED):
+        if event.kind is Kind.GROUP_DESTROYED:
             formed = 0
-        elif event.what == "init" and not any(not a.sure for a in event.around):
+        elif all(one.sure for one in event.around):
             if formed:
-                yield Note(
-                    symptom="B.1",
-                    title="init_process_group is called while the group exists",
-                    cause="group-initialized-twice",
-                    line=event.line,
-                    also=((formed, "formed it"),) if formed != event.line else (),
-                )
+                earlier = shown(formed if formed != event.line else 0, "formed-it")
+                yield foreseen("formed-twice", "group-initialized-twice", event.line, earlier)
                 return
             formed = event.line
 
 
-def before_setup(program: Program) -> Iterator[Note]:
-    """What needs the group, and comes before it is formed."""
-    formed_at = program.facts[0].of("init") if program.facts else []
-    if not formed_at or any(not around.loop for around in formed_at[0].around):
+def before_setup(program: TracedProgram) -> Iterator[Foreseen]:
+    """What needs the group, and comes before the group is formed."""
+    formed = program.first.of(Kind.GROUP_FORMED)
+    if not formed or any(not one.loop for one in formed[0].around):
         return
-    for event in program.facts[0].events:
-        if event.what in ("init", "destroy"):
+    for event in program.first.events:
+        if event.kind in (Kind.GROUP_FORMED, Kind.GROUP_DESTROYED):
             return
-        held = event.values[0].value if event.values else None
-        sampler = event.what == "made" and event.text == "DistributedSampler"
-        if sampler and isinstance(held, Foreign):
-            sampler = held.argument("rank", 2) is None or held.argument("num_replicas", 1) is None
-        if sampler or (event.what == "issue" and event.text != "init_process_group"):
-            formed = formed_at[0].line
-            yield Note(
-                symptom="B.1",
-                title=f"{event.text} needs the group, which is formed later",
-                cause="group-not-initialized",
-                line=event.line,
-                also=((formed, "forms it"),),
-            )
+        calls = event.kind is Kind.GROUP_CALL and event.op != "init_process_group"
+        if calls or _asks_for_rank(event):
+            forms = shown(formed[0].line, "forms-it")
+            cause = "group-not-initialized"
+            yield foreseen("needs-group", cause, event.line, forms, what=event.op)
             return
 
 
-def arguments(program: Program) -> Iterator[Note]:
-    """Arguments of ``init_process_group`` that it refuses."""
+def _asks_for_rank(event: Event) -> bool:
+    """Whether a sampler is made that has to ask the group for the rank."""
+    held = event.held()
+    if event.kind is not Kind.MADE or not isinstance(held, LibraryObject):
+        return False
+    told = held.argument("rank", 2) is not None and held.argument("num_replicas", 1) is not None
+    return held.kind == "DistributedSampler" and not told
+
+
+def arguments(program: TracedProgram) -> Iterator[Foreseen]:
+    """Arguments that ``init_process_group`` refuses."""
+    for event in program.events(Kind.GROUP_FORMED):
+        given = event.held(1)
+        timeout = given.get("timeout") if isinstance(given, dict) else None
+        if isinstance(timeout, Value) and type(timeout.value) in (int, float):
+            yield foreseen("timeout-is-number", "setup-options", event.line)
+        call = program.call_at(event.line, "init_process_group")
+        if call is not None and isinstance(given, dict) and _lacks_rank(call, given):
+            yield foreseen("init-method-alone", "init-method-incomplete", event.line)
+
+
+def _lacks_rank(call: ast.Call, given: dict[str, Value]) -> bool:
+    """Whether a meeting point is given, and neither the rank nor a query that may hold it."""
+    if "init_method" not in given or "rank" in given or any(k.arg is None for k in call.keywords):
+        return False
+    constants = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant))
+    texts = [value for value in constants if isinstance(value, str)]
+    meets = any(text.startswith(("tcp://", "file://")) for text in texts)
+    return meets and not any("?" in text for text in texts)
+
+
+def not_inherited(program: TracedProgram) -> Iterator[Foreseen]:
+    """A time-out that holds for the whole group, and not for a group made of some ranks."""
     for passage in program.passages:
-        for event in passage.facts[0].of("init"):
-            given = event.values[1].value
-            if not isinstance(given, dict):
-                continue
-            timeout, method = given.get("timeout"), given.get("init_method")
-            if isinstance(timeout, Value) and type(timeout.value) in (int, float):
-                yield Note(
-                    symptom="B.1",
-                    title="the time-out is a number; init_process_group takes a timedelta",
-                    cause="setup-options",
-                    line=event.line,
-                )
-            text = program.statement(event.line)
-            meets = "tcp://" in text or "file://" in text
-            bare = meets and not re.search(r"\brank\s*=|\*\*|\?", text)
-            if isinstance(method, Value) and bare:
-                yield Note(
-                    symptom="B.1",
-                    title="the meeting point is given, but neither rank nor world_size",
-                    cause="init-method-incomplete",
-                    line=event.line,
-                )
+        trace = passage.traces[0]
+        given = [event.held(1) for event in trace.of(Kind.GROUP_FORMED)]
+        timed = any(isinstance(one, dict) and "timeout" in one for one in given)
+        for event in trace.of(Kind.SUBGROUP_FORMED) if timed else ():
+            known = event.held()
+            if isinstance(known, dict) and "timeout" not in known:
+                cause = "rank-too-slow"
+                yield possible("timeout-not-inherited", cause, event.line, op="new_group")
+                return
 
 
-def own_devices(program: Program) -> Iterator[Note]:
-    """Ranks that all use one device."""
-    if not program.facts or not program.mentions(r"DDP|DataParallel|init_process_group|nccl"):
-        return
-    facts = program.facts[0]
-    chosen = program.mentions(
-        r"set_device\(|CUDA_VISIBLE_DEVICES|cuda\.device\(|init_device_mesh|device_id=|"
-        r"set_device_index|accelerat|deepspeed"
+# -- devices ---------------------------------------------------------------------------------------
+
+
+def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
+    """Ranks that all use one GPU."""
+    contexts = (dotted_name(node.func) for node in program.nodes if isinstance(node, ast.Call))
+    chosen = (
+        program.calls("set_device", "set_device_index", "init_device_mesh")
+        or program.imports("accelerate", "deepspeed")
+        or "device_id" in program.names
+        or "CUDA_VISIBLE_DEVICES" in program.strings
+        or any(name.endswith("cuda.device") for name in contexts)
     )
-    if len(program.facts) > 1:
-        for event in program.facts[1].of("moved"):
-            alone = any(RANK in around.marks for around in event.around)
-            where = event.values[1].value if len(event.values) > 1 else None
-            if any(value.marks for value in event.values[1:]):
-                continue
-            fixed = isinstance(where, str) and re.fullmatch(r"cuda:\d+", where)
-            bare = event.text == "cuda" and len(event.values) == 1
-            bare = bare or (where == "cuda" and event.text == "to")
-            if not alone and not chosen and (fixed or bare):
-                yield Note(
-                    symptom="D.2.2",
-                    title="every rank uses the same GPU",
-                    cause="all-ranks-on-one-gpu",
-                    line=event.line,
-                )
-                return
-    for wrapper in facts.kind("DistributedDataParallel"):
-        ids = wrapper.argument("device_ids", 1)
+    if len(program.traces) < 2 or not program.is_distributed or chosen:
+        return
+    for event in program.traces[1].of(Kind.MOVED):
+        where, alone = event.held(1), any(RANK in one.marks for one in event.around)
+        fixed = isinstance(where, str) and re.fullmatch(r"cuda:\d+", where) is not None
+        default = where == "cuda" if event.op == "to" else event.op == "cuda" and where is None
+        differs = any(value.marks for value in event.values[1:])
+        if (fixed or default) and not alone and not differs:
+            yield foreseen("same-gpu", "all-ranks-on-one-gpu", event.line)
+            return
+
+
+def device_ids(program: TracedProgram) -> Iterator[Foreseen]:
+    """``device_ids`` for a model that is on the CPU."""
+    for wrapper in program.first.made("DistributedDataParallel"):
         model = wrapper.argument("module", 0)
-        made_here = model is not None and model.known
-        given = made_here and ids is not None and isinstance(ids.value, Items)
-        if given and not program.mentions(r"cuda|\.to\(|gpu|set_default_device"):
-            yield Note(
-                symptom="C.5",
-                title="device_ids is given for a model that is on the CPU",
-                cause="device-ids-on-cpu",
-                line=wrapper.line,
-            )
+        given = isinstance(wrapper.given("device_ids", 1), Items)
+        if given and model is not None and model.known and not program.uses_devices:
+            yield foreseen("device-ids", "device-ids-on-cpu", wrapper.line)
 
 
-def not_inherited(program: Program) -> Iterator[Note]:
-    """A time-out that holds for the whole group and not for a group made of some ranks."""
+# -- names, levels, ends ---------------------------------------------------------------------------
+
+
+def gone(program: TracedProgram) -> Iterator[Foreseen]:
+    """Modules and functions that today's torch does not have."""
+    for node in program.nodes:
+        match node:
+            case ast.Import(names=[ast.alias(name=module), *_]) | ast.ImportFrom(module=module):
+                if module in _GONE_MODULES:
+                    yield foreseen("module-gone", "package-version", node.lineno, module=module)
+            case ast.Attribute(attr=name) if name in _GONE:
+                if dotted_name(node.value) in ("dist", "torch.distributed", "c10d"):
+                    values = {"name": name, "now": _GONE[name]}
+                    yield foreseen("function-gone", "attribute-missing", node.lineno, **values)
+
+
+def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
+    """The debug level at which DDP on gloo crashes."""
+    for node in program.nodes if program.wraps_models and "nccl" not in program.strings else ():
+        found = False
+        match node:
+            case ast.Call(args=[level, *_]) if called_name(node) == "set_debug_level":
+                found = last_name(level) == "DETAIL"
+            case ast.Assign(targets=[ast.Subscript(slice=variable)], value=level):
+                found = is_constant(variable, "TORCH_DISTRIBUTED_DEBUG")
+                found = found and is_constant(level, "DETAIL")
+        if found and isinstance(node, (ast.Call, ast.Assign)):
+            yield foreseen("debug-detail", "debug-level-detail", node.lineno)
+
+
+def process_ends(program: TracedProgram) -> Iterator[Foreseen]:
+    """A process that ends under a condition, while others go on."""
     for passage in program.passages:
-        facts = passage.facts[0]
-        timed = any(
-            isinstance(event.values[1].value, dict) and "timeout" in event.values[1].value
-            for event in facts.of("init")
-        )
-        for event in facts.of("new_group without timeout"):
-            if timed:
-                yield Note(
-                    symptom="D.2.1",
-                    title="the group does not inherit the time-out that the first one was given",
-                    cause="rank-too-slow",
-                    line=event.line,
-                    confidence="possible",
-                    op="new_group",
-                )
-                return
+        trace = passage.traces[0]
+        for event in trace.of(Kind.PROCESS_ENDED) if trace.of(Kind.GROUP_CALL) else ():
+            conditions = [one for one in event.around if not one.loop]
+            if conditions:
+                decides = shown(conditions[-1].line, "decides-on-each-rank")
+                yield foreseen("process-may-end", "process-exit", event.line, decides)
+
+
+RULES = (
+    backends, formed_twice, arguments, before_setup, one_gpu, device_ids, not_inherited, gone,
+    debug_level, process_ends,
+)  # fmt: skip

@@ -75,4 +75,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#environment-variable-initialization",
         ),
     ),
+    in_source=False,
 )

@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#common-environment-variables",
         ),
     ),
+    in_source=False,
 )

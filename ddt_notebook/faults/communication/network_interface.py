@@ -72,4 +72,5 @@ CARD = FaultCard(
             "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
         ),
     ),
+    in_source=False,
 )

@@ -72,4 +72,5 @@ CARD = FaultCard(
         ),
         Reference("torchrun", "https://docs.pytorch.org/docs/stable/elastic/run.html"),
     ),
+    in_source=False,
 )

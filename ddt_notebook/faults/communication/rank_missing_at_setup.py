@@ -85,4 +85,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#initialization",
         ),
     ),
+    in_source=False,
 )

@@ -88,4 +88,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/elastic/run.html",
         ),
     ),
+    in_source=False,
 )

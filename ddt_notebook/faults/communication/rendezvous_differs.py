@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#initialization",
         ),
     ),
+    in_source=False,
 )

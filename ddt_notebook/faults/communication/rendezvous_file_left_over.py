@@ -91,4 +91,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#shared-file-system-initialization",
         ),
     ),
+    in_source=False,
 )

@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.python.org/3/library/multiprocessing.html#the-spawn-and-forkserver-start-methods",
         ),
     ),
+    in_source=False,
 )

@@ -66,4 +66,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#shutdown",
         ),
     ),
+    in_source=False,
 )

@@ -125,4 +125,5 @@ if rank == 0:
         ),
         Reference("A study of faults in distributed training", "https://arxiv.org/abs/2112.06222"),
     ),
+    in_source=False,
 )

@@ -81,4 +81,5 @@ CARD = FaultCard(
             "#what-are-the-best-practices-for-using-import-in-a-module",
         ),
     ),
+    in_source=False,
 )

@@ -81,4 +81,5 @@ if rank == 0:
             "https://docs.python.org/3/library/sys_path_init.html",
         ),
     ),
+    in_source=False,
 )

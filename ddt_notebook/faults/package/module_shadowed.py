@@ -77,4 +77,5 @@ sys.path[:0] = [shared[0], os.path.abspath("lib/site-packages")]
             "https://docs.python.org/3/tutorial/modules.html#the-module-search-path",
         ),
     ),
+    in_source=False,
 )

@@ -90,4 +90,5 @@ if rank == 0:
             "https://pytorch.org/get-started/previous-versions/",
         ),
     ),
+    in_source=False,
 )

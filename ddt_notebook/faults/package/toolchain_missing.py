@@ -82,4 +82,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/cpp_extension.html",
         ),
     ),
+    in_source=False,
 )

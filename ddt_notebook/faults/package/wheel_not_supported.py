@@ -83,4 +83,5 @@ if rank == 0:
             "https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
         ),
     ),
+    in_source=False,
 )

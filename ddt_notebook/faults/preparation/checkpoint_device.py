@@ -75,4 +75,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/generated/torch.load.html",
         ),
     ),
+    in_source=False,
 )

@@ -93,4 +93,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/data.html",
         ),
     ),
+    in_source=False,
 )

@@ -85,4 +85,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/data.html",
         ),
     ),
+    in_source=False,
 )

@@ -81,4 +81,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/tutorials/advanced/generic_join.html",
         ),
     ),
+    in_source=False,
 )

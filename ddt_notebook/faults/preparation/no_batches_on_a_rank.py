@@ -88,4 +88,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
         ),
     ),
+    in_source=False,
 )

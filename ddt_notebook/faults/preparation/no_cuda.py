@@ -68,4 +68,5 @@ CARD = FaultCard(
         Reference("torch.cuda", "https://docs.pytorch.org/docs/stable/cuda.html"),
         Reference("Install PyTorch", "https://pytorch.org/get-started/locally/"),
     ),
+    in_source=False,
 )

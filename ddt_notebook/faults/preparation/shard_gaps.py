@@ -71,4 +71,5 @@ CARD = FaultCard(
             "#torch.utils.data.distributed.DistributedSampler",
         ),
     ),
+    in_source=False,
 )

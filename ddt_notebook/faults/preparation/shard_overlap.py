@@ -82,4 +82,5 @@ CARD = FaultCard(
             "#torch.utils.data.distributed.DistributedSampler",
         ),
     ),
+    in_source=False,
 )

@@ -77,4 +77,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/tutorials/beginner/saving_loading_models.html",
         ),
     ),
+    in_source=False,
 )

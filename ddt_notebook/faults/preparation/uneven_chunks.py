@@ -59,4 +59,5 @@ CARD = FaultCard(
             "https://github.com/pytorch/pytorch/issues/23299",
         ),
     ),
+    in_source=False,
 )

@@ -63,4 +63,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.broadcast_object_list",
         ),
     ),
+    in_source=False,
 )

@@ -78,4 +78,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/serialization.html",
         ),
     ),
+    in_source=False,
 )

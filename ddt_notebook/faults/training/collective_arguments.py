@@ -68,4 +68,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.scatter",
         ),
     ),
+    in_source=False,
 )

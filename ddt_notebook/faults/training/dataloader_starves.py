@@ -102,4 +102,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
         ),
     ),
+    in_source=False,
 )

@@ -74,4 +74,5 @@ CARD = FaultCard(
             "torch.nn.parallel.DistributedDataParallel.html",
         ),
     ),
+    in_source=False,
 )

@@ -88,4 +88,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html",
         ),
     ),
+    in_source=False,
 )

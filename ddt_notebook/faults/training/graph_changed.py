@@ -92,4 +92,5 @@ CARD = FaultCard(
             "torch.nn.parallel.DistributedDataParallel.html",
         ),
     ),
+    in_source=False,
 )

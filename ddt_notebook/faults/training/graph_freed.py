@@ -72,4 +72,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/autograd.html",
         ),
     ),
+    in_source=False,
 )

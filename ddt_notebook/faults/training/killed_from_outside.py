@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/elastic/errors.html",
         ),
     ),
+    in_source=False,
 )

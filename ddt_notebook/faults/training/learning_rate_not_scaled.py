@@ -69,4 +69,5 @@ CARD = FaultCard(
             "https://arxiv.org/abs/1706.02677",
         ),
     ),
+    in_source=False,
 )

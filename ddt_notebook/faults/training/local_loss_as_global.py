@@ -80,4 +80,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
         ),
     ),
+    in_source=False,
 )

@@ -73,4 +73,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/ddp.html",
         ),
     ),
+    in_source=False,
 )

@@ -86,4 +86,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/autograd.html",
         ),
     ),
+    in_source=False,
 )

@@ -72,4 +72,5 @@ CARD = FaultCard(
             "https://github.com/pytorch/pytorch/issues/10344",
         ),
     ),
+    in_source=False,
 )

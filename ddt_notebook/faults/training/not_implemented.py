@@ -62,4 +62,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/distributed.html",
         ),
     ),
+    in_source=False,
 )

@@ -83,4 +83,5 @@ CARD = FaultCard(
             "torch.optim.Optimizer.load_state_dict.html",
         ),
     ),
+    in_source=False,
 )

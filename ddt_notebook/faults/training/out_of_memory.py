@@ -79,4 +79,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/faq.html",
         ),
     ),
+    in_source=False,
 )

@@ -81,4 +81,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
         ),
     ),
+    in_source=False,
 )

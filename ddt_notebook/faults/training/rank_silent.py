@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html",
         ),
     ),
+    in_source=False,
 )

@@ -59,4 +59,5 @@ CARD = FaultCard(
             "https://github.com/NVIDIA/nccl/issues/1260",
         ),
     ),
+    in_source=False,
 )

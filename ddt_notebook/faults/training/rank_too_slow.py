@@ -82,4 +82,5 @@ CARD = FaultCard(
             "https://github.com/pytorch/pytorch/issues/14376",
         ),
     ),
+    in_source=False,
 )

@@ -88,4 +88,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/optim.html",
         ),
     ),
+    in_source=False,
 )

@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.python.org/3/library/faulthandler.html",
         ),
     ),
+    in_source=False,
 )

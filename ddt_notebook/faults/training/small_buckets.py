@@ -66,4 +66,5 @@ CARD = FaultCard(
             "torch.nn.parallel.DistributedDataParallel.html",
         ),
     ),
+    in_source=False,
 )

@@ -98,4 +98,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
         ),
     ),
+    in_source=False,
 )

@@ -101,4 +101,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/ddp.html",
         ),
     ),
+    in_source=False,
 )

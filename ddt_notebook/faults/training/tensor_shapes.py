@@ -90,4 +90,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/data.html",
         ),
     ),
+    in_source=False,
 )

@@ -76,4 +76,5 @@ CARD = FaultCard(
             "https://docs.pytorch.org/docs/stable/notes/cuda.html",
         ),
     ),
+    in_source=False,
 )

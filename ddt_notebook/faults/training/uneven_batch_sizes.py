@@ -90,4 +90,5 @@ CARD = FaultCard(
             "https://github.com/pytorch/pytorch/issues/71303",
         ),
     ),
+    in_source=False,
 )

@@ -97,4 +97,5 @@ CARD = FaultCard(
             "torch.nn.parallel.DistributedDataParallel.html",
         ),
     ),
+    in_source=False,
 )

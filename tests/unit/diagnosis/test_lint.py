@@ -12,32 +12,13 @@ import pytest
 
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.lint import lint
+from ddt_notebook.diagnosis.wording import SHOWN, TITLES
 from ddt_notebook.faults import card, card_ids
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, Place
 
 HERE = Path(__file__).parent
+RULES = Path(lint.__code__.co_filename).parent
 FIXTURES = HERE.parent.parent / "fixtures"
-#: Cards whose fault cannot be seen in the broken cell alone: it lies in the data, the machine, the
-#: environment, in how long something takes, or in what another cell or rank has done.
-NOT_IN_THE_CODE = frozenset(
-    """
-    build-failed circular-import module-not-found module-shadowed requirement-not-met
-    shared-library toolchain-missing wheel-not-supported environment-not-set master-unreachable
-    network-interface port-in-use rank-number-repeated rank-outside-world rendezvous-differs
-    rendezvous-file-left-over stale-group world-size-differs checkpoint-device dataloader-worker
-    dataset-item-fails device-ordinal no-cuda no-batches-on-a-rank shard-gaps shard-overlap
-    state-dict state-dict-shape uneven-chunks unpicklable-object weights-only
-    batch-norm-statistics-apart collective-arguments dataloader-starves find-unused-for-nothing
-    gradients-not-reduced graph-changed graph-freed inplace-change killed-from-outside
-    local-loss-as-global models-differ nan-from-one-rank native-abort not-implemented
-    optimizer-state out-of-memory oversubscribed-threads rank-silent rank-suspended rank-too-slow
-    ranks-diverged-learning-rate same-dropout-masks segmentation-fault small-buckets
-    small-collectives straggler-compute straggler-data submodules-in-another-order tensor-shapes
-    tensors-on-two-devices uneven-batch-sizes unused-parameter-in-last-step rank-missing-at-setup
-    environment-invalid spawn-in-a-cell iterator-exhausted learning-rate-not-scaled loss-not-finite
-    replicas-start-apart
-    """.split()
-)
 
 
 def cases(*names: str) -> Iterator[dict[str, Any]]:
@@ -51,9 +32,10 @@ def faults(source: str) -> list[Finding]:
 
 
 def line_of(finding: Finding) -> int:
-    found = re.match(r"cell line (\d+): `", finding.evidence[0])
-    assert found, finding.evidence
-    return int(found[1])
+    place = finding.facts[0].place
+    assert place is not None
+    assert place.role == "source"
+    return place.line
 
 
 @pytest.mark.parametrize("case", list(cases("lint_faults")), ids=lambda case: case["name"])
@@ -95,7 +77,7 @@ def test_repaired_cards_are_silent(name: str) -> None:
 
 
 def test_most_cards_are_found() -> None:
-    visible = [name for name in card_ids() if name not in NOT_IN_THE_CODE]
+    visible = [name for name in card_ids() if card(name).in_source]
     found = [name for name in visible if name in {f.cause for f in lint(card(name).broken)}]
     missed = sorted(set(visible) - set(found))
     assert len(found) >= 0.8 * len(visible), missed
@@ -121,17 +103,34 @@ def test_cells_of_faults_are_not_accused_of_another() -> None:
 
 
 def test_a_finding_is_complete() -> None:
-    (found,) = lint("if rank == 0:\n    dist.barrier()\n", number=3)
+    (found,) = lint("if rank == 0:\n    dist.barrier()\n", name="cell[3]")
     assert found.symptom == "D.2.1"
+    assert found.kind == "some-ranks-call"
+    assert found.values == {"op": "barrier"}
     assert found.cause == "collective-under-rank-condition"
     assert found.confidence == "certain"
-    assert found.evidence == [
-        "cell[3] line 2: `dist.barrier()`",
-        "cell[3] line 1: `if rank == 0:` keeps some ranks from it",
+    assert [(fact.kind, fact.place) for fact in found.facts] == [
+        ("source-line", Place(file="cell[3]", line=2, code="dist.barrier()", role="source")),
+        ("keeps-some-ranks", Place(file="cell[3]", line=1, code="if rank == 0:", role="source")),
     ]
     assert "barrier" in found.fixes[0].advice
-    assert found.title[0].islower()
-    assert not found.title.endswith(".")
+
+
+def test_every_finding_has_its_words() -> None:
+    sources = [card(name).broken for name in card_ids()]
+    sources += [case["source"] for case in cases("lint_faults")]
+    for finding in (finding for source in sources for finding in lint(source)):
+        assert finding.title
+        assert finding.title[-1] != "."
+        assert len(finding.evidence) == len(finding.facts)
+        assert all(fact.place for fact in finding.facts)
+
+
+def test_every_kind_and_cause_in_the_rules_has_an_entry() -> None:
+    text = "".join(path.read_text() for path in RULES.glob("*.py"))
+    named = set(re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+)"', text))
+    assert len(named) > 100
+    assert named <= {*TITLES, *SHOWN, *causes()}
 
 
 def test_symptoms_are_those_of_the_card() -> None:
@@ -148,14 +147,7 @@ def test_symptoms_are_those_of_the_card() -> None:
 
 def test_lines_are_counted_from_the_first() -> None:
     (found,) = lint("\nif rank == 0:\n    dist.barrier()\n", name="train.py", first_line=10)
-    assert found.evidence[0].startswith("train.py line 12:")
-
-
-def test_every_cause_has_its_advice() -> None:
-    text = "".join(path.read_text() for path in Path(lint.__code__.co_filename).parent.glob("*.py"))
-    named = set(re.findall(r'cause="([a-z-]+)"', text))
-    assert named
-    assert named <= causes()
+    assert line_of(found) == 12
 
 
 def test_magics_and_top_level_await_are_no_errors() -> None:

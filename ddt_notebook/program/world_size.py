@@ -1,18 +1,19 @@
-"""How many ranks to assume, so that every condition in a program can come out either way."""
+"""How many ranks to assume, so that each condition on the rank holds on some and not on all."""
 
 from __future__ import annotations
 
 import ast
 
-from .names import RANKS
+from .names import RANK_CALLS, RANK_NAMES
+from .nodes import called_name, last_name
 
 _LEAST, _MOST = 2, 8
 
 
 def world_size(tree: ast.AST) -> int:
-    """The smallest world in which all ranks that the source names exist.
+    """The smallest number of ranks with which all ranks that the source names exist.
 
-    ``rank == 0`` needs two, ``rank in (0, 1)`` three: with two it would hold on all of them.
+    ``rank == 0`` needs two ranks. ``rank in (0, 1)`` needs three: it holds on both of two ranks.
     """
     lists = _lists(tree)
     least = _LEAST
@@ -39,17 +40,16 @@ def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
             return len(lists.get(f"[{name}]", [])) if _is_rank(index) else 0
         case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv(), right=ast.Constant()):
             return 4 if _is_rank(left) else 0
-        case ast.Call(func=function, args=args, keywords=keywords):
-            name = getattr(function, "attr", getattr(function, "id", ""))
+        case ast.Call(args=args, keywords=keywords):
             given = [k.value for k in keywords if k.arg in ("src", "dst")]
-            if name == "new_group":
+            if called_name(node) == "new_group":
                 given += [*args, *(k.value for k in keywords if k.arg == "ranks")]
             return max((1 + max(_numbers(one, lists), default=0) for one in given), default=0)
     return 0
 
 
 def _branches(node: ast.AST) -> int:
-    """How many ranks it takes to come to the last branch of ``if … elif … else`` or ``match``."""
+    """How many ranks it takes to reach the last branch of ``if … elif … else`` or ``match``."""
     if isinstance(node, ast.Match) and _is_rank(node.subject):
         return min(len(node.cases), _MOST)
     many = 1
@@ -60,10 +60,7 @@ def _branches(node: ast.AST) -> int:
 
 
 def _is_rank(node: ast.AST) -> bool:
-    return any(
-        getattr(inner, "id", getattr(inner, "attr", "")) in RANKS | {"get_rank"}
-        for inner in ast.walk(node)
-    )
+    return any(last_name(inner) in RANK_NAMES | RANK_CALLS for inner in ast.walk(node))
 
 
 def _needed(sign: ast.cmpop, side: ast.expr, lists: dict[str, list[int]]) -> int:
@@ -86,7 +83,10 @@ def _numbers(node: ast.expr, lists: dict[str, list[int]]) -> list[int]:
 
 
 def _lists(tree: ast.AST) -> dict[str, list[int]]:
-    """Numbers in lists that are given a name; under ``[name]`` as many as it has elements."""
+    """Numbers in the lists of a program, by the variable that holds the list.
+
+    ``[name]`` holds as many zeros as the list has elements.
+    """
     named = {
         node.targets[0].id: node.value
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Operators and built-in functions on values that are known."""
+"""Operators and built-in functions, applied to values that may be unknown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from .values import ANYTHING, LOCAL, RANK, UNKNOWN, Items, Value, marks_of
+from .values import ANYTHING, LOCAL, RANK, UNKNOWN, Items, Marks, Value, marks_of
 
 _BINARY: Final[dict[type[ast.AST], Callable[[Any, Any], object]]] = {
     ast.Add: operator.add,
@@ -57,7 +57,7 @@ def plain(value: Value) -> object:
     raise LookupError
 
 
-def wrap(value: object, marks: frozenset[str]) -> Value:
+def wrap(value: object, marks: Marks) -> Value:
     """The inverse of `plain`."""
     if isinstance(value, float) and RANK in marks:
         marks = marks - {RANK} | {LOCAL}  # a measure, no longer a number of a rank
@@ -106,7 +106,7 @@ def iterate(value: Value) -> list[Value] | None:
     """The elements that a loop would go through, if they are known and few."""
     held = value.value
     if isinstance(held, Items):
-        return None if held.items is None else [item.marked(*value.marks) for item in held.items]
+        return None if held.items is None else [item.marked(value.marks) for item in held.items]
     if isinstance(held, range) and len(held) <= _LONGEST:
         return [Value(number, value.marks) for number in held]
     if isinstance(held, str) and len(held) <= _LONGEST:
@@ -212,7 +212,7 @@ def _numbers(items: list[Value]) -> Iterator[float]:
         yield one.value
 
 
-def _try(function: Callable[..., object], args: list[Value], marks: frozenset[str]) -> Value:
+def _try(function: Callable[..., object], args: list[Value], marks: Marks) -> Value:
     try:
         values = []
         for arg in args:

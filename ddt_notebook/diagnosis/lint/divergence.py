@@ -1,0 +1,139 @@
+"""Rules about calls that not all ranks make, or in which ranks wait for each other for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ddt_notebook.program.comparison import Divergence, Reason, divergences
+from ddt_notebook.program.deadlock import Deadlock, Stuck, deadlock
+from ddt_notebook.program.trace import OPTIMIZER_STEPS, Kind, Risk
+from ddt_notebook.program.traced import TracedProgram
+
+from .foreseen import Foreseen, foreseen, shown
+
+#: Why ranks make different calls -> kind of the finding, card, and what the line of the condition
+#: shows.
+_REASONS = {
+    Reason.RANK_CONDITION: (
+        "some-ranks-call", "collective-under-rank-condition", "keeps-some-ranks"
+    ),
+    Reason.LOCAL_CONDITION: (
+        "each-rank-decides-call", "collective-under-local-condition", "decided-on-each-rank"
+    ),
+    Reason.RANK_EXIT: (
+        "some-ranks-leave-before", "early-exit-on-rank-condition", "lets-some-ranks-leave"
+    ),
+    Reason.CLOCK_LOOP: ("clock-decides-calls", "loop-ends-by-clock", "depends-on-own-clock"),
+    Reason.UNEVEN_LOOP: ("uneven-calls", "uneven-iterations", "uneven-loop"),
+    Reason.EXCEPTION_CAUGHT: ("handler-misses-call", "exception-swallowed", "goes-on-without-it"),
+    Reason.DIFFERENT_CALLS: ("branches-differ", "different-collectives", "sends-two-ways"),
+    Reason.DIFFERENT_GROUPS: ("groups-differ", "different-groups", ""),
+    Reason.SWAPPED: ("order-differs", "swapped-collectives", "sends-two-ways"),
+    Reason.ROOT_DIFFERS: ("roots-differ", "root-differs", ""),
+    Reason.REDUCE_OP_DIFFERS: ("reduce-ops-differ", "reduce-op-differs", ""),
+    Reason.UNKNOWN: ("some-ranks-call", "rank-skips-collective", ""),
+}  # fmt: skip
+#: Why ranks wait for ever -> kind of the finding, card.
+_DEADLOCKS = {
+    Stuck.ALL_RECEIVE: ("all-receive-first", "both-sides-wait"),
+    Stuck.CYCLE: ("message-against-collective", "wait-cycle"),
+    Stuck.TAG_DIFFERS: ("tag-never-sent", "message-tags-differ"),
+    Stuck.NEVER_SENT: ("message-never-sent", "message-without-partner"),
+    Stuck.GROUPS_CROSSED: ("groups-crossed", "groups-in-opposite-order"),
+}
+#: A program with messages may be meant for any of these numbers of ranks.
+_WORLD_SIZES = (2, 3, 4)
+
+
+def some_ranks_call(program: TracedProgram) -> Iterator[Foreseen]:
+    """Calls that some ranks never come to, or make with other arguments."""
+    seen: set[tuple[Reason, int]] = set()
+    for passage in program.passages:
+        for one in divergences(passage.traces):
+            noted = passage.traces[0].of(Kind.HANDLER_SKIPS_CALL)
+            if one.reason is Reason.EXCEPTION_CAUGHT and noted:
+                continue  # a finding of `after_exception`
+            explained = any(line == one.line for _, line in seen)
+            if one.reason is Reason.UNKNOWN and explained:
+                continue
+            if (one.reason, one.line) not in seen:
+                seen.add((one.reason, one.line))
+                yield _diverging(one, sure=one.sure and passage.called)
+
+
+def _diverging(one: Divergence, sure: bool) -> Foreseen:
+    kind, cause, shows = _REASONS[one.reason]
+    also = [shown(one.decided_at, shows)]
+    if one.other_line != one.line:
+        also.append(shown(one.other_line, "other-ranks-call"))
+    values = {"op": one.op, "other": one.other} if one.other else {"op": one.op}
+    found = foreseen(kind, cause, one.line, *also, **values)
+    if one.reason is Reason.SWAPPED:
+        return replace(found, confidence="possible")
+    if one.reason in (Reason.RANK_CONDITION, Reason.RANK_EXIT):
+        if one.op == "new_group":
+            return replace(found, cause="new-group-on-some-ranks")
+        if one.op == "init_process_group":
+            found = replace(found, cause="rank-missing-at-setup")
+    return replace(found, confidence="certain" if sure else "likely")
+
+
+def some_ranks_step(program: TracedProgram) -> Iterator[Foreseen]:
+    """Optimizers that step on some ranks only, so that the copies of the model drift apart."""
+    for passage in program.passages:
+        if not passage.traces[0].made("DistributedDataParallel"):
+            continue
+        known = {0, *(one.decided_at for one in divergences(passage.traces))}
+        for one in divergences(passage.traces, OPTIMIZER_STEPS):
+            if one.decided_at not in known:
+                condition = shown(one.decided_at, _REASONS[one.reason][2])
+                cause = "steps-skipped-on-some-ranks"
+                yield foreseen("each-rank-decides-step", cause, one.line, condition)
+                break
+
+
+def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
+    """Calls that a rank misses, or makes alone, when an exception is raised on it."""
+    for event in program.events(Kind.HANDLER_SKIPS_CALL, Kind.HANDLER_CALLS):
+        risk = event.about
+        assert isinstance(risk, Risk)
+        kind, cause = "handler-calls-alone", "collective-under-local-condition"
+        if event.kind is Kind.HANDLER_SKIPS_CALL:
+            kind, cause = "handler-misses-call", "exception-swallowed"
+        raises = shown(risk.raises_at, "may-raise-on-one-rank")
+        call = shown(risk.line, "concerns-every-rank")
+        yield foreseen(kind, cause, event.line, raises, call, op=risk.op)
+
+
+def outsiders(program: TracedProgram) -> Iterator[Foreseen]:
+    """Calls on a group by ranks that are not in it."""
+    for passage in program.passages:
+        for trace in passage.traces:
+            for event in trace.of(Kind.NOT_A_MEMBER):
+                if not event.may_not_happen:  # a condition that is not known may ask for membership
+                    cause = "caller-not-in-group"
+                    yield foreseen("outsiders-call", cause, event.line, op=event.op)
+
+
+def waits_for_ever(program: TracedProgram) -> Iterator[Foreseen]:
+    """Receives and collectives in which ranks wait for ever."""
+    found: Deadlock | None = None
+    if program.calls("recv", "recv_object_list"):
+        for world_size in _WORLD_SIZES:
+            here = deadlock(program.with_world_size(world_size).traces)
+            if here is None or here.why not in _DEADLOCKS:
+                return
+            found = found or here
+    elif program.calls("new_group"):
+        found = deadlock(program.traces)
+        found = found if found is not None and found.why is Stuck.GROUPS_CROSSED else None
+    if found is not None:
+        kind, cause = _DEADLOCKS[found.why]
+        calls = {call.line: call.op for call in found.at.values()}
+        first, *others = sorted(calls)
+        also = [shown(line, "others-stand-here") for line in others]
+        yield foreseen(kind, cause, first, *also, op=calls[first])
+
+
+RULES = (some_ranks_call, after_exception, outsiders, waits_for_ever, some_ranks_step)

@@ -1,0 +1,93 @@
+"""What a rule finds at a line of the source, and the finding that becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ddt_notebook import faults
+from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Confidence, Values
+from ddt_notebook.program.parse import Document
+from ddt_notebook.program.traced import TracedProgram
+
+from ..advice import conclude
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A line that shows what is wrong; ``kind`` is an entry of `wording.SHOWN`."""
+
+    line: int
+    kind: str
+    values: Values
+
+
+def shown(line: int, kind: str, **values: Any) -> Shown:
+    """A line that shows what is wrong; line 0 stands for one that is not known."""
+    return Shown(line, kind, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Something that a rule finds.
+
+    Attributes
+    ----------
+    kind, cause, values, confidence
+        As in `Finding`. ``values["op"]`` is what the user has to change, in the advice of the card.
+    line
+        Where it is, counted from 1 in the source.
+    also
+        Further lines that show it.
+    symptom
+        Code in the taxonomy; empty for the usual one of the card.
+    """
+
+    kind: str
+    cause: str
+    line: int
+    also: tuple[Shown, ...]
+    values: Values
+    confidence: Confidence = "likely"
+    symptom: str = ""
+
+    def finding(self, document: Document) -> Finding:
+        """As a finding about a document."""
+        lines = (shown(self.line, "source-line"), *(one for one in self.also if one.line))
+        return conclude(
+            self.symptom or faults.card(self.cause).symptom,
+            self.kind,
+            cause=self.cause,
+            values=self.values,
+            facts=[Fact(kind=one.kind, place=place_of(document, one.line), values=one.values)
+                   for one in lines],
+            confidence=self.confidence,
+            op=self.values.get("op", "the collective"),
+        )  # fmt: skip
+
+
+Rule = Callable[[TracedProgram], Iterator[Foreseen]]
+
+
+def foreseen(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
+    """Something that a rule finds and that is likely a fault; see `Foreseen`."""
+    return Foreseen(kind, cause, line, also, values)
+
+
+def certain(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
+    """The same for something that is certainly a fault."""
+    return Foreseen(kind, cause, line, also, values, "certain")
+
+
+def possible(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
+    """The same for something that may be intended: a hint."""
+    return Foreseen(kind, cause, line, also, values, "possible")
+
+
+def place_of(document: Document, line: int) -> Place:
+    """A line of a document, counted from 1 in its source."""
+    number = line + document.first_line - 1
+    code = document.line(number).strip()
+    return Place(file=document.name, line=number, code=code, role="source")

@@ -1,0 +1,69 @@
+"""`lint`: the findings that the source alone gives rise to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddt_notebook.model import Fact, Finding
+from ddt_notebook.program.parse import Document, syntax_tree
+from ddt_notebook.program.traced import TracedProgram
+
+from ..advice import conclude
+from ..wording import worded
+from . import checkpoints, data, divergence, models, results, setup
+from .foreseen import Foreseen, Rule, place_of
+
+RULES: tuple[Rule, ...] = (
+    *divergence.RULES,
+    *results.RULES,
+    *data.RULES,
+    *models.RULES,
+    *checkpoints.RULES,
+    *setup.RULES,
+)
+
+
+def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Finding]:
+    """Look for faults in a cell or a file without running it.
+
+    Parameters
+    ----------
+    source
+        Python, with IPython's magics if it is a cell.
+    name
+        What to call it: ``"cell"``, ``"cell[3]"``, or the name of a file.
+    first_line
+        Number of the first line.
+
+    Returns
+    -------
+    list of Finding
+        In the order of the lines. The first fact of each holds its line. Those of confidence
+        ``"possible"`` are hints.
+    """
+    document = Document(name, source, first_line)
+    try:
+        tree, text = syntax_tree(source)
+    except SyntaxError as error:
+        return [_unreadable(error, document)]
+    except (ValueError, RecursionError):
+        return []
+    program = TracedProgram(tree)
+    noted = [foreseen for rule in RULES for foreseen in rule(program)]
+    first: dict[tuple[int, str], Foreseen] = {}
+    for foreseen in sorted(noted, key=lambda foreseen: foreseen.line):
+        first.setdefault((foreseen.line, foreseen.cause), foreseen)
+    document = replace(document, source=text)
+    return [worded(foreseen.finding(document)) for foreseen in first.values()]
+
+
+def _unreadable(error: SyntaxError, document: Document) -> Finding:
+    place = place_of(document, error.lineno or 1)
+    found = conclude(
+        "D.1.11",
+        "not-python",
+        values={"message": error.msg},
+        facts=[Fact(kind="source-line", place=place)],
+    )
+    mended = replace(found.fixes[0], advice="mend the line shown, or the one before it")
+    return worded(replace(found, fixes=[mended]))

@@ -1,0 +1,348 @@
+"""Where the traces of ranks differ, and the condition, loop or exit that makes them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from .trace import (
+    Body,
+    Caught,
+    Choice,
+    Condition,
+    GroupCall,
+    Item,
+    Loop,
+    Trace,
+    calls,
+    first_call,
+    on_group,
+    pruned,
+)
+from .values import CLOCK, DIFFERS, RANK, Group, Marks
+
+
+class Reason(Enum):
+    """Why ranks make different calls."""
+
+    RANK_CONDITION = auto()  #: a condition on the rank
+    LOCAL_CONDITION = auto()  #: a condition on each rank's own data
+    RANK_EXIT = auto()  #: a condition on the rank, under which a loop or function is left
+    CLOCK_LOOP = auto()  #: a loop that each rank's own clock ends
+    UNEVEN_LOOP = auto()  #: a loop with another number of iterations on each rank
+    EXCEPTION_CAUGHT = auto()  #: an exception that one rank catches
+    DIFFERENT_CALLS = auto()  #: two branches of a condition make different calls
+    DIFFERENT_GROUPS = auto()  #: the same line uses different groups
+    SWAPPED = auto()  #: the same calls on the same tensors, in another order
+    ROOT_DIFFERS = auto()
+    REDUCE_OP_DIFFERS = auto()
+    UNKNOWN = auto()  #: a rank makes fewer calls, and the source does not show why
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A call that not all ranks make, or that they make differently.
+
+    Attributes
+    ----------
+    reason
+        Why.
+    op, line
+        The call.
+    decided_at
+        Line of the condition or loop that decides, 0 if none is known.
+    other, other_line
+        What other ranks call or pass instead, and where.
+    sure
+        Whether the path to it is certain.
+    """
+
+    reason: Reason
+    op: str
+    line: int
+    decided_at: int = 0
+    other: str = ""
+    other_line: int = 0
+    sure: bool = True
+
+
+def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator[Divergence]:
+    """All calls in which some ranks differ from the others.
+
+    Parameters
+    ----------
+    traces
+        One for each rank.
+    group
+        Whose calls are compared; None stands for those of all ranks.
+    """
+    if any(trace.raised for trace in traces):
+        return
+    trees = [pruned(on_group(trace.items, group)) for trace in traces]
+    for tree in trees:
+        yield from _within(tree)
+    for trace, tree in zip(traces[1:], trees[1:], strict=True):
+        yield from _between(trees[0], tree, traces[0], trace)
+
+
+# -- one rank: choices and loops that come out differently on each rank ----------------------------
+
+
+def _within(items: Sequence[Item], following: GroupCall | None = None) -> Iterator[Divergence]:
+    for index, item in enumerate(items):
+        after = first_call(items[index + 1 :]) or following
+        match item:
+            case Choice(marks=marks) if marks & DIFFERS and not item.vague:
+                if not _makes_same_calls(item):
+                    yield from _choice(item, after)
+            case Choice(paths=paths):
+                for path in paths:
+                    yield from _within(path, after)
+            case Loop(marks=marks, body=body):
+                call = first_call(body)
+                if call is not None and marks & DIFFERS:
+                    reason = _reason_of_loop(marks)
+                    yield Divergence(reason, call.op, call.line, item.line, sure=False)
+                else:
+                    yield from _within(body, call)
+            case Body(body=body):
+                yield from _within(body, after)
+
+
+def _makes_same_calls(item: Choice) -> bool:
+    """Whether both paths make the same kinds of calls: the senders here, the receivers there."""
+    one, other = ({call.op for call in calls(path)} for path in item.paths)
+    return bool(one) and one == other
+
+
+def _choice(item: Choice, after: GroupCall | None) -> Iterator[Divergence]:
+    """A condition that is not known; ``after``: the first call behind it."""
+    inside = first_call(item.paths[0]) or first_call(item.paths[1])
+    call = inside or after
+    if call is None:
+        return
+    if CLOCK in item.marks:
+        reason = Reason.LOCAL_CONDITION if inside else Reason.CLOCK_LOOP
+    elif RANK in item.marks:
+        reason = Reason.RANK_CONDITION if inside else Reason.RANK_EXIT
+    else:
+        reason = Reason.LOCAL_CONDITION
+    yield Divergence(reason, call.op, call.line, item.line, sure=False)
+
+
+# -- two ranks: the first items in which they differ -----------------------------------------------
+
+
+def _between(
+    one: Sequence[Item], other: Sequence[Item], first: Trace, second: Trace
+) -> Iterator[Divergence]:
+    mine = [item for item in one if not isinstance(item, Caught)]
+    theirs = [item for item in other if not isinstance(item, Caught)]
+    swapped = _swapped(mine, theirs)
+    if swapped is not None:
+        yield swapped
+        return
+    for index in range(max(len(mine), len(theirs))):
+        left = mine[index] if index < len(mine) else None
+        right = theirs[index] if index < len(theirs) else None
+        if left is None or right is None or not _alike(left, right):
+            if not _may_agree(one, other):
+                yield from _Difference(left, right, (one, other), (first, second)).divergence()
+            return
+        match left, right:
+            case GroupCall(), GroupCall():
+                extra = _extra(left, right, mine, theirs)
+                if extra is not None:
+                    yield extra
+                    return
+                yield from _arguments(left, right)
+            case Choice(), Choice():
+                for path, their_path in zip(left.paths, right.paths, strict=True):
+                    yield from _between(path, their_path, first, second)
+            case (Loop(body=body), Loop(body=their)) | (Body(body=body), Body(body=their)):
+                yield from _between(body, their, first, second)
+
+
+def _alike(left: Item, right: Item) -> bool:
+    match left, right:
+        case GroupCall(), GroupCall():
+            return left.op == right.op
+        case Loop(), Loop():
+            counts = left.iterations, right.iterations
+            return left.line == right.line and (None in counts or counts[0] == counts[1])
+    return type(left) is type(right) and left.line == right.line
+
+
+def _swapped(mine: Sequence[Item], theirs: Sequence[Item]) -> Divergence | None:
+    """The same calls on the same tensors in another order, under two branches on the rank."""
+    left = [item for item in mine if isinstance(item, GroupCall)]
+    right = [item for item in theirs if isinstance(item, GroupCall)]
+    if [call.op for call in left] != [call.op for call in right]:
+        return None
+    tensors = [call.tensor for call in left], [call.tensor for call in right]
+    pairs = [sorted((call.op, call.tensor) for call in side) for side in (left, right)]
+    if tensors[0] == tensors[1] or pairs[0] != pairs[1]:
+        return None
+    one, other = next(
+        pair for pair in zip(left, right, strict=True) if pair[0].tensor != pair[1].tensor
+    )
+    if one.line == other.line or not one.differing:
+        return None
+    decided_at = one.differing[-1].line
+    return Divergence(Reason.SWAPPED, one.op, one.line, decided_at, other.op, other.line)
+
+
+def _extra(
+    left: GroupCall, right: GroupCall, mine: Sequence[Item], theirs: Sequence[Item]
+) -> Divergence | None:
+    """A call under a condition that only happens to meet the same call of other ranks."""
+    if left.line == right.line:
+        return None
+    many, their_many = (sum(1 for _ in calls(items)) for items in (mine, theirs))
+    for call, other, more in ((left, right, many > their_many), (right, left, their_many > many)):
+        if more and call.differing and not other.differing:
+            return _conditional(call)
+    return None
+
+
+def _arguments(left: GroupCall, right: GroupCall) -> Iterator[Divergence]:
+    if any(one.marks & DIFFERS and not one.sure for one in (*left.around, *right.around)):
+        return
+    for reason, mine, theirs in (
+        (Reason.ROOT_DIFFERS, left.root, right.root),
+        (Reason.REDUCE_OP_DIFFERS, left.reduce_op or None, right.reduce_op or None),
+    ):
+        if mine is not None and theirs is not None and mine != theirs:
+            yield Divergence(reason, left.op, left.line, 0, str(theirs), right.line)
+
+
+def _may_agree(one: Sequence[Item], other: Sequence[Item]) -> bool:
+    """Whether a loop on one side may stand for several calls on the other."""
+    if not any(isinstance(item, Loop) and item.iterations is None for item in (*one, *other)):
+        return False
+    same_calls = {call.op for call in calls(one)} == {call.op for call in calls(other)}
+    return same_calls and not all(
+        isinstance(item, (GroupCall, Loop)) and item.line == match.line
+        for item, match in zip(one, other, strict=False)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The first items in which two ranks differ, the trees they are in, and the two ranks."""
+
+    left: Item | None
+    right: Item | None
+    trees: tuple[Sequence[Item], Sequence[Item]]
+    traces: tuple[Trace, Trace]
+
+    @property
+    def calls(self) -> tuple[GroupCall | None, GroupCall | None]:
+        """The next call of each."""
+        return first_call([self.left] if self.left else []), first_call(
+            [self.right] if self.right else []
+        )
+
+    @property
+    def sides(self) -> Iterator[tuple[GroupCall, Sequence[Item], Trace]]:
+        """Each call, with the tree and the trace of the other rank."""
+        for call, other in zip(self.calls, (1, 0), strict=True):
+            if call is not None:
+                yield call, self.trees[other], self.traces[other]
+
+    def divergence(self) -> Iterator[Divergence]:
+        """The best reason that there is, if there is any."""
+        for reason in (
+            self._branches,
+            self._groups,
+            self._conditions,
+            self._exits,
+            self._unknown_condition,
+            self._iterations,
+            self._missing,
+        ):
+            found = reason()
+            if found is not None:
+                yield found
+                return
+
+    def _branches(self) -> Divergence | None:
+        """Two branches of one condition make two calls."""
+        mine, theirs = self.calls
+        if mine is None or theirs is None:
+            return None
+        for one in mine.differing:
+            for other in theirs.differing:
+                if one.line == other.line and one.branch != other.branch and not one.loop:
+                    return Divergence(
+                        Reason.DIFFERENT_CALLS,
+                        mine.op,
+                        mine.line,
+                        one.line,
+                        theirs.op,
+                        theirs.line,
+                    )
+        return None
+
+    def _groups(self) -> Divergence | None:
+        """The same line uses another group on the other rank."""
+        for call, _, absent in self.sides:
+            for other in calls(absent.items):
+                if (other.line, other.op) == (call.line, call.op) and other.group is not None:
+                    return Divergence(Reason.DIFFERENT_GROUPS, call.op, call.line)
+        return None
+
+    def _conditions(self) -> Divergence | None:
+        return next((_conditional(call) for call, _, _ in self.sides if call.differing), None)
+
+    def _exits(self) -> Divergence | None:
+        """The other rank has caught an exception, or left a loop or function, before the call."""
+        for call, tree, absent in self.sides:
+            caught = next((item for item in tree if isinstance(item, Caught)), None)
+            if caught is not None:
+                return Divergence(Reason.EXCEPTION_CAUGHT, call.op, call.line, caught.line)
+            if absent.exits:
+                last = absent.exits[-1]
+                reason = Reason.RANK_EXIT if RANK in last.marks else Reason.LOCAL_CONDITION
+                return Divergence(reason, call.op, call.line, last.line)
+        return None
+
+    def _unknown_condition(self) -> Divergence | None:
+        mine, theirs = self.calls
+        for item in (self.left, self.right):
+            if isinstance(item, Choice) and RANK in item.marks:
+                return next(_choice(item, mine or theirs), None)
+        return None
+
+    def _iterations(self) -> Divergence | None:
+        mine, theirs = self.calls
+        call, left, right = mine or theirs, self.left, self.right
+        loops = isinstance(left, Loop) and isinstance(right, Loop)
+        if call is None or not loops or left is None or right is None or left.line != right.line:
+            return None
+        return Divergence(Reason.UNEVEN_LOOP, call.op, call.line, left.line)
+
+    def _missing(self) -> Divergence | None:
+        mine, theirs = self.calls
+        call = mine or theirs
+        if call is None or (mine is not None and theirs is not None):
+            return None
+        return Divergence(Reason.UNKNOWN, call.op, call.line, sure=False)
+
+
+def _conditional(call: GroupCall) -> Divergence:
+    """A call that a condition or loop around it keeps from some ranks."""
+    inner = call.differing[-1]
+    sure = all(around.sure for around in call.around)
+    return Divergence(_reason_of(inner), call.op, call.line, inner.line, sure=sure)
+
+
+def _reason_of(condition: Condition) -> Reason:
+    if condition.loop:
+        return _reason_of_loop(condition.marks)
+    return Reason.RANK_CONDITION if RANK in condition.marks else Reason.LOCAL_CONDITION
+
+
+def _reason_of_loop(marks: Marks) -> Reason:
+    return Reason.CLOCK_LOOP if CLOCK in marks else Reason.UNEVEN_LOOP
