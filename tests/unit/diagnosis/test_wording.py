@@ -11,7 +11,7 @@ import pytest
 
 import ddt_notebook
 from ddt_notebook.diagnosis import wording
-from ddt_notebook.diagnosis.wording import FACTS, REASONS, TITLES, worded
+from ddt_notebook.diagnosis.wording import FACTS, REASONS, SHOWN, TITLES, worded
 from ddt_notebook.model import Fact, Finding
 
 ROOT = Path(ddt_notebook.__file__).parent
@@ -38,7 +38,7 @@ ENDINGS = tuple(
 )
 
 
-@pytest.mark.parametrize("kind", [*FACTS, *REASONS, *TITLES])
+@pytest.mark.parametrize("kind", [*FACTS, *REASONS, *SHOWN, *TITLES])
 def test_every_kind_that_has_words_is_used(kind: str) -> None:
     assert kind in WORDS or kind.endswith(ENDINGS)
 
@@ -48,7 +48,7 @@ def test_every_fact_of_a_constant_kind_has_words() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fact":
             kinds = [one.value for one in node.keywords if one.arg == "kind"]
             for kind in (one.value for one in kinds if isinstance(one, ast.Constant)):
-                assert kind in FACTS or kind in REASONS, kind
+                assert kind in {*FACTS, *REASONS, *SHOWN}, kind
 
 
 @pytest.mark.parametrize("table", ["TITLES", "FACTS"])
