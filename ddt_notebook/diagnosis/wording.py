@@ -563,7 +563,7 @@ TITLES: dict[str, Title] = {
     "every-rank-makes-folder": (
         "every rank makes the same folder: all but the first find it there"
     ),
-    "nothing-loaded": (
+    "loads-nothing": (
         "the state dict of {of} is loaded into the other: nothing is loaded, silently"
     ),
     "no-name-fits": "the state dict of {of} is loaded into the other: no name fits",
@@ -572,7 +572,7 @@ TITLES: dict[str, Title] = {
         f"every rank loads onto "
         f"{f.values['device'] or 'the device that the checkpoint was saved from'}"
     ),
-    "read-before-written": lambda f: (
+    "may-be-read-before-written": lambda f: (
         f"ranks read {f.values['path']!r} without knowing that rank {f.values['writer']} has "
         "written it"
     ),

@@ -80,7 +80,7 @@ def _wrong_names(program: TracedProgram, wrapped: bool, line: int, made: int) ->
     kind, cause = "no-name-fits", "state-dict-prefix"
     call = program.call_at(line, "load_state_dict")
     if call is not None and is_constant(keyword(call, "strict"), False):
-        kind, cause = "nothing-loaded", "nothing-loaded"
+        kind, cause = "loads-nothing", "nothing-loaded"
     owner = "the wrapper" if wrapped else "the bare model"
     return foreseen(kind, cause, line, shown(made, "makes-it"), of=owner)
 
@@ -148,7 +148,7 @@ def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
                     cause = "checkpoint-unreadable" if polls else "checkpoint-read-too-early"
                 writes = shown(line, "writes-on-rank", rank=writer)
                 values = {"path": path, "writer": writer}
-                yield foreseen("read-before-written", cause, event.line, writes, **values)
+                yield foreseen("may-be-read-before-written", cause, event.line, writes, **values)
                 return
 
 
