@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except (UnknownSymptom, FormatError, DemoError, SessionError) as error:
         message = str(error)
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -65,20 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
-    saved = commands.add_parser("diagnose", help="say what a saved run, a log or a text shows")
+    saved = commands.add_parser("diagnose", help="diagnose a saved run, a log or a text")
     saved.add_argument(
         "path",
         metavar="FILE|-",
-        help="a snapshot (.ddt.json), else a log or any text; - reads a text from the input",
+        help="a saved run (.ddt.json), a log or any text; - reads stdin",
     )
     saved.add_argument("--json", action="store_true", help="print the report as JSON")
     saved.set_defaults(run=_diagnose)
 
     dumps = commands.add_parser(
         "analyze",
-        help="say what a job's Flight Recorder dumps show",
-        description="Compare the dumps of all ranks: who stands in which collective, and who never "
-        "came. A job writes them with TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set.",
+        help="diagnose the Flight Recorder dumps of a job",
+        description="Compare the dumps of all ranks: which collective each rank is in, and which "
+        "rank never entered it. A job writes them with TORCH_FR_BUFFER_SIZE and "
+        "TORCH_FR_DUMP_TEMP_FILE set.",
     )
     dumps.add_argument("path", type=Path, metavar="FOLDER", help="one file for each rank")
     dumps.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -89,25 +90,25 @@ def _parser() -> argparse.ArgumentParser:
         "query",
         nargs="*",
         metavar="CODE|CARD|WORDS",
-        help="such as D.2.1, a fault card, or words of a message; nothing: all codes",
+        help="such as D.2.1, a fault card, or words of a message (default: all codes)",
     )
     explain.add_argument("--json", action="store_true", help="print the explanation as JSON")
     explain.set_defaults(run=_explain)
 
-    linted = commands.add_parser("lint", help="say what the code of a file lets foresee")
-    linted.add_argument("path", metavar="FILE.py|-", help="- reads the code from the input")
+    linted = commands.add_parser("lint", help="find faults in a file without running it")
+    linted.add_argument("path", metavar="FILE.py|-", help="- reads the code from stdin")
     linted.add_argument("--json", action="store_true", help="print the findings as JSON")
     linted.set_defaults(run=_lint)
 
     lessons = commands.add_parser(
-        "lessons", help="list the notebooks, copy them to a folder, or say where a lesson is"
+        "lessons", help="list the notebooks, copy them to a folder, or print the path of a lesson"
     )
     which = lessons.add_mutually_exclusive_group()
     which.add_argument(
         "code", nargs="?", metavar="CODE", help="print the path of this symptom's lesson"
     )
     which.add_argument(
-        "--copy", type=Path, metavar="FOLDER", help="copy them there; existing files stay"
+        "--copy", type=Path, metavar="FOLDER", help="copy them to this folder; existing files stay"
     )
     lessons.set_defaults(run=_lessons)
 
@@ -117,10 +118,14 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         type=Path,
         metavar="REPORT.json",
-        help="compare the reports of several machines instead, as --json prints them",
+        help="compare reports of several machines, which --json prints",
     )
     checked.add_argument(
-        "-n", dest="ranks", type=_positive, metavar="N", help="ranks it is to hold (default: 4)"
+        "-n",
+        dest="ranks",
+        type=_positive,
+        metavar="N",
+        help="ranks it has to hold (default: 4)",
     )
     checked.add_argument("--quick", action="store_true", help="do not form groups")
     checked.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -147,14 +152,14 @@ def _diagnose(options: argparse.Namespace) -> int:
         report = diagnose(snapshot)
     else:
         report = diagnose_log(options.path)
-    return _told(show(report, snapshot), as_json=options.json)
+    return _report(show(report, snapshot), as_json=options.json)
 
 
 def _analyze(options: argparse.Namespace) -> int:
-    return _told(diagnose_dumps(options.path), as_json=options.json)
+    return _report(diagnose_dumps(options.path), as_json=options.json)
 
 
-def _told(report: DisplayedReport, *, as_json: bool) -> int:
+def _report(report: DisplayedReport, *, as_json: bool) -> int:
     if as_json:
         _print_json(report.to_json())
     else:
@@ -179,7 +184,7 @@ def _lint(options: argparse.Namespace) -> int:
         try:
             found = lint(path.read_text(encoding="utf-8"), name=path.name)
         except UnicodeDecodeError as error:
-            raise FormatError(f"{path} is no text: {error}") from error
+            raise FormatError(f"{path} is not a text file: {error}") from error
     if options.json:
         _print_json(found.to_json())
     else:
@@ -197,7 +202,7 @@ def _lessons(options: argparse.Namespace) -> int:
         print("\n".join(f"{path:<{width}}  {title}" for path, title in titles.items()))
         return 0
     copied, kept = copy_notebooks(options.copy)
-    left = f"; left as they were: {len(kept)}" if kept else ""
+    left = f"; {len(kept)} existed already and stay" if kept else ""
     print(f"copied to {options.copy}: {copied} files{left}")
     return 0
 
@@ -217,7 +222,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
     return int(text)
 
 

@@ -7,7 +7,7 @@ from traitlets.config import Configurable
 
 
 class DDT(Configurable):
-    """Defaults of the ddt magics; an option on a magic's own line comes before them."""
+    """Defaults of the ddt magics; an option on the line of a magic overrides them."""
 
     ranks = Int(2, min=1, help="Number of ranks that %ddt_start starts.").tag(config=True)
     backend = Unicode("gloo", help="Backend of the process group.").tag(config=True)
@@ -20,12 +20,12 @@ class DDT(Configurable):
     hang_after = Float(
         2.0,
         min=0.1,
-        help="Seconds for which a wait that cannot end is watched before it is called a hang.",
+        help="Seconds for which ranks wait in vain before it is reported as a hang.",
     ).tag(config=True)
     memory = Unicode(None, allow_none=True, help='Memory limit for each rank, such as "512M".').tag(
         config=True
     )
-    colour = Bool(True, help="Colours in terminals (notebooks are not concerned).").tag(config=True)
+    colour = Bool(True, help="Colours in terminals; notebooks do not use it.").tag(config=True)
     widgets = Bool(
         True, help="Buttons for %ddt_debug in notebooks; False: text and HTML without them."
     ).tag(config=True)

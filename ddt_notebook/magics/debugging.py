@@ -202,13 +202,13 @@ class DebugMagics(RunningMagics):
     @line_cell_magic
     @opt.options(opt.PATH, silenced=False)
     def ddt_lint(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Say what the code alone lets foresee: of this cell (%%ddt_lint), a file, or the last run.
+        """Find faults in code without a run: in this cell (%%ddt_lint), a file, or the last run.
 
         Nothing is run.
         """
         if cell is not None:
             if args.path:
-                raise UsageError("ddt_lint: a file is for %ddt_lint, on a line of its own")
+                raise UsageError("ddt_lint: a file is for %ddt_lint, on a line by itself")
             return api.lint(cell, first_line=first_line(self._shell, cell))
         if args.path:
             return self._lint_file(Path(args.path))
@@ -227,7 +227,7 @@ class DebugMagics(RunningMagics):
         return api.lint(source, name=path.name)
 
     def _foresee(self, cell: str) -> None:
-        """Before a cell runs: what its code alone lets foresee; nothing if that is nothing."""
+        """Before a cell runs, show the faults in its code, if there are any."""
         foreseen = api.lint(cell, first_line=first_line(self._shell, cell))
         if not foreseen.findings:
             return

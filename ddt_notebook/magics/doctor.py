@@ -1,4 +1,4 @@
-"""``%ddt_doctor``: what can be known before a job runs."""
+"""``%ddt_doctor``: what can be checked before a job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RANKS = opt.Option(
     dest="ranks",
     type=opt.whole_number,
     metavar="N",
-    help="how many ranks this machine is to hold (default: those of the session, else 4)",
+    help="how many ranks this machine has to hold (default: those of the session, else 4)",
 )
 _QUICK = opt.Option(
     "--quick", action="store_true", help="do not form a group of two processes with each backend"
@@ -39,7 +39,7 @@ class DoctorMagics(Magics):
         """Check versions, backends, environment, network, limits and the ranks before a job."""
         from ..preflight.doctor import doctor
 
-        with live_line(self._shell, "asking a fresh Python for its versions …") as say:
+        with live_line(self._shell, "reading the versions in a fresh Python …") as say:
             try:
                 return doctor(args.ranks, form_groups=not args.quick, progress=say)
             except SessionError as error:

@@ -28,7 +28,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         *(magics(shell, defaults) for magics in _WITH_DEFAULTS),
         *(magics(shell) for magics in _WITHOUT),
     )
-    for name in _cell_magics():  # below another line, IPython takes it for a line magic
+    for name in _cell_magics():  # below another line, IPython takes ``%%ddt`` for a line magic
         shell.magics_manager.register_function(_Misplaced(name), "line", f"%{name}")
     launcher.warm()
 
@@ -38,7 +38,7 @@ def _cell_magics() -> list[str]:
 
 
 class _Misplaced:
-    """What ``%%ddt`` says where it is not the first line of its cell."""
+    """The error of ``%%ddt`` if it is not the first line of its cell."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""The exceptions with which a cell ends that failed, so that "Run All" stops there."""
+"""The exceptions of a cell that failed, so that "Run All" stops there."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..views.report import DisplayedReport
 class CellFailed(DdtError):
     """A cell failed, hung or was interrupted on the ranks.
 
-    Shows itself without the frames of the notebook's own machinery: the first finding in one line,
-    the original traceback of the first cause, and its consequences counted.
+    Its traceback has no frames of this package: the first finding in one line, the original
+    traceback of the first cause, and the number of its consequences.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class CellFailed(DdtError):
 
 
 class NotPassed(DdtError):
-    """A cell of an exercise does not hold every behaviour; the grade was shown already.
+    """A cell of an exercise does not have every behaviour; the grade is above.
 
     Attributes
     ----------

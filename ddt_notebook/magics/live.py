@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from ..widgets.lab import LabLink
     from ..widgets.live import LivePanel
 
-_CLOSE = opt.Option("--close", action="store_true", help="look on no more")
+_CLOSE = opt.Option("--close", action="store_true", help="close the panel")
 _IN_TERMINAL = (
-    "the panel needs a notebook; in a terminal the last line says who waits for whom while a cell\n"
-    "runs, and Ctrl-C ends it on every rank"
+    "the panel needs a notebook; in a terminal the last line shows who waits for whom while a\n"
+    "cell runs, and Ctrl-C ends the cell on every rank"
 )
 
 
 @magics_class
 class LiveMagics(Magics):
-    """One panel for the notebook, whichever session is active."""
+    """One panel for the notebook, which shows the active session."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -43,7 +43,7 @@ class LiveMagics(Magics):
         """Open the live panel: what each rank does while a cell runs, and buttons to stop it."""
         if args.close:
             self.close()
-            return Message("the live panel looks on no more")
+            return Message("the live panel is closed")
         if getattr(self._shell, "kernel", None) is None:
             return Message(_IN_TERMINAL)
         if self._panel is None:

@@ -1,4 +1,4 @@
-"""``%ddt_load``: what was observed elsewhere, a real job's dumps or a saved run."""
+"""``%ddt_load``: diagnoses the dumps of a real job, or a saved run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUT = opt.Option(
 
 @magics_class
 class LoadMagics(Magics):
-    """Reports on what did not run here."""
+    """Reports on runs elsewhere."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)

@@ -22,7 +22,7 @@ from .config import DDT
 from .running import RunningMagics, one_line, report_of
 
 _ANEW = (
-    "the ranks were started anew: all their variables are gone; run the cells again that define "
+    "the ranks were restarted and lost all their variables: run the cells again that define "
     "what you need"
 )
 
@@ -90,7 +90,7 @@ class DDTMagics(RunningMagics):
     @line_cell_magic
     @opt.options(opt.RANKS, opt.CELL_TIMEOUT, opt.OUT, opt.FREEZE, above_cell=True)
     def ddt(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Run the cell on the ranks; a failure is diagnosed there and then."""
+        """Run the cell on the ranks; a failure is diagnosed at once."""
         if cell is None:
             raise UsageError("ddt: put %%ddt on the first line of a cell, and its code below")
         return self._run(self._session(), cell, args, freeze=args.freeze)
@@ -148,7 +148,7 @@ class DDTMagics(RunningMagics):
             raise UsageError("ddt_show: --zoom is for the timeline: %ddt_show timeline --zoom")
         if args.view not in VIEWS:
             known = ", ".join(VIEWS)
-            raise UsageError(f"ddt_show: there is no view {args.view!r}; there is: {known}")
+            raise UsageError(f"ddt_show: there is no view {args.view!r}; the views are: {known}")
         session = self._session()
         if not VIEWS[args.view].asks_ranks and session.last_run is None:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
@@ -172,7 +172,7 @@ class DDTMagics(RunningMagics):
 
 
 def _limit_changed(change: Any) -> None:
-    """``%config DDT.timeout = 20`` holds for a session that is already running, too."""
+    """``%config DDT.timeout = 20`` also applies to a session that is already running."""
     session = active.get()
     if session is not None:
         setattr(session, change.name, change.new)

@@ -1,4 +1,4 @@
-"""Parsing of magic lines: shared options, and errors of one line that say what to do."""
+"""Parses the lines of magics: shared options, and one-line errors that say what to do."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def rank_list(text: str) -> tuple[int, ...]:
         match = _RANKS.fullmatch(part.strip())
         if match is None:
             raise argparse.ArgumentTypeError(
-                f"{part.strip()!r} is no rank; write a rank list like 0,2-3, without blanks"
+                f"{part.strip()!r} is not a rank; write a rank list like 0,2-3, without blanks"
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise argparse.ArgumentTypeError(
-                f"{part.strip()!r} runs backwards; write {last}-{first}"
+                f"the range {part.strip()!r} is in the wrong order; write {last}-{first}"
             )
         found.update(range(first, last + 1))
     return tuple(sorted(found))
@@ -51,14 +51,14 @@ def seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write seconds, such as 20 or 1.5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, like 20 or 1.5")
     return number
 
 
 def whole_number(text: str) -> int:
     """A number of ranks."""
     if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks; write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
     return int(text)
 
 
@@ -73,12 +73,12 @@ def one_rank(text: str) -> int:
 def name(text: str) -> str:
     """The name of a variable."""
     if not text.isidentifier() or keyword.iskeyword(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a variable")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a variable")
     return text
 
 
 class Option:
-    """An argument that several magics share; see ``argparse.ArgumentParser.add_argument``."""
+    """An argument that several magics share, as in ``argparse.ArgumentParser.add_argument``."""
 
     def __init__(self, *flags: str, **settings: Any) -> None:
         self._flags = flags
@@ -90,14 +90,14 @@ class Option:
 
 
 def _default(name: str) -> str:
-    """``(default 2, %config DDT.ranks)``: as it is before anything is configured."""
+    """The built-in default: ``(default 2, %config DDT.ranks)``."""
     value = DDT.class_traits()[name].default_value
     shown = f"{value:g}" if isinstance(value, float) else value
     # argparse takes a single per cent sign for a place holder
     return f"(default {'none' if value is None else shown}, %%config DDT.{name})"
 
 
-_WAITED = "longest that a rank is waited for in a collective"
+_WAITED = "timeout of a collective"
 
 WORLD_SIZE = Option(
     "-n",
@@ -126,7 +126,7 @@ CELL_TIMEOUT = Option(
     "--timeout",
     type=seconds,
     metavar="SECONDS",
-    help=f"{_WAITED} (default that of the session, as %%ddt_start was told)",
+    help=f"{_WAITED} (default that of %%ddt_start)",
 )
 HANG_AFTER = Option(
     "--hang-after",
@@ -230,7 +230,7 @@ VARIABLES = Option(
 
 
 class _Parser(MagicArgumentParser):
-    """Checks the flags before argparse does: its own messages blame the wrong argument."""
+    """Checks the flags before argparse does, whose messages blame the wrong argument."""
 
     def __init__(
         self, magic: Magic, shared: tuple[Option, ...], free_text: str, above_cell: bool
@@ -286,7 +286,7 @@ class _Parser(MagicArgumentParser):
         flag = word.split("=", 1)[0]
         if flag in known or (not flag.startswith("--") and flag[:2] in known):
             return
-        if flag in ("-r", "--ranks") and "--world-size" in known:  # there are none to choose from
+        if flag in ("-r", "--ranks") and "--world-size" in known:  # no ranks yet to choose from
             self.error(f"there is no option {flag}; -n 4 sets how many ranks there are")
         near = similar_names(flag, known)
         hint = f"did you mean {near[0]}?" if near else f"%{self.prog} -h lists them"
@@ -314,8 +314,8 @@ def options(
         Name of the argument that takes a line which begins with no option as it is, so that an
         error message can be pasted with its quotation marks and dashes.
     silenced
-        Whether a ``;`` at the end of the cell hides the view. IPython can tell only of a cell that
-        is Python.
+        Whether a ``;`` at the end of the cell hides the view. IPython recognises it only in a cell
+        of Python.
     above_cell
         Whether the magic is for the top of a cell only: its help says ``%%``.
     """

@@ -11,12 +11,12 @@ _USUALLY = 2
 def first_line(shell: InteractiveShell, body: str) -> int:
     """The line of the running cell, from 1, at which the body of its magic begins.
 
-    Blank lines and other magics (``%%time``) may stand above ours; line numbers that are told are
+    Blank lines and other magics (``%%time``) may stand above ours; the line numbers in messages are
     those that a reader counts in the notebook.
     """
     inputs = shell.history_manager.input_hist_raw if shell.history_manager is not None else []
     whole, end = (inputs[-1] if inputs else "").rstrip("\n"), body.rstrip("\n")
-    # what is run without a number in the history stands in no cell
+    # code that is not in the history is not in a cell
     if not end or not whole.endswith("\n" + end):
         return _USUALLY
     return whole[: -len(end)].count("\n") + 1

@@ -96,6 +96,7 @@ class FakeSession:
             simulated_gpus=0,
             frozen=False,
             uptime_s=1.0,
+            missing_features=(),
         )
 
     def restart(self) -> None: ...
@@ -129,7 +130,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_start --nporc 4", "no option --nporc"),
         ("%ddt_start --world_size 4", "did you mean --world-size"),
         ("%ddt_start -n 0", "write 1 or more"),
-        ("%ddt_start -n four", "'four' is no number of ranks"),
+        ("%ddt_start -n four", "'four' is not a number of ranks"),
         ("%ddt_start -n 500", "start at most 8"),
         ("%ddt_start -t soon", "write seconds"),
         ("%ddt_start 4", "unexpected '4'"),
@@ -138,15 +139,15 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_stop", "no session is running: there is nothing to stop"),
         ("%ddt_status", "%ddt_start -n 4 first"),
         ("%%ddt\nx = 1", "%ddt_start -n 4 first"),
-        ("%%ddt -r 0,a\nx = 1", "'a' is no rank; write a rank list like 0,2-3"),
-        ("%%ddt -r 0, 1\nx = 1", "'' is no rank"),
+        ("%%ddt -r 0,a\nx = 1", "'a' is not a rank; write a rank list like 0,2-3"),
+        ("%%ddt -r 0, 1\nx = 1", "'' is not a rank"),
         ("%%ddt -r 3-1\nx = 1", "write 1-3"),
-        ("%%ddt -o 2x\nx = 1", "'2x' is no name of a variable"),
+        ("%%ddt -o 2x\nx = 1", "'2x' is not the name of a variable"),
         ("%ddt print(rank)", "unexpected 'print(rank)'"),
         ("%ddt", "put %%ddt on the first line of a cell"),
         ("%ddt_debug -n 4", "options belong to %%ddt_debug"),
         ("%ddt_explain D.9.9", "no symptom has the code 'D.9.9'"),
-        ("%ddt_show memroy", "there is no view 'memroy'; there is: stacks"),
+        ("%ddt_show memroy", "there is no view 'memroy'; the views are: stacks"),
         ("%ddt_release", "%ddt_start -n 4 first"),
         ("%ddt_restart", "%ddt_start -n 4 first"),
         ("%ddt_start --ranks 4", "no option --ranks; -n 4 sets how many ranks there are"),
@@ -304,7 +305,7 @@ def test_the_help_tells_the_defaults(fake: Notebook) -> None:
             value = trait.default_value
             told = "none" if value is None else f"{value:g}" if name != "backend" else value
             assert f"(default {told}, %config DDT.{name})" in shown
-    assert "(default that of the session" in " ".join(fake.shown("%ddt -h").split())
+    assert "(default that of %ddt_start" in " ".join(fake.shown("%ddt -h").split())
 
 
 def test_debug_starts_a_session_and_repeats_its_findings(fake: Notebook) -> None:

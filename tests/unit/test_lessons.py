@@ -69,7 +69,7 @@ def test_a_copy_leaves_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixtu
     mine.write_text("mine")
     assert main(["lessons", "--copy", str(tmp_path)]) == 0
     assert mine.read_text() == "mine"
-    assert "left as they were: 1" in capsys.readouterr().out
+    assert "1 existed already" in capsys.readouterr().out
     copied = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.ipynb")}
     assert copied == set(lessons.notebooks())
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")]
