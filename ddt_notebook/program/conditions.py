@@ -8,13 +8,14 @@ statement instead.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
 
-from . import names
+from . import names, operators
+from .evaluator import Evaluator
 from .syntax import Function, called_name, calls_in, names_in, parameters
+from .trace import Recorder
+from .values import ANYTHING, Scope, Value
 
 _RANK_CALLS = names.RANK_CALLS | {"get_group_rank"}
 #: Calls that are as simple as a number or a truth value.
@@ -31,26 +32,9 @@ _RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
 #: Clocks by the last part of their name. ``time`` and ``now`` are clocks of certain modules only.
 _CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time", "now"}
 _CLOCK_OWNERS = frozenset(path.split(".")[0] for path in names.CLOCKS)
+#: Functions that return a variable of the environment.
+_ENVIRONMENT_CALLS = frozenset({"getenv", "get"})
 _DEPTH = 5  #: names that are computed from names
-
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], object]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv,
-}
-
-
-class _Unknown(Exception):
-    """The value depends on something that the source does not show."""
 
 
 class Conditions:
@@ -70,6 +54,7 @@ class Conditions:
         self._agreed: dict[str, int] = {}  # the first line on which it went through a collective
         self._resized: set[str] = set()  # lists whose length the assignment alone does not show
         self._reads_rank: dict[ast.AST, bool] = {}
+        self._on_rank: dict[tuple[int, int], _OnRank] = {}
         self.counters: set[str] = set()  # variables that count the rounds of a loop
         for nodes in self._documents:
             for node in nodes:
@@ -224,62 +209,100 @@ class Conditions:
 
     def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
         """Whether a condition holds on a rank, None if the source does not show it."""
+        if (rank, world_size) not in self._on_rank:
+            self._on_rank[rank, world_size] = _OnRank(self._values, rank, world_size)
         try:
-            return bool(self._value(test, rank, world_size))
-        except (_Unknown, TypeError, ZeroDivisionError, RecursionError):
+            return operators.truth(self._on_rank[rank, world_size].evaluate(test))
+        except RecursionError:
             return None
 
-    def _value(  # noqa: PLR0912 - one case for each kind of node
-        self, node: ast.expr, rank: int, world_size: int
-    ) -> object:
-        def value(inner: ast.expr) -> object:
-            return self._value(inner, rank, world_size)
 
-        match node:
-            case ast.Constant(value=constant):
-                return constant
-            case ast.Name(id=name) | ast.Attribute(attr=name) if name in names.RANK_NAMES:
-                return rank
-            case ast.Name(id=name) if name in names.WORLD_NAMES:
-                return world_size
-            case ast.Call(args=[]) if called_name(node) in _RANK_CALLS:
-                return rank
-            case ast.Call(args=[]) if called_name(node) in names.WORLD_CALLS:
-                return world_size
-            case ast.Call(args=[]) if called_name(node) in names.AGREED_CALLS:
-                return True
-            case ast.Name() | ast.Attribute() | ast.Call(args=[]):
-                slot = _slot(node) or ""
-                assigned = self._values.get(slot)
-                if assigned is not None:
-                    return value(assigned)
-                if slot.strip(".()") in names.FIRST_RANK:
-                    return rank == 0
-                raise _Unknown
-            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-                return [value(item) for item in items]
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not value(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return _apply(ast.Sub, 0, value(operand))
-            case ast.BinOp(left=left, op=sign, right=right):
-                return _apply(type(sign), value(left), value(right))
-            case ast.BoolOp(op=sign, values=values):
-                return self._all_or_any(isinstance(sign, ast.And), values, rank, world_size)
-            case ast.Compare(left=left, ops=signs, comparators=others):
-                sides = [value(left), *map(value, others)]
-                pairs = zip(signs, sides, sides[1:], strict=False)
-                return all(_apply(type(sign), one, other) for sign, one, other in pairs)
-        raise _Unknown
+class _OnRank:
+    """Evaluates expressions on one rank, with what the program binds each name to.
 
-    def _all_or_any(self, every: bool, values: list[ast.expr], rank: int, world_size: int) -> bool:
-        """One operand can decide, even if another is unknown."""
-        truths = [self.truth(value, rank, world_size) for value in values]
-        if (not every) in truths:
-            return not every
-        if None in truths:
-            raise _Unknown
-        return every
+    Parameters
+    ----------
+    values
+        As in `Conditions.value`.
+    rank, world_size
+        Number of the rank, and how many there are.
+    """
+
+    def __init__(self, values: Mapping[str, ast.expr | None], rank: int, world_size: int) -> None:
+        self._values = values
+        self._known: dict[str, Value] = {}
+        self._evaluator = _EvaluatorOfProgram(self, rank, world_size)
+        self._scope = _ScopeOfProgram(self)
+
+    def evaluate(self, node: ast.expr) -> Value:
+        """The value of an expression."""
+        return self._evaluator.evaluate(node, self._scope)
+
+    def bound(self, name: str) -> Value | None:
+        """The value of what the program binds a name to; None if it is not bound exactly once."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if name not in self._known:
+            self._known[name] = ANYTHING  # while it is evaluated: it may be computed from itself
+            self._known[name] = self.evaluate(value)
+        return self._known[name]
+
+    def call(self, node: ast.Call, scope: Scope) -> Value:
+        """Evaluate a call; of the program's functions, those that return a single expression."""
+        name, evaluator = called_name(node), self._evaluator
+        if name in _ENVIRONMENT_CALLS and node.args:
+            return evaluator.environment(self.evaluate(node.args[0]))
+        if node.args:
+            args = [self.evaluate(argument) for argument in node.args]
+            known = operators.call(name, args) if isinstance(node.func, ast.Name) else None
+            return known or ANYTHING
+        if name in _RANK_CALLS:
+            return evaluator.own_rank
+        if name in names.WORLD_CALLS:
+            return Value(evaluator.world_size)
+        if name in names.AGREED_CALLS:
+            return Value(True)
+        return self.bound(f"{name}()") or self.first_rank(name) or ANYTHING
+
+    def first_rank(self, name: str) -> Value | None:
+        """What an unbound name such as ``is_main_process`` stands for."""
+        return self._evaluator.is_first if name in names.FIRST_RANK else None
+
+    def call_function(
+        self, function: object, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """What is not followed here."""
+        return ANYTHING
+
+    def resume(self) -> bool:
+        """Nothing is followed into a ``with`` statement."""
+        return False
+
+
+class _EvaluatorOfProgram(Evaluator):
+    """Takes an attribute of any object for the one that the program binds under its name."""
+
+    def __init__(self, program: _OnRank, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size, Recorder(rank), program)
+        self._program = program
+
+    def attribute(self, base: Value, node: ast.Attribute) -> Value:
+        """An attribute of a value; the number of the rank goes by its name."""
+        bound = None if node.attr in names.RANK_NAMES else self._program.bound(f".{node.attr}")
+        return bound or super().attribute(base, node)
+
+
+class _ScopeOfProgram(Scope):
+    """Finds every name that the program binds exactly once."""
+
+    def __init__(self, program: _OnRank) -> None:
+        super().__init__()
+        self._program = program
+
+    def get(self, name: str) -> Value | None:
+        """What is bound to a name."""
+        return super().get(name) or self._program.bound(name) or self._program.first_rank(name)
 
 
 def is_world_size(node: ast.AST) -> bool:
@@ -295,13 +318,6 @@ def is_world_size(node: ast.AST) -> bool:
 def _all_names(node: ast.AST) -> set[str]:
     """The variables and attributes that occur in a node."""
     return {getattr(inner, "id", getattr(inner, "attr", "")) for inner in ast.walk(node)}
-
-
-def _apply(sign: type[ast.AST], one: object, other: object) -> object:
-    operation = _OPERATORS.get(sign)
-    if operation is None:
-        raise _Unknown
-    return operation(one, other)
 
 
 def _slot(node: ast.AST) -> str | None:

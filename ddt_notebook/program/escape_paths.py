@@ -206,7 +206,8 @@ class _Paths:
         """Whether a condition without rank or clock may come out differently on each rank."""
         if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
             return False
-        return self.program.truth(test, self.absent.rank) is None
+        holds = self.program.truth(test, self.absent.rank)
+        return holds is None or holds is not self.program.truth(test, self.caller.rank)
 
     def _stands_in(self, branch: list[ast.stmt]) -> bool:
         """Whether the absent rank stands in a branch."""
