@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from ddt_notebook.model import Place, Position
 from ddt_notebook.model.position import Role
 
+from .nodes import argument, called_name, calls_in, is_call, key, reads
 from .program import Program
-from .syntax import argument, called_name, calls_in, is_call, key, reads
 
 _Found = ast.stmt | ast.expr
 

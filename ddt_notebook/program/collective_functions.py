@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .names import CARRYING
+from .nodes import called_name, calls_in
 from .program import Program
-from .syntax import called_name, calls_in
 
 
 def collective_functions(program: Program) -> frozenset[str]:

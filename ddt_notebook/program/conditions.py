@@ -8,16 +8,17 @@ statement instead.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from . import names, operators
 from .evaluator import Evaluator
-from .syntax import Function, called_name, calls_in, names_in, parameters
+from .nodes import FunctionNode, called_name, calls_in, last_name, parameters, variables_in
 from .trace import Recorder
 from .values import ANYTHING, Scope, Value
 
 _RANK_CALLS = names.RANK_CALLS | {"get_group_rank"}
+_RANK = names.RANK_NAMES | names.RANK_CALLS
 #: Calls that are as simple as a number or a truth value.
 _SIMPLE_CALLS = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | {"int", "bool", "min", "max"}
 #: An expression of these holds a number or a truth value, not a model that was given the rank.
@@ -83,7 +84,7 @@ class Conditions:
     def _bind(self, name: str, value: ast.expr) -> None:
         self._values[name] = None if name in self._values else value
 
-    def _read_returned(self, function: Function) -> None:
+    def _read_returned(self, function: FunctionNode) -> None:
         """A function such as ``is_main()``, whose whole result is one expression."""
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0] is not None:
@@ -150,15 +151,15 @@ class Conditions:
 
     def depends_on_rank(self, node: ast.AST) -> bool:
         """Whether the rank, or a name that is computed from it in any way, occurs in a node."""
-        return bool(_all_names(node) & self._derived)
+        return mentions_rank(node, self._derived)
 
     @cached_property
     def _derived(self) -> set[str]:
         """The names of the rank, and those that are computed from them."""
-        derived = {*names.RANK_NAMES, *names.RANK_CALLS}
+        derived = set(_RANK)
         for node in (node for nodes in self._documents for node in nodes):
-            if isinstance(node, ast.Assign) and _all_names(node.value) & derived:
-                derived.update(name for target in node.targets for name in names_in(target))
+            if isinstance(node, ast.Assign) and mentions_rank(node.value, derived):
+                derived.update(name for target in node.targets for name in variables_in(target))
         return derived
 
     def reads_clock(self, node: ast.AST) -> bool:
@@ -315,9 +316,15 @@ def is_world_size(node: ast.AST) -> bool:
     return False
 
 
-def _all_names(node: ast.AST) -> set[str]:
-    """The variables and attributes that occur in a node."""
-    return {getattr(inner, "id", getattr(inner, "attr", "")) for inner in ast.walk(node)}
+def mentions_rank(node: ast.AST, known: Container[str] = _RANK) -> bool:
+    """Whether a variable, an attribute or a function occurs that by its name is the rank.
+
+    Parameters
+    ----------
+    known
+        Names that count as the rank.
+    """
+    return any(last_name(inner) in known for inner in ast.walk(node))
 
 
 def _slot(node: ast.AST) -> str | None:
@@ -388,7 +395,7 @@ def _resized(node: ast.AST) -> Iterator[str]:
         case ast.arg(arg=name):
             yield name
         case ast.For(target=target) | ast.comprehension(target=target):
-            yield from names_in(target)
+            yield from variables_in(target)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)):
             if method in _RESIZING:
                 yield name

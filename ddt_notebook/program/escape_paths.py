@@ -16,8 +16,9 @@ from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import RankPartition
 
 from .iterations import times_called, times_issued
+from .nodes import LEAVES, LoopNode, break_conditions, contains, covers, end, variables_in
 from .program import Located, Program
-from .syntax import LEAVES, Block, Loop, break_conditions, contains, covers, end, names_in
+from .tree import Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class _Paths:
         self.place, self.call, self.caller = place, call, caller
         self.absent, self.at = absent, at
         loops = [loop for loop in program.loops(place) if not isinstance(loop, ast.While)]
-        self.counters = {name for loop in loops for name in names_in(loop.target)}
+        self.counters = {name for loop in loops for name in variables_in(loop.target)}
 
     def reasons(self) -> Iterator[Reason]:
         """All candidates."""
@@ -221,7 +222,7 @@ class _Paths:
             return True
         return self.at.file == self.place.file and not covers(node, self.at.line)
 
-    def _loop(self, node: Loop) -> Iterator[Reason]:
+    def _loop(self, node: LoopNode) -> Iterator[Reason]:
         if not self._has_left(node):
             return
         if isinstance(node, ast.While) and self.conditions.reads_clock(node.test):
@@ -242,7 +243,7 @@ class _Paths:
         if not fixed and not self._has_as_many_batches(node):
             yield from self._uneven(node)
 
-    def _has_as_many_batches(self, loop: Loop) -> bool:
+    def _has_as_many_batches(self, loop: LoopNode) -> bool:
         """Whether the loader of a loop is known to have as many batches on both ranks."""
         place, lengths = self.program.place(loop).place, []
         for rank in (self.caller.rank, self.absent.rank):

@@ -33,9 +33,7 @@ from .values import (
 )
 
 #: Attributes and methods of a tensor that do not depend on its content.
-NOT_CONTENT = frozenset(
-    {"shape", "device", "dtype", "ndim", "is_cuda", "size", "dim", "numel", "type", "get_device"}
-)
+NOT_CONTENT = names.METADATA | names.METADATA_CALLS
 
 
 class Calls(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Container, Iterable, Iterator
 
 from ddt_notebook.model import Place, Position
 
+from .nodes import FunctionNode, LoopNode, calls_in, contains, is_call, key, names_in, variables_in
 from .program import Program
-from .syntax import Function, Loop, calls_in, contains, is_call, key, names_in
 
 _WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 #: What turns a tensor into a number, or cuts it from its graph.
@@ -30,7 +30,7 @@ def calls_past_wrapper(program: Program, current: str) -> list[Place]:
         nodes: Iterable[ast.AST] = (
             [module]
             if name == current
-            else [node for node in module.body if isinstance(node, (Function, ast.ClassDef))]
+            else [node for node in module.body if isinstance(node, (FunctionNode, ast.ClassDef))]
         )
         for node in (inner for one in nodes for inner in _with_gradients(one)):
             if is_call(node, "module") and isinstance(node.func, ast.Attribute):
@@ -51,9 +51,9 @@ def is_without_gradients(node: ast.AST) -> bool:
     heads: list[ast.expr] = []
     if isinstance(node, (ast.With, ast.AsyncWith)):
         heads = [item.context_expr for item in node.items]
-    elif isinstance(node, Function):
+    elif isinstance(node, FunctionNode):
         heads = node.decorator_list
-    return any(_names(head) & _WITHOUT_GRADIENTS for head in heads)
+    return any(set(names_in(head)) & _WITHOUT_GRADIENTS for head in heads)
 
 
 def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> Iterator[Place]:
@@ -85,7 +85,7 @@ class _Graphs:
         Names of variables and attributes that hold modules.
     """
 
-    def __init__(self, loop: Loop, modules: Container[str]) -> None:
+    def __init__(self, loop: LoopNode, modules: Container[str]) -> None:
         self._modules = modules
         self._assigned = {
             target.id: node.value
@@ -96,7 +96,7 @@ class _Graphs:
         }
         self._freed = self._freed_in(loop)
 
-    def _freed_in(self, loop: Loop) -> set[str]:
+    def _freed_in(self, loop: LoopNode) -> set[str]:
         """Variables of which ``backward`` frees what the graph holds, and those they come from."""
         pending = [
             call.func.value.id
@@ -112,7 +112,7 @@ class _Graphs:
             if name not in found:
                 found.add(name)
                 value = self._assigned.get(name)
-                pending += names_in(value) & self._assigned.keys() if value is not None else ()
+                pending += variables_in(value) & self._assigned.keys() if value is not None else ()
         return found
 
     def are_collected(self, node: ast.stmt) -> bool:
@@ -132,16 +132,10 @@ class _Graphs:
         assigned, pending = dict(self._assigned), [value]
         while pending:
             part = pending.pop()
-            names = _names(part)
-            if contains(part, ast.Compare) or _DETACHED & names or self._freed & names_in(part):
+            names = set(names_in(part))
+            if contains(part, ast.Compare) or _DETACHED & names or self._freed & variables_in(part):
                 continue
             if any(name in self._modules for name in names):
                 return True
-            pending += [assigned.pop(name) for name in names_in(part) & assigned.keys()]
+            pending += [assigned.pop(name) for name in variables_in(part) & assigned.keys()]
         return False
-
-
-def _names(node: ast.AST) -> set[str]:
-    """The variables and attributes that occur in a node."""
-    attributes = {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
-    return names_in(node) | attributes

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from ddt_notebook.model import Call, Position, RankReport
 
+from .nodes import break_conditions, calls_in, is_call
 from .program import Program
-from .syntax import break_conditions, calls_in, is_call
 
 
 def times_called(call: Call, report: RankReport) -> int | None:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from ddt_notebook.model import Position
 
 from .names import WRAPPERS
+from .nodes import called_name, calls_in, last_name
 from .program import Program
-from .syntax import called_name, calls_in
 
 _IN_TORCH = "/torch/nn/modules/"
 #: Packages whose classes are modules, as programs write them.
@@ -32,7 +32,7 @@ def module_names(program: Program, frames: Sequence[Position]) -> frozenset[str]
     """
     makers = WRAPPERS | _SHORT | _makers(program)
     found = {
-        _last(target)
+        last_name(target)
         for node in program.nodes
         if isinstance(node, ast.Assign) and _makes(node.value, makers)
         for target in node.targets
@@ -49,7 +49,8 @@ def _makers(program: Program) -> set[str]:
     known = {
         node.name
         for node in program.nodes
-        if isinstance(node, ast.ClassDef) and any(_last(base) == "Module" for base in node.bases)
+        if isinstance(node, ast.ClassDef)
+        and any(last_name(base) == "Module" for base in node.bases)
     }
     functions = (one for several in program.functions.values() for one in several)
     return known | {
@@ -69,8 +70,3 @@ def _makes(value: ast.expr, makers: set[str] | frozenset[str]) -> bool:
             return False
         value = value.func.value  # Net().to(device)
     return False
-
-
-def _last(node: ast.expr) -> str:
-    """``model`` for ``model``, ``self.model`` and ``trainer.model``; else empty."""
-    return getattr(node, "id", getattr(node, "attr", ""))

@@ -115,3 +115,12 @@ OWN: Final = frozenset(
      "psutil.virtual_memory", "torch.cuda.memory_allocated", "torch.cuda.memory_reserved",
      "torch.cuda.mem_get_info"}
 )  # fmt: skip
+
+# -- what does not show a tensor's content -------------------------------------------------------
+
+#: Attributes of a tensor.
+METADATA: Final = frozenset({"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"})
+#: Methods of a tensor, and functions that it is given to.
+METADATA_CALLS: Final = frozenset(
+    {"size", "dim", "numel", "get_device", "element_size", "len", "isinstance", "type", "id"}
+)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
+from typing import TypeGuard
 
+from .names import METADATA, METADATA_CALLS
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+LoopNode = ast.For | ast.AsyncFor | ast.While
+ScopeNode = ast.Module | ast.FunctionDef
+#: Statements after which a block does not go on.
+LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _KEPT = 4096  #: nodes whose answers are remembered
 
 
@@ -96,7 +104,7 @@ def is_generator(node: ast.AST) -> bool:
 
 
 @lru_cache(_KEPT)
-def assigned_in(loop: ast.For | ast.AsyncFor | ast.While) -> frozenset[str]:
+def assigned_in(loop: LoopNode) -> frozenset[str]:
     """The names that the body of a loop assigns to."""
     return frozenset(
         inner.id
@@ -104,3 +112,138 @@ def assigned_in(loop: ast.For | ast.AsyncFor | ast.While) -> frozenset[str]:
         for inner in ast.walk(statement)
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
     )
+
+
+def is_call(node: ast.AST | None, *names: str) -> TypeGuard[ast.Call]:
+    """Whether a node is a call of a function or method of one of these names."""
+    return isinstance(node, ast.Call) and called_name(node) in names
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """An argument by its position or its name."""
+    named = next((k.value for k in call.keywords if k.arg == name), None)
+    if named is not None or position >= len(call.args):
+        return named
+    return call.args[position]
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """The keyword arguments of a call by their names, without ``**kwargs``."""
+    return {given.arg: given.value for given in call.keywords if given.arg is not None}
+
+
+def statements_of(scope: ScopeNode) -> Iterator[ast.stmt]:
+    """The statements of a scope, also in blocks, but not in functions and classes within it."""
+    waiting: list[ast.stmt] = list(scope.body)
+    while waiting:
+        statement = waiting.pop(0)
+        yield statement
+        if not isinstance(statement, (FunctionNode, ast.ClassDef)):
+            inner = ast.iter_child_nodes(statement)
+            waiting += [child for child in inner if isinstance(child, ast.stmt)]
+
+
+def assigned_calls(scope: ScopeNode) -> list[tuple[str, ast.Call]]:
+    """The statements ``name = call(…)`` of a scope: the name and the call."""
+    return [
+        (statement.targets[0].id, statement.value)
+        for statement in statements_of(scope)
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.targets[0], ast.Name)
+    ]
+
+
+def key(node: ast.AST | None) -> str | None:
+    """A name, an attribute or an item of one as text: ``loss``, ``self.loss``, ``parts[0]``."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=owner, attr=name):
+            inner = key(owner)
+            return f"{inner}.{name}" if inner else None
+        case ast.Subscript(value=owner, slice=ast.Constant(value=index)):
+            inner = key(owner)
+            return f"{inner}[{index!r}]" if inner else None
+    return None
+
+
+def keys_in(node: ast.AST) -> set[str]:
+    """What `key` gives for all nodes within one."""
+    return {name for name in map(key, ast.walk(node)) if name is not None}
+
+
+def variables_in(node: ast.AST) -> set[str]:
+    """The variables that occur in a node."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def contains(node: ast.AST, *kinds: type[ast.AST]) -> bool:
+    """Whether a node, or one within it, is of one of these classes."""
+    return any(isinstance(inner, kinds) for inner in ast.walk(node))
+
+
+def reads(node: ast.AST, keys: Collection[str]) -> bool:
+    """Whether a node reads what one of ``keys`` holds, and not only its size or type."""
+    if key(node) in keys:
+        return True
+    if is_metadata(node):
+        return False
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        return False
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return _reads_items(node, keys)
+    return any(reads(child, keys) for child in ast.iter_child_nodes(node))
+
+
+def _reads_items(
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp, keys: Collection[str]
+) -> bool:
+    """Whether a comprehension reads the items of a list; to go over the list does not count."""
+    items = set(keys)
+    for part in node.generators:
+        if key(part.iter) in items:
+            items |= variables_in(part.target)
+        elif reads(part.iter, items):
+            return True
+    conditions = [condition for part in node.generators for condition in part.ifs]
+    return any(reads(one, items) for one in (*conditions, node.elt))
+
+
+def is_metadata(node: ast.AST) -> bool:
+    """Whether a node asks a tensor only for its size, its type or its device."""
+    if isinstance(node, ast.Attribute):
+        return node.attr in METADATA
+    return is_call(node, *METADATA_CALLS)
+
+
+def parameters(function: FunctionNode) -> list[str]:
+    """The names of a function's parameters, without ``*args`` and ``**kwargs``."""
+    given = function.args
+    return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:
+    """Conditions under which the loop is left by its own ``break``, or by ``return``."""
+
+    def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                if any(isinstance(inner, (ast.Break, ast.Return)) for inner in statement.body):
+                    yield statement.test
+                yield from search(statement.body)
+                yield from search(statement.orelse)
+            elif isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                yield from search(statement.body)
+
+    yield from search(loop.body)
+
+
+def covers(node: ast.stmt, line: int) -> bool:
+    """Whether a line belongs to a statement."""
+    return node.lineno <= line <= end(node)
+
+
+def end(node: ast.stmt) -> int:
+    """The last line of a statement."""
+    return node.end_lineno or node.lineno

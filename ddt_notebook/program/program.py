@@ -10,8 +10,9 @@ from ddt_notebook.model import Place, Position, Snapshot
 from ddt_notebook.model.position import Role
 
 from .conditions import Conditions
+from .nodes import FunctionNode, LoopNode, calls_in, is_call
 from .parse import Document
-from .syntax import Block, Function, Loop, Tree, calls_in, is_call, tree_of
+from .tree import Block, Tree, tree_of
 
 Located = ast.stmt | ast.expr | ast.ExceptHandler  #: nodes that have a line
 
@@ -88,14 +89,14 @@ class Program:
         found: list[Block] = []
         for block in self.tree_of(node).blocks(node) if node is not None else ():
             found.append(block)
-            if isinstance(block.owner, (Function, ast.ClassDef)):
+            if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
                 break
         return found
 
-    def loops(self, place: Position) -> list[Loop]:
+    def loops(self, place: Position) -> list[LoopNode]:
         """The loops around a line, innermost first, within its function."""
         blocks = self.blocks(self.statement_at(place))
-        return [block.owner for block in blocks if isinstance(block.owner, Loop)]
+        return [block.owner for block in blocks if isinstance(block.owner, LoopNode)]
 
     def following(self, statement: ast.stmt) -> tuple[list[list[ast.stmt]], ast.FunctionDef | None]:
         """What comes after a statement in its scope, the nearest block first, and its function."""
@@ -119,8 +120,7 @@ class Program:
     def calls_at(self, place: Position) -> list[ast.Call]:
         """All calls of which a line is a part."""
         tree = self.tree_at(place)
-        every = (call for calls in tree.calls.values() for call in calls) if tree else ()
-        line = place.line
+        every, line = tree.of_kind(ast.Call) if tree is not None else [], place.line
         return [call for call in every if call.lineno <= line <= (call.end_lineno or call.lineno)]
 
     def conditions_only_on(self, rank: int, document: str) -> list[Place]:
@@ -143,7 +143,7 @@ class Program:
     def is_repeated(self, node: ast.AST) -> bool:
         """Whether a node stands in a loop or in a function, and so may run several times."""
         blocks = self.tree_of(node).blocks(node)
-        return any(isinstance(block.owner, (Loop, Function)) for block in blocks)
+        return any(isinstance(block.owner, (LoopNode, FunctionNode)) for block in blocks)
 
     # -- calls and definitions -------------------------------------------------------------------
 

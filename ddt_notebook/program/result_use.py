@@ -14,19 +14,20 @@ from typing import Literal
 from ddt_notebook.model import Place, Position
 
 from .conditions import is_world_size
-from .program import Program
-from .syntax import (
+from .nodes import (
     LEAVES,
     argument,
     called_name,
     calls_in,
     contains,
+    decorators,
     is_call,
     key,
     keys_in,
-    names_in,
     reads,
+    variables_in,
 )
+from .program import Program
 
 #: Functions and methods whose result is the value in another form.
 FORMS = frozenset({
@@ -198,7 +199,7 @@ class Trail:
     def _collections(self, statement: ast.stmt, start: str) -> Iterator[str]:
         """Lists and dictionaries whose items a loop around a statement names ``start``."""
         for loop in (b.owner for b in self._program.tree_of(statement).blocks(statement)):
-            if not isinstance(loop, ast.For) or start not in names_in(loop.target):
+            if not isinstance(loop, ast.For) or start not in variables_in(loop.target):
                 continue
             match loop.iter:
                 case ast.Call(func=ast.Attribute(value=held, attr="items" | "values")):
@@ -286,7 +287,7 @@ class Trail:
         if any(isinstance(inner, LEAVES) for inner in (*body, *orelse)):
             self._lost = True
             return None
-        if conditions.reads_only(test, names_in(test) & conditions.counters):
+        if conditions.reads_only(test, variables_in(test) & conditions.counters):
             return self._all([*body, *orelse])
         # The rank may not come to what is inside: only whether it could touch the value counts.
         self._lost |= any(keys_in(inner) & self._keys for inner in (*body, *orelse))
@@ -406,7 +407,7 @@ class ReturnedValues:
         name = function.name
         if name in self._carriers or self._program.conditions.knows(name):
             return False
-        return len(self._program.functions[name]) == 1 and _decorators(function) <= _TRANSPARENT
+        return len(self._program.functions[name]) == 1 and decorators(function) <= _TRANSPARENT
 
     def _is_result(self, value: ast.expr, function: ast.FunctionDef, part: Part) -> bool:
         """Whether an expression is what a function returns, or all of that in another form."""
@@ -477,9 +478,4 @@ def _prints(node: ast.AST | None) -> bool:
 
 def _is_method(function: ast.FunctionDef) -> bool:
     first = [one.arg for one in function.args.args[:1]]
-    return first in (["self"], ["cls"]) or "staticmethod" in _decorators(function)
-
-
-def _decorators(function: ast.FunctionDef) -> set[str]:
-    found = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
-    return {str(getattr(one, "attr", getattr(one, "id", ""))) for one in found}
+    return first in (["self"], ["cls"]) or "staticmethod" in decorators(function)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .collective_functions import collective_functions
-from .program import Program
-from .result_use import ReturnedValues, Trail, Use, parts
-from .syntax import (
+from .nodes import (
     LEAVES,
     argument,
     called_name,
@@ -22,6 +20,8 @@ from .syntax import (
     keys_in,
     parameters,
 )
+from .program import Program
+from .result_use import ReturnedValues, Trail, Use, parts
 
 #: Calls that take a part of the data when they are given the rank.
 _PARTS = frozenset({"range", "arange", "Subset", "islice", "narrow"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from .names import RANK_CALLS, RANK_NAMES
-from .nodes import called_name, last_name
+from .conditions import mentions_rank
+from .nodes import called_name
 
 _LEAST, _MOST = 2, 8
 
@@ -29,17 +29,17 @@ def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
     """How many ranks an expression asks for."""
     match node:
         case ast.Compare(left=left, ops=signs, comparators=others):
-            if not any(_is_rank(side) for side in (left, *others)):
+            if not any(mentions_rank(side) for side in (left, *others)):
                 return 0
             sides = zip([*signs, *signs], [*others, left], strict=False)
             parts = any(isinstance(n, (ast.Mod, ast.FloorDiv)) for n in ast.walk(node))
             return max(4 if parts else 0, *(_needed(sign, side, lists) for sign, side in sides))
         case ast.Subscript(value=(ast.List() | ast.Tuple()) as items, slice=index):
-            return len(items.elts) if _is_rank(index) else 0
+            return len(items.elts) if mentions_rank(index) else 0
         case ast.Subscript(value=ast.Name(id=name), slice=index):
-            return len(lists.get(f"[{name}]", [])) if _is_rank(index) else 0
+            return len(lists.get(f"[{name}]", [])) if mentions_rank(index) else 0
         case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv(), right=ast.Constant()):
-            return 4 if _is_rank(left) else 0
+            return 4 if mentions_rank(left) else 0
         case ast.Call(args=args, keywords=keywords):
             given = [k.value for k in keywords if k.arg in ("src", "dst")]
             if called_name(node) == "new_group":
@@ -50,17 +50,13 @@ def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
 
 def _branches(node: ast.AST) -> int:
     """How many ranks it takes to reach the last branch of ``if … elif … else`` or ``match``."""
-    if isinstance(node, ast.Match) and _is_rank(node.subject):
+    if isinstance(node, ast.Match) and mentions_rank(node.subject):
         return min(len(node.cases), _MOST)
     many = 1
-    while isinstance(node, ast.If) and _is_rank(node.test) and node.orelse:
+    while isinstance(node, ast.If) and mentions_rank(node.test) and node.orelse:
         many += 1
         node = node.orelse[0]
     return min(many, _MOST)
-
-
-def _is_rank(node: ast.AST) -> bool:
-    return any(last_name(inner) in RANK_NAMES | RANK_CALLS for inner in ast.walk(node))
 
 
 def _needed(sign: ast.cmpop, side: ast.expr, lists: dict[str, list[int]]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ddt_notebook.model import Cell, Finding, Snapshot
 from ddt_notebook.program.parse import Document, parse
-from ddt_notebook.program.syntax import tree_of
+from ddt_notebook.program.tree import tree_of
 
 from .calls import (
     ask_the_group,

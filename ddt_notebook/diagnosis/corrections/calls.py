@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Container
 
-from ddt_notebook.program.syntax import assigned_calls, end, is_call, keywords
+from ddt_notebook.program.nodes import assigned_calls, end, is_call, keywords
 
 from .fault import Correction, Fault
 

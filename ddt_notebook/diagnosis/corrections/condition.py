@@ -6,7 +6,7 @@ import ast
 from itertools import pairwise
 
 from ddt_notebook.program.names import COMMUNICATING
-from ddt_notebook.program.syntax import called_name, calls_in, end
+from ddt_notebook.program.nodes import called_name, calls_in, end
 
 from .fault import Correction, Fault
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ddt_notebook.model import Cell, Finding, Place, Snapshot
 from ddt_notebook.program.program import Program
-from ddt_notebook.program.syntax import Tree
+from ddt_notebook.program.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ddt_notebook.program.syntax import assigned_calls, is_call, keywords, statements_of
+from ddt_notebook.program.nodes import assigned_calls, is_call, keywords, statements_of
 
 from .fault import Correction, Fault
 

@@ -6,14 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ddt_notebook.program.names import DDP
-from ddt_notebook.program.syntax import (
-    Tree,
-    assigned_calls,
-    calls_in,
-    is_call,
-    keywords,
-    statements_of,
-)
+from ddt_notebook.program.nodes import assigned_calls, calls_in, is_call, keywords, statements_of
+from ddt_notebook.program.tree import Tree
 
 from .fault import Correction, Fault
 

@@ -78,7 +78,7 @@ def names_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
 
 def _wrong_names(program: TracedProgram, wrapped: bool, line: int, made: int) -> Foreseen:
     kind, cause = "no-name-fits", "state-dict-prefix"
-    call = program.call_at(line, "load_state_dict")
+    call = program.tree.call_at(line, "load_state_dict")
     if call is not None and is_constant(keyword(call, "strict"), False):
         kind, cause = "loads-nothing", "nothing-loaded"
     owner = "the wrapper" if wrapped else "the bare model"
@@ -120,9 +120,9 @@ def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
     if len(program.traces) < 2 or not program.is_distributed:
         return
     on_gpus = program.calls("cuda", "set_device") or any(
-        text.startswith(("cuda", "nccl")) for text in program.strings
+        text.startswith(("cuda", "nccl")) for text in program.tree.strings
     )
-    moved = program.calls("cpu", "set_default_device") or "map_location" in program.names
+    moved = program.calls("cpu", "set_default_device") or "map_location" in program.tree.names
     for event in program.traces[1].of(Kind.LOADED):
         where = event.values[-1]
         fixed = isinstance(where.value, str) and re.fullmatch(r"cuda:\d+", where.value)
@@ -135,7 +135,7 @@ def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
 
 def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
     """Files that ranks read before they can know that another rank has written them."""
-    loops = [node for node in program.nodes if isinstance(node, ast.While)]
+    loops = program.tree.of_kind(ast.While)
     polls = any(called_name(call) == "exists" for loop in loops for call in calls_in(loop.test))
     for writer, trace in enumerate(program.traces):
         for path, (line, met) in _writes(program, trace).items():

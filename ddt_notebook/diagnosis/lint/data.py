@@ -24,7 +24,7 @@ _DATA_SETS = ("torch.utils.data.", "torchvision.", "datasets.")
 
 def _may_be_divided(program: TracedProgram) -> bool:
     """Whether the ranks may read different data without a sampler."""
-    divided = program.imports(*_DIVIDING_LIBRARIES) or program.calls(*_DIVIDING)
+    divided = program.tree.imports(*_DIVIDING_LIBRARIES) or program.calls(*_DIVIDING)
     return divided or (program.calls(*_RANDOM) and not program.calls(*_SEEDS))
 
 
@@ -93,7 +93,7 @@ def _has_own_items(held: object) -> bool:
 
 def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
     """A sampler that shuffles, over several epochs, without being given the epoch."""
-    if "set_epoch" in program.names or program.calls("prepare"):
+    if "set_epoch" in program.tree.names or program.calls("prepare"):
         return
     for loader in program.first.made("DataLoader"):
         sampler, loop = _sampler(loader), _training_loop(program, loader)

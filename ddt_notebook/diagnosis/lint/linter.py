@@ -7,6 +7,7 @@ from dataclasses import replace
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.program.parse import Document, syntax_tree
 from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.tree import Tree
 
 from ..advice import conclude
 from ..wording import worded
@@ -48,7 +49,7 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Findin
         return [_unreadable(error, document)]
     except (ValueError, RecursionError):
         return []
-    program = TracedProgram(tree)
+    program = TracedProgram(Tree(document, tree))
     noted = [foreseen for rule in RULES for foreseen in rule(program)]
     first: dict[tuple[int, str], Foreseen] = {}
     for foreseen in sorted(noted, key=lambda foreseen: foreseen.line):

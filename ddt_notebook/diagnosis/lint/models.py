@@ -84,9 +84,9 @@ def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
     """The data is divided among ranks each of which trains for itself."""
     if program.first.made("DistributedDataParallel"):
         return
-    if program.imports(*_TRAINING_LIBRARIES) or program.calls(*_PARALLELIZING):
+    if program.tree.imports(*_TRAINING_LIBRARIES) or program.calls(*_PARALLELIZING):
         return
-    if program.calls(*names.CARRYING) or any(map(may_agree, program.called)):
+    if program.calls(*names.CARRYING) or any(map(may_agree, program.tree.calls)):
         return  # the program may average the gradients by itself
     trace = program.first
     samplers, steps = trace.made("DistributedSampler"), _steps(trace)
@@ -124,7 +124,7 @@ def never_synchronised(program: TracedProgram) -> Iterator[Foreseen]:
     """Steps before which no backward pass has averaged the gradients."""
     if not program.first.made("DistributedDataParallel"):
         return
-    if program.calls("all_reduce") or "require_backward_grad_sync" in program.names:
+    if program.calls("all_reduce") or "require_backward_grad_sync" in program.tree.names:
         return
     trace = program.first
     steps = _steps(trace)
@@ -189,7 +189,7 @@ def attribute_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
 
 def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
     """Weights loaded on some ranks, after the wrapper has made the ranks equal."""
-    if any("broadcast" in name or name == "all_reduce" for name in program.called):
+    if any("broadcast" in name or name == "all_reduce" for name in program.tree.calls):
         return
     for trace in program.traces:
         wrapped: list[object] = []
@@ -209,7 +209,7 @@ def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
 def not_registered(program: TracedProgram) -> Iterator[Foreseen]:
     """Tensors of a module that do not move, are not saved, and are not averaged with it."""
     moves = program.calls("cuda", "to")
-    for node in program.nodes if program.is_distributed else ():
+    for node in program.tree.nodes if program.is_distributed else ():
         if not isinstance(node, ast.ClassDef) or not _is_module(node):
             continue
         for name, made in _plain_tensors(node):
@@ -265,7 +265,7 @@ def never_used(program: TracedProgram) -> Iterator[Foreseen]:
     """Layers that no forward pass goes through."""
     if not program.first.of(Kind.BACKWARD):
         return
-    if program.calls(*_REACH_PARTS) or "requires_grad" in program.names:
+    if program.calls(*_REACH_PARTS) or "requires_grad" in program.tree.names:
         return
     for wrapper in program.first.made("DistributedDataParallel"):
         inner = _inner(wrapper)
@@ -279,7 +279,9 @@ def never_used(program: TracedProgram) -> Iterator[Foreseen]:
             continue
         for name, value in inner.attributes.items():
             layer = value.value
-            uses = sum(isinstance(one, ast.Attribute) and one.attr == name for one in program.nodes)
+            uses = sum(
+                isinstance(one, ast.Attribute) and one.attr == name for one in program.tree.nodes
+            )
             if isinstance(layer, LibraryObject) and layer.kind in _LAYERS and uses == 1:
                 waits, full = shown(wrapper.line, "waits-for-every-gradient"), f"{node.name}.{name}"
                 yield foreseen(
@@ -289,9 +291,9 @@ def never_used(program: TracedProgram) -> Iterator[Foreseen]:
 
 def checkpointed(program: TracedProgram) -> Iterator[Foreseen]:
     """Parameters that are used several times inside reentrant checkpoints."""
-    if not program.wraps_models or "static_graph" in program.names:
+    if not program.wraps_models or "static_graph" in program.tree.names:
         return
-    loops = [node for node in program.nodes if isinstance(node, ast.For)]
+    loops = program.tree.of_kind(ast.For)
     for loop in loops:
         for call in calls_in(loop):
             reentrant = is_constant(keyword(call, "use_reentrant"), True)
@@ -311,7 +313,7 @@ def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
         for event in passage.traces[0].of(Kind.CALLED, Kind.INNER_MODULE_CALLED)
     }
     done: set[int] = set()
-    for loop in program.nodes if lines else ():
+    for loop in program.tree.nodes if lines else ():
         if not isinstance(loop, (ast.For, ast.While)) or "backward" in names_in(loop):
             continue
         inside = list(ast.walk(loop))
@@ -338,7 +340,7 @@ def _is_shown(program: TracedProgram, total: str) -> bool:
     """Whether a figure is printed, logged, collected or made a number."""
     return any(
         called_name(node) in _SHOWS and any(source_of(one) == total for one in ast.walk(argument))
-        for node in program.nodes
+        for node in program.tree.nodes
         if isinstance(node, ast.Call)
         for argument in (*node.args, *(one.value for one in node.keywords))
     )
@@ -346,7 +348,7 @@ def _is_shown(program: TracedProgram, total: str) -> bool:
 
 def _is_trained(program: TracedProgram, total: str) -> bool:
     """Whether ``backward`` is called on a sum, or on the sum divided by something."""
-    for node in program.nodes:
+    for node in program.tree.nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.BinOp(left=loss), attr="backward")) | (
                 ast.Call(func=ast.Attribute(value=loss, attr="backward"))

@@ -64,16 +64,16 @@ def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
 
 def never_waited(program: TracedProgram) -> Iterator[Foreseen]:
     """Asynchronous collectives whose handle is dropped."""
-    if not program.names.isdisjoint(_WAITS):
+    if not program.tree.names.isdisjoint(_WAITS):
         return
     kept = {
         node.value.lineno: last_name(node.targets[0])
-        for node in program.nodes
+        for node in program.tree.nodes
         if isinstance(node, ast.Assign)
     }
     seen: set[int] = set()
     for handle in (one for passage in program.passages for one in passage.traces[0].handles):
-        used = kept.get(handle.line) in program.read or handle.op in MESSAGES
+        used = kept.get(handle.line) in program.tree.variables_read or handle.op in MESSAGES
         if handle.line not in seen and not used:
             seen.add(handle.line)
             yield possible("never-waited-for", "handle-not-waited", handle.line, op=handle.op)
@@ -103,7 +103,7 @@ def _reduced(statement: ast.stmt) -> tuple[str, str]:
 
 def averages(program: TracedProgram) -> Iterator[Foreseen]:
     """Sums that are shown as means, and means that are divided once more."""
-    for block in program.blocks:
+    for block in program.tree.statement_lists:
         for index, statement in enumerate(block):
             tensor, op = _reduced(statement)
             for later in block[index + 1 :] if tensor else ():
@@ -140,7 +140,7 @@ def _shows_mean(statement: ast.stmt, tensor: str) -> bool:
 
 def narrow_types(program: TracedProgram) -> Iterator[Foreseen]:
     """Collectives on element types that no backend reduces."""
-    for block in program.blocks:
+    for block in program.tree.statement_lists:
         narrow: dict[str, bool] = {}
         for statement in block:
             tensor, _ = _reduced(statement)
@@ -165,11 +165,11 @@ def fixed_outputs(program: TracedProgram) -> Iterator[Foreseen]:
     """As many outputs as a number in the source says, whatever the number of ranks."""
     made = {
         source_of(target): _counted(node.value)
-        for node in program.nodes
+        for node in program.tree.nodes
         if isinstance(node, ast.Assign)
         for target in node.targets
     }
-    for call in calls_in(program.tree):
+    for call in program.tree.of_kind(ast.Call):
         op = called_name(call)
         if op not in ("all_gather", "all_gather_object") or not call.args:
             continue

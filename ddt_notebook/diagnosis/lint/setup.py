@@ -38,7 +38,7 @@ _GONE_MODULES = ("torch._six", "torch.utils.data.dataloader._SingleProcessDataLo
 def backends(program: TracedProgram) -> Iterator[Foreseen]:
     """Backends that torch does not have, or that cannot serve the tensors at hand."""
     # Tensors that are made in another file may be put on a GPU there.
-    on_cpu = any(map(_makes_tensor, program.nodes)) and not program.uses_devices
+    on_cpu = any(map(_makes_tensor, program.tree.nodes)) and not program.uses_devices
     for event in program.events(Kind.GROUP_FORMED):
         backend = event.held()
         if not isinstance(backend, str):
@@ -111,7 +111,7 @@ def arguments(program: TracedProgram) -> Iterator[Foreseen]:
         timeout = given.get("timeout") if isinstance(given, dict) else None
         if isinstance(timeout, Value) and type(timeout.value) in (int, float):
             yield foreseen("timeout-is-number", "setup-options", event.line)
-        call = program.call_at(event.line, "init_process_group")
+        call = program.tree.call_at(event.line, "init_process_group")
         if call is not None and isinstance(given, dict) and _lacks_rank(call, given):
             yield foreseen("init-method-alone", "init-method-incomplete", event.line)
 
@@ -145,12 +145,12 @@ def not_inherited(program: TracedProgram) -> Iterator[Foreseen]:
 
 def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
     """Ranks that all use one GPU."""
-    contexts = (dotted_name(node.func) for node in program.nodes if isinstance(node, ast.Call))
+    contexts = (dotted_name(call.func) for call in program.tree.of_kind(ast.Call))
     chosen = (
         program.calls("set_device", "set_device_index", "init_device_mesh")
-        or program.imports("accelerate", "deepspeed")
-        or "device_id" in program.names
-        or "CUDA_VISIBLE_DEVICES" in program.strings
+        or program.tree.imports("accelerate", "deepspeed")
+        or "device_id" in program.tree.names
+        or "CUDA_VISIBLE_DEVICES" in program.tree.strings
         or any(name.endswith("cuda.device") for name in contexts)
     )
     if len(program.traces) < 2 or not program.is_distributed or chosen:
@@ -179,7 +179,7 @@ def device_ids(program: TracedProgram) -> Iterator[Foreseen]:
 
 def gone(program: TracedProgram) -> Iterator[Foreseen]:
     """Modules and functions that today's torch does not have."""
-    for node in program.nodes:
+    for node in program.tree.nodes:
         match node:
             case ast.Import(names=[ast.alias(name=module), *_]) | ast.ImportFrom(module=module):
                 if module in _GONE_MODULES:
@@ -192,7 +192,9 @@ def gone(program: TracedProgram) -> Iterator[Foreseen]:
 
 def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
     """The debug level at which DDP on gloo crashes."""
-    for node in program.nodes if program.wraps_models and "nccl" not in program.strings else ():
+    for node in (
+        program.tree.nodes if program.wraps_models and "nccl" not in program.tree.strings else ()
+    ):
         found = False
         match node:
             case ast.Call(args=[level, *_]) if called_name(node) == "set_debug_level":

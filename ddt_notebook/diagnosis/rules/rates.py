@@ -10,7 +10,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Position
-from ddt_notebook.program.syntax import argument, key
+from ddt_notebook.program.nodes import argument, key
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
 _DEVICE = r"(_?(gpu|device|rank|process|worker))?"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import textwrap
 
 import pytest
 
 from ddt_notebook.program.comparison import Divergence, Reason, divergences
 from ddt_notebook.program.deadlock import Stuck, deadlock
+from ddt_notebook.program.parse import Document
 from ddt_notebook.program.trace import GroupCall, Kind, Loop, calls
 from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.tree import tree_of
 from ddt_notebook.program.values import CLOCK, LOCAL, RANK, HeldElsewhere, InFlight
 
 
 def traced(source: str, world_size: int = 2) -> TracedProgram:
-    return TracedProgram(ast.parse(textwrap.dedent(source)), world_size)
+    tree = tree_of(Document("cell", textwrap.dedent(source)))
+    assert tree is not None
+    return TracedProgram(tree, world_size)
 
 
 def ops(program: TracedProgram, rank: int = 0) -> list[str]:
@@ -228,8 +231,8 @@ def test_questions_about_the_source() -> None:
     """)
     assert program.calls("init_process_group")
     assert not program.calls("all_reduce", "barrier")
-    assert program.imports("accelerate", "deepspeed")
-    assert not program.imports("torch.dist")
+    assert program.tree.imports("accelerate", "deepspeed")
+    assert not program.tree.imports("torch.dist")
     assert program.strings == {"cuda:0", "gloo"}
     assert program.is_distributed
     assert not traced("print(0)").is_distributed

@@ -17,7 +17,7 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.result_use import divided_by_world, uses_of_result
 from ddt_notebook.program.sharded_values import ShardedValues, slices_by_rank
-from ddt_notebook.program.syntax import tree_of
+from ddt_notebook.program.tree import tree_of
 
 FILE = "train.py"
 

@@ -1,0 +1,191 @@
+"""The syntax tree of one document, with its parents, calls and blocks computed once."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from .nodes import ScopeNode, called_name, covers, names_in
+from .parse import Document, parse
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+class Block(NamedTuple):
+    """A list of statements.
+
+    Attributes
+    ----------
+    owner
+        The statement, handler, case or module to which the list belongs.
+    field
+        As what: ``"body"``, ``"orelse"``, ``"finalbody"``.
+    statements
+        The list itself.
+    at
+        The index of the statement that leads to the node that was asked about.
+    """
+
+    owner: ast.AST
+    field: str
+    statements: list[ast.stmt]
+    at: int
+
+    @property
+    def before(self) -> list[ast.stmt]:
+        """The statements before that one."""
+        return self.statements[: self.at]
+
+    @property
+    def after(self) -> list[ast.stmt]:
+        """The statements after it."""
+        return self.statements[self.at + 1 :]
+
+
+class Tree:
+    """The syntax tree of one document.
+
+    Parameters
+    ----------
+    document
+        The document.
+    module
+        Its tree.
+    """
+
+    def __init__(self, document: Document, module: ast.Module) -> None:
+        self.document, self.module = document, module
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes, as `ast.walk` orders them."""
+        return tuple(ast.walk(self.module))
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node of which each node is a child."""
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    def of_kind(self, kind: type[_Node]) -> list[_Node]:
+        """All nodes of a class."""
+        return [node for node in self.nodes if isinstance(node, kind)]
+
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        """All calls by the name of what is called, without its owner."""
+        found: dict[str, list[ast.Call]] = {}
+        for node in self.of_kind(ast.Call):
+            if name := called_name(node):
+                found.setdefault(name, []).append(node)
+        return found
+
+    @cached_property
+    def functions(self) -> dict[str, list[ast.FunctionDef]]:
+        """The functions and methods that the document defines, by name."""
+        found: dict[str, list[ast.FunctionDef]] = {}
+        for node in self.of_kind(ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+        return found
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """All names that occur: of variables, attributes, parameters and keyword arguments."""
+        return frozenset(names_in(self.module))
+
+    @cached_property
+    def variables_read(self) -> frozenset[str]:
+        """The names of all variables that are read."""
+        return frozenset(
+            node.id for node in self.of_kind(ast.Name) if isinstance(node.ctx, ast.Load)
+        )
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """Full names of all modules that are imported, and of what is imported from them."""
+        found = {alias.name for node in self.of_kind(ast.Import) for alias in node.names}
+        for node in self.of_kind(ast.ImportFrom):
+            if node.module and not node.level:
+                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        return frozenset(found)
+
+    def imports(self, *packages: str) -> bool:
+        """Whether one of these packages or modules is imported, or anything from it."""
+        return any(
+            module == package or module.startswith(f"{package}.")
+            for module in self.modules
+            for package in packages
+        )
+
+    def call_at(self, line: int, name: str) -> ast.Call | None:
+        """The first call of a function of this name that begins at a line."""
+        return next((call for call in self.calls.get(name, ()) if call.lineno == line), None)
+
+    @cached_property
+    def strings(self) -> frozenset[str]:
+        """All string constants that are used: neither docstrings nor parts of f-strings."""
+        return frozenset(
+            node.value
+            for node in self.of_kind(ast.Constant)
+            if isinstance(node.value, str)
+            and not isinstance(self.parents[node], (ast.Expr, ast.JoinedStr))
+        )
+
+    @property
+    def statement_lists(self) -> Iterator[list[ast.stmt]]:
+        """All lists of statements."""
+        for node in self.nodes:
+            for field in ("body", "orelse", "finalbody"):
+                block = getattr(node, field, None)
+                if isinstance(block, list):
+                    yield block
+
+    @property
+    def scopes(self) -> list[ScopeNode]:
+        """The document itself, then its functions."""
+        return [self.module, *self.of_kind(ast.FunctionDef)]
+
+    def blocks(self, node: ast.AST) -> Iterator[Block]:
+        """The blocks around a node, innermost first, up to the module's own."""
+        while (parent := self.parents.get(node)) is not None:
+            if isinstance(node, ast.stmt):
+                for field, value in ast.iter_fields(parent):
+                    if isinstance(value, list) and node in value:
+                        yield Block(parent, field, value, value.index(node))
+            node = parent
+
+    def statement_of(self, node: ast.AST) -> ast.stmt | None:
+        """The innermost statement to which a node belongs; a statement is its own."""
+        at: ast.AST | None = node
+        while at is not None and not isinstance(at, ast.stmt):
+            at = self.parents.get(at)
+        return at
+
+    def statement_at(self, line: int) -> ast.stmt | None:
+        """The innermost statement at a line; the first of several."""
+        block: list[ast.stmt] = self.module.body
+        found: ast.stmt | None = None
+        while (inner := next((s for s in block if covers(s, line)), None)) is not None:
+            found = inner
+            block = [statement for part in _blocks_of(inner) for statement in part]
+        return found
+
+
+@functools.lru_cache(maxsize=256)
+def tree_of(document: Document) -> Tree | None:
+    """The tree of a document, None if it is not Python; computed once, and not to be changed."""
+    module = parse(document)
+    return Tree(document, module) if module is not None else None
+
+
+def _blocks_of(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The blocks that belong to a statement directly, or through its handlers and cases."""
+    for _, value in ast.iter_fields(statement):
+        if not isinstance(value, list) or not value:
+            continue
+        if isinstance(value[0], ast.stmt):
+            yield value
+        elif isinstance(value[0], (ast.ExceptHandler, ast.match_case)):
+            yield from (part.body for part in value)
