@@ -6,9 +6,9 @@ import bisect
 from collections.abc import Iterable
 
 from ddt_notebook.model import Call
+from ddt_notebook.model.operations import RECEIVES, SENDS
 
 from .context import Context
-from .messages import RECEIVES, SENDS
 
 _Times = list[tuple[float, float]]  #: when two ranks entered what they met in, ascending
 

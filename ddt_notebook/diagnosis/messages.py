@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model.operations import RECEIVES, SENDS
 
 _Route = tuple[str, int, int, int]  #: group, sender, receiver, tag
 
-SENDS = frozenset({"send", "isend", "send_object_list"})
-RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 _BYTES = {
     "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
     "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Call
-from ..model.operations import OPERATIONS
+from ..model.operations import OPERATIONS, SENDS
 from ..wire import ring
 from ..wire.records import FlightEntry
 from ..wire.ring import Record, RingReader
@@ -347,7 +347,7 @@ class RankRecorder:
                 found[key] = (index, (call.op, call.reduce_op, call.root, *tensors))
             elif call.kind == "p2p" and call.peer is not None:
                 ends = (rank, call.peer)
-                ends = ends if "send" in call.op else ends[::-1]
+                ends = ends if call.op in SENDS else ends[::-1]
                 found[name, ends, sequence, call.tag] = (index, tensors)
         return found
 

@@ -231,6 +231,11 @@ SUBGROUPS: dict[str, Operation] = {
     ),
     "init_device_mesh": _op("device_type mesh_shape mesh_dim_names backend_override"),
 }
+#: Messages by the side that calls them.
+RECEIVES = frozenset(name for name, op in MESSAGES.items() if op.result is not None)
+SENDS = frozenset(MESSAGES) - RECEIVES
+#: Collectives that carry nothing: ranks wait in them for each other.
+BARRIERS = frozenset(name for name, op in COLLECTIVES.items() if op.payload is None)
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 
 #: Backends' own names for operations, in the Flight Recorder and the profiler, without their

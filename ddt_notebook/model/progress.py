@@ -10,20 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .collective import Call
+from .operations import RECEIVES, SENDS
 from .rank import RankReport
 
 #: States from which a rank can still reach the call that others wait in.
 MOVING = frozenset({"running", "silent"})
 #: A mismatch in these fields keeps two calls of one collective from meeting on gloo.
 _KEEPS_APART = frozenset({"op", "root", "shape", "dtype"})
-_MIRROR = {
-    "send": "recv",
-    "isend": "recv",
-    "send_object_list": "recv",
-    "recv": "send",
-    "irecv": "send",
-    "recv_object_list": "send",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +59,12 @@ def counterpart(call: Call, other: RankReport) -> Call | None:
 
 def message_partner(call: Call, caller: int, other: RankReport) -> Call | None:
     """The send that a receive meets on ``other``, or the reverse; None if it was never made."""
-    wanted = _MIRROR.get(call.op)
+    answers = RECEIVES if call.op in SENDS else SENDS
     found = [
         candidate
         for candidate in other.calls
         if candidate.kind == "p2p"
-        and _MIRROR.get(_MIRROR.get(candidate.op, ""), "") == wanted
+        and candidate.op in answers
         and candidate.group == call.group
         and candidate.peer in (caller, None)
         and candidate.tag == call.tag

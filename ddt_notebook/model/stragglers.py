@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from .collective import Call
+from .operations import BARRIERS
 from .shares import subtract, union
 from .snapshot import Snapshot
 
@@ -16,8 +17,6 @@ _EXCEPTIONS = 2
 _NOISE = 0.25
 #: Delays are alike if they are not shorter or longer than the middle one by more than this.
 _EVEN = 0.55
-#: Called in order to wait for a rank that does something alone.
-_MEANT = frozenset({"barrier", "monitored_barrier"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def _delays(snapshot: Snapshot) -> dict[str, list[_Delay]]:
     for (group, _), came in arrivals.items():
         last_s, rank, call = max(came, key=lambda one: one[0])
         members = call.members or snapshot.groups.get(group, ())
-        if call.op not in _MEANT and len(came) >= max(2, len(members)):
+        if call.op not in BARRIERS and len(came) >= max(2, len(members)):
             others = sorted(entered for entered, one, _ in came if one != rank)
             found[group].append(_Delay(rank, statistics.median(others), last_s, call))
     return found

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from ddt_notebook.model.operations import OPERATIONS, RECEIVES, SENDS
+
 from .trace import MESSAGES, OPTIMIZER_STEPS, GroupCall, Item, Trace, first_call
 
-_SENDS = frozenset({"send", "isend", "send_object_list"})
-_RECEIVES = frozenset({"recv", "recv_object_list"})
+#: Receives that return when the message is there.
+_RECEIVES = frozenset(op for op in RECEIVES if not OPERATIONS[op].returns_handle)
 
 
 class Stuck(Enum):
@@ -71,7 +73,7 @@ class _Play:
         if call is None:
             return False
         done = [rank]
-        if call.op in _SENDS:
+        if call.op in SENDS:
             self.sent[rank, int(str(call.peer)), call.tag] += 1
         elif call.op in _RECEIVES:
             arrived = [message for message in self._for(rank, call.peer) if message[2] == call.tag]
@@ -124,7 +126,7 @@ class _Play:
         return (
             isinstance(source, int)
             and source in at
-            and any(call.op in _SENDS and call.peer == rank for call in self.later(source))
+            and any(call.op in SENDS and call.peer == rank for call in self.later(source))
         )
 
 
@@ -163,5 +165,5 @@ def _sequence(items: Sequence[Item]) -> list[GroupCall] | None:
 def _is_known(call: GroupCall) -> bool:
     if call.group == MESSAGES:
         to_anyone = call.op in _RECEIVES and call.peer is None
-        return call.op in _SENDS | _RECEIVES and (to_anyone or isinstance(call.peer, int))
+        return call.op in SENDS | _RECEIVES and (to_anyone or isinstance(call.peer, int))
     return call.group is None or call.group.members is not None

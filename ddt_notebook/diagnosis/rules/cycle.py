@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
 from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.iterations import comes_again
 
 from .facts import blocked_in, by_call, of_call

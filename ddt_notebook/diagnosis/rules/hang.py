@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.messages import RECEIVES, SENDS
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
 

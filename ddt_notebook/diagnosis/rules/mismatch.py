@@ -12,6 +12,7 @@ from ddt_notebook.diagnosis.messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.operations import BARRIERS
 from ddt_notebook.program.escape_paths import Reason
 
 from .crash import deaths
@@ -177,7 +178,7 @@ def _returned(context: Context, mismatch: Mismatch) -> list[Fact]:
         for rank, call in mismatch.calls.items()
         if call.status == "done"
         and call.root is None
-        and "barrier" not in call.op
+        and call.op not in BARRIERS
         and context.reports[rank].state == "blocked"
         and context.halted.get(rank, call).index > call.index
     ]

@@ -233,6 +233,6 @@ def test_questions_about_the_source() -> None:
     assert not program.calls("all_reduce", "barrier")
     assert program.tree.imports("accelerate", "deepspeed")
     assert not program.tree.imports("torch.dist")
-    assert program.strings == {"cuda:0", "gloo"}
+    assert program.tree.strings == {"cuda:0", "gloo"}
     assert program.is_distributed
     assert not traced("print(0)").is_distributed
