@@ -27,7 +27,7 @@ from ..views.registry import below_diagnosis
 from ..views.report import show
 from . import pages
 from .lab_output import LabOutput
-from .live import answer_where_clicked
+from .live import add_samples, answer_where_clicked
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: Name of the comm's target, and the id of the one comm: the panel knows both.
 TARGET = "ddt_notebook"
-#: Samples of each rank's memory that the curve is drawn from.
-_SAMPLES = 120
 
 _NO_SESSION = LiveView("no session")
 _HELD = "held as it is: look at it with %ddt_show stacks; Release ends it"
@@ -146,10 +144,7 @@ class LabLink:
             self._runs += 1
             self._put_aside()
             self._asked = ""
-        for report in moment.reports:
-            if report.memory_bytes is not None:
-                samples = self._memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
-                samples.append(report.memory_bytes)
+        add_samples(self._memory, moment)
         head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
         if running and self._asked:
             head += f" · {self._asked} …"

@@ -89,10 +89,7 @@ class LivePanel:
         """Show how a cell stands."""
         if moment.cell != self._cell:
             self._cell, self._asked = moment.cell, ""
-        for report in moment.reports:
-            if report.memory_bytes is not None:
-                samples = self._memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
-                samples.append(report.memory_bytes)
+        add_samples(self._memory, moment)
         running = moment.outcome is None
         head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
         if running and self._asked:
@@ -173,6 +170,14 @@ def _identity() -> tuple[Session | None, int, bool]:
     if session is None:
         return (None, 0, False)
     return (session, session.generation, session.frozen)
+
+
+def add_samples(memory: dict[int, deque[int]], moment: Moment) -> None:
+    """Append each rank's resident memory, in bytes, to the samples of its curve."""
+    for report in moment.reports:
+        if report.memory_bytes is not None:
+            samples = memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
+            samples.append(report.memory_bytes)
 
 
 def answer_where_clicked(comm: Any) -> None:

@@ -124,7 +124,9 @@ def test_keeps_up_while_a_cell_runs(side_panel: Panel) -> None:
     assert running[-1]["session"]["line"].endswith("each may allocate 734 MB")  # 700 MiB
     assert states[-1]["run"]["outcome"] == "ok"
     assert states[-1]["report"]["summary"]
-    assert side_panel.run("%ddt_stop")[-1] == {
+    stopped = side_panel.run("%ddt_stop")[-1]
+    assert {"name": "memory", "label": "Memory"} in stopped.pop("views")
+    assert stopped == {
         "session": None,
         "run": None,
         "report": None,
