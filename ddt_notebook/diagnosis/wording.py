@@ -476,6 +476,12 @@ TITLES: dict[str, Title] = {
     ),
     "time-limit": "{ranks} had not ended when the time limit was over, after {passed_s}",
     "made-no-progress": "{ranks} did not go on, and the cell was ended after {passed_s}",
+    # a pasted text or a log
+    "text-says": lambda f: (
+        f.values["says"]
+        + ("" if f.values["printed_by"] is None else f" (rank {f.values['printed_by']})")
+    ),
+    "words-fit": "the words fit {title} in {stage}",
     # values
     "uneven-steps": _uneven_steps,
     "reduced-elsewhere": lambda f: (
@@ -726,6 +732,14 @@ FACTS: dict[str, Sentence] = {
     "without-gradient": lambda f: f"without gradient: {', '.join(f.values['parameters'])}",
     "ready-twice": "ready twice: {parameter}",
     "rank-0-is-odd": "all ranks but 0 have the same sizes: the model of rank 0 is the odd one",
+    # a line of a pasted text or a log
+    "line-of-text": lambda f: (
+        f"line {f.values['number']}"
+        + (f", {ranks_text(f.ranks)}" if f.ranks else "")
+        + f": {f.values['text']}"
+    ),
+    "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
+    "probability": "estimated probability of this symptom: {percent} %",
     # ranks that do not find each other
     "joined": _joined,
     # calls that do not fit

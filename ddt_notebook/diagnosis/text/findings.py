@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis import advice
-from ddt_notebook.model import Finding
-from ddt_notebook.model.finding import Confidence
+from ddt_notebook.diagnosis.wording import worded
+from ddt_notebook.model import Fact, Finding, Place, Position
+from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.symptoms import loader as taxonomy
 
 from . import advising
@@ -32,17 +33,23 @@ def finding(
     """One symptom as a finding; ``lower`` is the whole text in lower case."""
     cause = _cause(ranked)
     ranks = _ranks(ranked)
-    return Finding(
-        symptom=ranked.symptom,
-        stage=taxonomy.symptom(ranked.symptom).stage_title,
-        title=_title(ranked),
-        cause=cause,
-        ranks=ranks,
-        waiting=_waiting(ranked),
-        where=_where(ranked),
-        evidence=_evidence(ranked, lines),
-        confidence=_confidence(ranked),
-        fixes=advising.fixes(ranked.symptom, cause, frameworks, lower, ranks[0] if ranks else 0),
+    said = _said(ranked)
+    return worded(
+        Finding(
+            symptom=ranked.symptom,
+            stage=taxonomy.symptom(ranked.symptom).stage_title,
+            kind="words-fit" if said is None else "text-says",
+            cause=cause,
+            ranks=ranks,
+            waiting=_waiting(ranked),
+            values=_symptom(ranked) if said is None else said,
+            places=_places(ranked),
+            facts=_facts(ranked, lines),
+            confidence=_confidence(ranked),
+            fixes=advising.fixes(
+                ranked.symptom, cause, frameworks, lower, ranks[0] if ranks else 0
+            ),
+        )
     )
 
 
@@ -52,15 +59,18 @@ def _confidence(ranked: Ranked) -> Confidence:
     return "likely" if ranked.probability >= _LIKELY else "possible"
 
 
-def _title(ranked: Ranked) -> str:
+def _said(ranked: Ranked) -> Values | None:
+    """What the strongest match says, and the rank that printed it; None if none says anything."""
     for match in ranked.matches:
         if match.says and _mostly(match, ranked.symptom):
-            named = match.rank is not None and match.kind == "error"
-            return (
-                f"{_one_line(match.says)} (rank {match.rank})" if named else _one_line(match.says)
-            )
+            printed_by = match.rank if match.kind == "error" else None
+            return {"says": _one_line(match.says), "printed_by": printed_by}
+    return None
+
+
+def _symptom(ranked: Ranked) -> Values:
     symptom = taxonomy.symptom(ranked.symptom)
-    return f"the words fit {symptom.title} in {symptom.stage_title}"
+    return {"title": symptom.title, "stage": symptom.stage_title}
 
 
 def _mostly(match: Match, symptom: str) -> bool:
@@ -109,38 +119,49 @@ def _waiting(ranked: Ranked) -> list[int]:
     return sorted({rank for rank in effects if rank is not None})
 
 
-def _where(ranked: Ranked) -> dict[int, str]:
+def _places(ranked: Ranked) -> dict[int, Place]:
     """The user's line, where a traceback and the rank that printed it are known."""
-    found: dict[int, str] = {}
+    found: dict[int, Place] = {}
     for match in ranked.matches:
         raised = match.raised
         if raised is None or match.rank is None or match.weight < 1.0 or match.kind != "error":
             continue
         if raised.error.where is not None:
-            found.setdefault(match.rank, raised.error.where.label)
+            found.setdefault(match.rank, _place(raised.error.where))
     return found
 
 
-def _evidence(ranked: Ranked, lines: Sequence[Line]) -> list[str]:
+def _place(position: Position) -> Place:
+    return Place(
+        file=position.file,
+        line=position.line,
+        function=position.function,
+        code=position.code,
+        role="raised",
+    )
+
+
+def _facts(ranked: Ranked, lines: Sequence[Line]) -> list[Fact]:
     texts = {line.number: line.text for line in lines}
-    found: dict[int, str] = {}
+    found: dict[int, Fact] = {}
     for match in ranked.matches:
-        if match.line in found or len(found) >= _EVIDENCE:
-            continue
-        who = f", rank {match.rank}" if match.rank is not None else ""
-        shown = _marked(texts[match.line], match.words)
-        found[match.line] = f"line {match.line}{who}: {shown}"
-    for match in ranked.matches:
-        if match.raised is not None and match.rank is None and match.raised.error.where is not None:
-            found[0] = f"raised at {match.raised.error.where.label}"
-    share = f"{round(100 * ranked.probability)} %"
+        if match.line not in found and len(found) < _EVIDENCE:
+            found[match.line] = Fact(
+                kind="line-of-text",
+                ranks=() if match.rank is None else (match.rank,),
+                values={"number": match.line, "text": _marked(texts[match.line], match.words)},
+            )
+    facts = list(found.values())
+    raised = [m.raised.error.where for m in ranked.matches if m.raised and m.rank is None]
+    if places := [_place(where) for where in raised if where is not None]:
+        facts.append(Fact(kind="raised-at", place=places[-1]))
     cards = [name for match in ranked.matches for name in match.cards]
     cards = [name for name in cards if ranked.symptom in faults.card(name).symptoms]
     if cards:
-        found[-1] = (
-            f"faults that print such words: {', '.join(list(dict.fromkeys(cards))[:_CARDS])}"
-        )
-    return [*found.values(), f"estimated probability of this symptom: {share}"]
+        first = tuple(dict.fromkeys(cards))[:_CARDS]
+        facts.append(Fact(kind="cards-print", values={"cards": first}))
+    percent = round(100 * ranked.probability)
+    return [*facts, Fact(kind="probability", values={"percent": percent})]
 
 
 def _marked(text: str, words: str) -> str:

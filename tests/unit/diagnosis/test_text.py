@@ -10,6 +10,8 @@ from ddt_notebook.diagnosis.text import diagnose_text
 from ddt_notebook.diagnosis.text.matches import CLUES
 from ddt_notebook.symptoms import loader as taxonomy
 
+from .builders import facts
+
 #: Symptom, and a message or a complaint as it is met in the field.
 KNOWN = [
     # A · package build & import
@@ -97,7 +99,8 @@ def test_what_says_nothing_is_not_guessed_at(text: str) -> None:
 
 def test_the_words_that_decided_are_marked() -> None:
     found = diagnose_text("first line\nOSError: [Errno 98] Address already in use\n").findings[0]
-    assert any(fact.startswith("line 2") and "«" in fact for fact in found.evidence)
+    line = facts(found)["line-of-text"].values
+    assert line == {"number": 2, "text": "OSError: [«Errno 98»] Address already in use"}
 
 
 def test_an_alternative_is_less_certain_than_the_first() -> None:

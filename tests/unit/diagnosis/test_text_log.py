@@ -10,6 +10,8 @@ import pytest
 from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest
 from ddt_notebook.diagnosis.text.lines import separate
 
+from .builders import facts
+
 TRACEBACK = [
     "Traceback (most recent call last):",
     '  File "/srv/train.py", line 31, in <module>',
@@ -46,7 +48,7 @@ def test_ranks_are_separated_and_the_one_that_raised_is_named(prefix: str) -> No
     found = diagnose_text("\n".join(lines)).findings[0]
     assert found.symptom == "D.1.5"
     assert found.ranks == [2]
-    assert found.where == {2: "train.py line 31: loss = loss_of(model(x), y)"}
+    assert (found.places[2].line, found.places[2].role) == (31, "raised")
 
 
 def test_peers_that_print_first_do_not_hide_the_cause() -> None:
@@ -77,8 +79,10 @@ def test_what_a_list_begins_with_is_no_rank() -> None:
 
 def test_without_a_rank_the_line_of_the_user_is_evidence() -> None:
     found = diagnose_text("\n".join(TRACEBACK)).findings[0]
-    assert found.where == {}
-    assert any("train.py line 31" in fact for fact in found.evidence)
+    assert found.places == {}
+    place = facts(found)["raised-at"].place
+    assert place is not None
+    assert place.line == 31
 
 
 def test_a_log_is_read_from_a_path_and_from_a_stream(tmp_path: Path) -> None:
