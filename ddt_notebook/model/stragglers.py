@@ -11,11 +11,13 @@ from .operations import BARRIERS
 from .shares import subtract, union
 from .snapshot import Snapshot
 
-#: So many of its longest delays are left out: what happens once or twice is no pace.
+# In brackets: the range in which no verdict on the recorded runs changes (`benchmarks.thresholds`).
+#: So many of its longest delays are left out, since what happens once or twice is no pace (1 to 8).
 _EXCEPTIONS = 2
-#: Delays shorter than this share of what there is for each step are noise.
+#: Delays shorter than this share of what there is for each step are noise (0.06 to 1).
 _NOISE = 0.25
-#: Delays are alike if they are not shorter or longer than the middle one by more than this.
+#: Delays are alike if the shortest and the longest differ from the middle one by at most this
+#: factor (0.28 to 0.82).
 _EVEN = 0.55
 
 

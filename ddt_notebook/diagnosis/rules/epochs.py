@@ -14,7 +14,8 @@ from ddt_notebook.model.partition import Epoch, LoaderPartition
 from .loaders import loops, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
-#: Content of samples without index is compared: this many must be alike in a row.
+#: Content of samples without index is compared: this many must be alike in a row. From 2 to 16 no
+#: verdict on the recorded runs changes (`benchmarks.thresholds`).
 _TELLING = 4
 
 

@@ -11,6 +11,8 @@ from ddt_notebook.model import Fact, Finding
 
 from .facts import forward_passes
 
+#: Searches without a hit after which DDP searches for nothing. From 1 to 4 no hint on the recorded
+#: runs changes (`benchmarks.thresholds`).
 _LOOKED_OFTEN_ENOUGH = 2
 
 

@@ -16,21 +16,27 @@ from ddt_notebook.program.parse import Document
 
 from .loaders import line_at
 
-#: A rank lags if the others stand still for it for this share of the time, and this long.
+# Behind each threshold stands the range in which no verdict on the recorded runs changes
+# (`benchmarks.thresholds`); within it the value is chosen.
+#: A rank lags if the others stand still for it for this share of the time (0.1 to 0.4), and for at
+#: least this long (0.01 to 0.2 s).
 _SHARE, _LEAST_S = 0.2, 0.05
-#: It does so in this share of at least so many steps, and far more than any other rank.
+#: It is late in this share of the steps (0.3 to 0.9), of which there are at least so many (5 to
+#: 10), and holds up the others so many times longer than any other rank does (0.75 to 12).
 _REGULAR, _STEPS, _DOMINANT = 0.6, 5, 3.0
-#: What it did instead makes up this share of that time.
+#: What it did instead makes up this share of that time (0.2 to 0.8; 0.03 to 0.4).
 _EXPLAINED, _NOTICEABLE = 0.4, 0.1
-#: It spent so many times more on it: less than that may come from a busy machine.
+#: It spent so many times more on it (0.25 to 2): less may come from a busy machine.
 _FAR_MORE = 1.0
-#: What may have been sleep is told from unrest of the machine from here on.
+#: From here on, sleep can be told from the jitter of the machine (1 to 10 ms).
 _DELAY_S = 5e-3
-_MAX_FOUND = 3  #: conditions of one rank that are shown
-#: Batches that are larger than those of the others by this factor take longer.
+#: chosen: conditions of one rank that are shown, no measurement.
+_MAX_FOUND = 3
+#: Batches that are larger than those of the others by this factor take longer (1.3 to 2.6).
 _LARGER = 1.3
 _OF_LOADERS = frozenset({"straggler-data", "uneven-batch-sizes"})
-#: Data is late if ranks wait this share of the time for it, this long in all and for each batch.
+#: Data is late if ranks wait this share of the time for it (0.6 to 0.75), this long in all (0.05 to
+#: 0.4 s), and this long for each batch (1 to 16 ms).
 _STARVED, _STARVED_S, _BATCH_S = 0.6, 0.2, 4e-3
 
 
