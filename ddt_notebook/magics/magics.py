@@ -22,7 +22,7 @@ from .config import DDT
 from .running import RunningMagics, one_line, report_of
 
 _ANEW = (
-    "the ranks were restarted and lost all their variables: run the cells again that define "
+    "the ranks were started anew: all their variables are gone; run the cells again that define "
     "what you need"
 )
 
