@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from ddt_notebook import faults
 from ddt_notebook.model import Fact, Finding, Fix, Place
@@ -114,20 +113,3 @@ def conclude(
         confidence=confidence,
         fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0, case=case, slots=slots),
     )
-
-
-def conclude_text(
-    symptom: str,
-    title: str,
-    *,
-    evidence: Iterable[str | Fact] = (),
-    values: Values | None = None,
-    places: Mapping[int, Place | None] | None = None,
-    **given: Any,
-) -> Finding:
-    """For rules that still write English: like `conclude`, with the title and the facts as text."""
-    facts = [
-        Fact(kind="text", values={"text": one}) if isinstance(one, str) else one for one in evidence
-    ]
-    said = {"text": title, **(values or {})}
-    return conclude(symptom, "text", values=said, places=places, facts=facts, **given)

@@ -400,7 +400,6 @@ def _uneven_steps(finding: Finding) -> str:
 #: Kind of a finding -> its title.
 TITLES: dict[str, Title] = {
     **training_wording.TITLES,
-    "text": "{text}",
     # hang
     "never-entered": "{ranks} never entered {call}{wait}",
     "not-asked": "{ranks} {was|were} not asked to run the cell, but belong{s|} to {call}{wait}",
@@ -665,7 +664,6 @@ def _state(text: str) -> Sentence:
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
     **training_wording.FACTS,
-    "text": "{text}",
     "note": "{note}",
     # where ranks wait
     "blocked-in": _blocked_in,
