@@ -160,7 +160,7 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
-        if plain.get("flight_recorder") is False:  # how versions before 0.2 wrote it
+        if plain.get("flight_recorder") is False:  # how older files have it
             old = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
             plain = plain | {"missing_features": [codec.to_plain(old)]}
         return codec.from_plain(cls, plain)

@@ -54,10 +54,10 @@ def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
             )
     if record.problem:
         notes.append(f"training is not recorded any more: {record.problem}")
-    told = registry.observe(what, namespace, None, {})
+    seen = registry.observe(what, namespace, None, {})
     return {
-        "observed": told["observed"],
-        "notes": [*notes, *told["failed"].values()],
+        "observed": seen["observed"],
+        "notes": [*notes, *seen["failed"].values()],
     }
 
 

@@ -124,12 +124,12 @@ class ReplicaLog:
     def plain(self) -> Plain:
         """A `ModelTraining` as plain data."""
         model = self.model()
-        told = dict(self._about)
+        plain = dict(self._about)
         if model is not None:
-            told["communication_hook"] = self.has_hook
-            told["ignores_parameters"] = bool(model.parameters_to_ignore)
-            told["buckets"] = len(torch_private.bucket_sizes(model)) or None
-        return told | {
+            plain["communication_hook"] = self.has_hook
+            plain["ignores_parameters"] = bool(model.parameters_to_ignore)
+            plain["buckets"] = len(torch_private.bucket_sizes(model)) or None
+        return plain | {
             "name": self.name,
             "where": self.first,
             "unsynchronised_where": self.first_unsynchronised,
