@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
+from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
 from . import places, words
 
@@ -111,12 +112,15 @@ def labelled(label: str, items: list[str], limit: int, style: Style | None = Non
 
 
 def _news(item: Finding) -> list[str]:
-    """The evidence, less what the places say already."""
+    """The evidence, less what the places say already; a reason says more than its place."""
     shown = {(place.file, place.line) for place in item.places.values()}
     return [
         text
         for fact, text in words.facts(item)
-        if fact is None or fact.place is None or (fact.place.file, fact.place.line) not in shown
+        if fact is None
+        or fact.place is None
+        or is_reason(fact)
+        or (fact.place.file, fact.place.line) not in shown
     ]
 
 

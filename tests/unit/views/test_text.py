@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddt_notebook.model import Finding, Fix, Place, Report, Snapshot
+from ddt_notebook.model import Fact, Finding, Fix, Place, Report, Snapshot
 from ddt_notebook.views import text, words
 from ddt_notebook.views.report import show
 
@@ -162,3 +162,10 @@ def test_an_exception_of_the_users_own_is_no_class_of_the_study() -> None:
         )
     died = replace(own, cause="process-exit")
     assert text.finding(died).startswith("fault D.1.11 · training & evaluation")
+
+
+def test_a_reason_is_shown_also_where_a_rank_stood() -> None:
+    there = Place(file="cell[14]", line=4, code="if rank != 1:", role="passed")
+    reason = Fact(kind="keeps-from-call", place=there, ranks=(1,))
+    finding = hang_finding(facts=[reason], evidence=["a sentence about line 4"])
+    assert "seen a sentence about line 4" in " ".join(text.finding(finding, hang()).split())
