@@ -93,10 +93,10 @@ def _fixed(card: Any) -> Iterator[tuple[str, Any]]:
 
 def _case(shared: Shared, case: Any, name: str, cell: int) -> Iterator[tuple[str, Any]]:
     session = shared.session(case.n, group=case.group)
-    session.run("kept = 100 + rank", cell=cell + 1)
+    session.run_cell("kept = 100 + rank", number=cell + 1)
     if case.earlier:
-        session.run(case.earlier, cell=cell + 3)
-    yield name, session.run(case.source, case.on, timeout=case.timeout, cell=cell)
+        session.run_cell(case.earlier, number=cell + 3)
+    yield name, session.run_cell(case.source, case.on, timeout=case.timeout, number=cell)
 
 
 def _in_a_row(
@@ -104,7 +104,7 @@ def _in_a_row(
 ) -> Iterator[tuple[str, Any]]:
     session = shared.session(case.n, group=case.group)
     for part, name in zip(parts, names, strict=True):
-        yield name, session.run(getattr(case, part), cell=next(numbers))
+        yield name, session.run_cell(getattr(case, part), number=next(numbers))
 
 
 def _cell(shared: Shared, name: str, n: int, source: str, trace: bool) -> Iterator[tuple[str, Any]]:

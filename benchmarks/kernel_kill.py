@@ -18,7 +18,7 @@ START = f"""
 %load_ext ddt_notebook
 %ddt_start -n {RANKS}
 """
-PIDS = "list(__import__('ddt_notebook.host.active').host.active.get().process_ids())"
+PIDS = "list(__import__('ddt_notebook.host.session').host.session.active.get().process_ids())"
 IPYPARALLEL = f"""
 import ipyparallel, time
 client = ipyparallel.Cluster(n={RANKS}, log_level=40).start_and_connect_sync()

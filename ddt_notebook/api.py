@@ -225,7 +225,7 @@ def single_rank(
         If the rank cannot be started.
     """
     from .diagnosis.compare import compare_alone
-    from .host.single_rank import run_alone
+    from .host.rerun import run_alone
     from .views.comparison import SingleRankView
 
     snapshot = snapshot_of(run)

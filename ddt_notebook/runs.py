@@ -74,13 +74,13 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
     if isinstance(run, Snapshot):
         return run, False
     from .host.result import RunResult
-    from .host.session import Session
+    from .host.session import Session, session_of
 
     if isinstance(run, RunResult):
         if view.is_in(run.snapshot):
             return run.snapshot, False
-        session = run.session() if run.session is not None else None
-        if session is None or session.stopped or session.last_run is not run:
+        session = session_of(run)
+        if session is None:
             raise ValueError(
                 f"{view.name} was not recorded in this run, and its ranks have gone on: run the "
                 "cell again with %%ddt_debug, or session.run(..., trace=True)"

@@ -24,19 +24,19 @@ def run_cell(card: FaultCard, source: str) -> RunResult:
     """Run a cell where the card's cells run."""
     with Session(card.n, **card.options) as session:
         _set_up(session, card)
-        return session.run(source, cell=CELL)
+        return session.run_cell(source, number=CELL)
 
 
 def run_fixed(card: FaultCard) -> tuple[RunResult, RunResult]:
     """Run the repaired cell in a session of its own, and the proof that it did what was wanted."""
     with Session(card.n, **card.options) as session:
         _set_up(session, card)
-        return session.run(card.fixed, cell=CELL), session.run(card.proof, cell=PROOF)
+        return session.run_cell(card.fixed, number=CELL), session.run_cell(card.proof, number=PROOF)
 
 
 def _set_up(session: Session, card: FaultCard) -> None:
     if card.setup:
-        before = session.run(card.setup, cell=SETUP)
+        before = session.run_cell(card.setup, number=SETUP)
         assert before.ok, before.errors
 
 

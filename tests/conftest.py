@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.host import active
+from ddt_notebook.host.session import active
 
 # A shell that starts the tests in the background makes them ignore SIGINT; some tests need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from .. import api
-from ..host import active
 from ..host.errors import SessionError
 from ..host.result import RunResult
+from ..host.session import active
 from ..model import Snapshot
 from ..runs import view_of
 from ..views import words
@@ -150,11 +150,11 @@ class Assistant:
         if session is None or self.run is None or cell is None:
             return
         was = self.run.snapshot
-        again = session.run(
+        again = session.run_cell(
             cell.after,
             ranks=_ranks(was),
             trace=bool(was.timeline),
-            cell=was.cell.number,
+            number=was.cell.number,
             first_line=was.cell.first_line,
         )
         self._comparison = api.compare(was, again)

@@ -16,10 +16,10 @@ from ..diagnosis.compare import compare_alone
 from ..diagnosis.errors import first_of_chain, is_peer_error
 from ..diagnosis.text import diagnose_text
 from ..formatting import count
-from ..host import active
 from ..host.errors import SessionError
+from ..host.rerun import limit_of, run_alone, run_apart
 from ..host.result import RunResult
-from ..host.single_rank import limit_of, run_alone, run_apart
+from ..host.session import active
 from ..model import Fact, Finding, RankReport, Snapshot
 from ..preflight.versions import form_group, read_versions
 from .questions import Answer, Question, Questionnaire, find

@@ -14,10 +14,9 @@ from typing import Any, Self
 import psutil
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.host import active
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.result import RunResult
-from ddt_notebook.host.session import Session
+from ddt_notebook.host.session import Session, active
 from ddt_notebook.model import Position
 from ddt_notebook.program.parse import without_cell_magic
 from ddt_notebook.symptoms import loader as taxonomy
@@ -207,7 +206,7 @@ class Grader:
 
     def _run_bounded(self, session: Session, source: str) -> RunResult:
         with _limit(session, self.limits.seconds):
-            return session.run(source, cell=CELL, first_line=2)
+            return session.run_cell(source, number=CELL, first_line=2)
 
     @staticmethod
     def _load(session: Session, path: Path) -> Any:
@@ -236,7 +235,7 @@ def _variables(session: Session, names: tuple[str, ...]) -> dict[int, dict[str, 
 
 
 def _run_own(session: Session, source: str, ranks: int | None = None) -> None:
-    run = session.run(source, ranks, cell=_OWN)
+    run = session.run_cell(source, ranks, number=_OWN)
     if not run.ok:
         problem = next(map(str, run.errors.values()), run.snapshot.outcome)
         raise SessionError(f"the ranks could not be prepared: {problem}")

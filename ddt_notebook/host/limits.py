@@ -1,4 +1,4 @@
-"""What this machine can hold, estimated before ranks are started."""
+"""Checks of a session's arguments: how many ranks fit into memory, sizes, devices and ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_SIMULATED = 64
 
 
 def free_memory() -> int:
-    """Bytes that this process tree may still take: of the machine, its cgroup and MEM_LIMIT."""
+    """Bytes that this process tree may still take, by the machine, the cgroup and MEM_LIMIT."""
     free = [int(psutil.virtual_memory().available)]
     cgroup = system_memory.cgroup()
     if cgroup is not None and cgroup.limit_bytes is not None:
@@ -30,7 +30,7 @@ def free_memory() -> int:
 
 
 def check_ranks(count: int, start_method: str) -> None:
-    """Refuse a number of ranks that is none or that memory cannot hold.
+    """Refuse a number of ranks below 1, or one for which there is not enough memory.
 
     Raises
     ------
@@ -38,14 +38,17 @@ def check_ranks(count: int, start_method: str) -> None:
         One line with what to do.
     """
     if count < 1:
-        raise SessionError(f"a session has at least 1 rank, not {count}: %ddt_start -n 2")
+        what = f"a session has at least 1 rank, not {count}"
+        raise SessionError(what, "ddt.Session(2)", reason="no ranks")
     each, free = RANK_BYTES[start_method], free_memory()
     if count * each > free:
         most = free // each
-        what = f"try %ddt_start -n {min(most, 8)}" if most else "free some first"
         who = "1 rank needs" if count == 1 else f"{count} ranks need"
         raise SessionError(
-            f"{who} about {count * each / 2**30:.1f} GB and {free / 2**30:.1f} GB are free: {what}"
+            f"{who} about {count * each / 2**30:.1f} GB and {free / 2**30:.1f} GB are free",
+            f"start {most} or fewer" if most else "free some memory first",
+            reason="memory",
+            fitting_ranks=most,
         )
 
 
@@ -65,7 +68,7 @@ def parse_bytes(text: str | int) -> int:
     except ValueError:
         amount = -1.0
     if not 0 < amount < math.inf:
-        raise SessionError(f"{text!r} is no amount of memory: write 512M or 2G")
+        raise SessionError(f"{text!r} is not an amount of memory", "write 512M or 2G")
     return int(amount * (1 << units.get(unit, 0)))
 
 
@@ -75,37 +78,38 @@ def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
     Raises
     ------
     SessionError
-        If it is nothing that can be simulated, or the session is to use real GPUs as well.
+        If it cannot be simulated, or the session is to use real GPUs as well.
     """
     if text is None:
         return 0
     kind, _, count = text.partition(":")
     if kind != "cuda" or not count.isdigit() or not 1 <= int(count) <= _MOST_SIMULATED:
         raise SessionError(
-            f"{text!r} cannot be simulated: write cuda:2 for 2 GPUs (at most {_MOST_SIMULATED})"
+            f"{text!r} cannot be simulated",
+            f"write cuda:2 for 2 GPUs (at most {_MOST_SIMULATED})",
         )
     if device is not None or backend != "gloo":
         given = f"device {device}" if device is not None else f"backend {backend}"
-        raise SessionError(f"{text} is simulated on the CPU, with gloo: leave out {given}")
+        raise SessionError(f"{text} is simulated on the CPU, with gloo", f"leave out {given}")
     return int(count)
 
 
 def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:
-    """The ranks that are meant, ascending; None means all.
+    """The ranks of a choice, ascending; None means all.
 
     Raises
     ------
     SessionError
-        If there are no such ranks.
+        If a rank is not one of the session's, or none is chosen.
     """
     if ranks is None:
         return tuple(range(world_size))
     chosen = sorted({ranks} if isinstance(ranks, int) else set(ranks))
     if not chosen:
-        raise SessionError("no rank was chosen: leave ranks out to run on all")
+        raise SessionError("no rank was chosen", "leave ranks out to run on all")
     for rank in chosen:
         if isinstance(rank, bool) or not isinstance(rank, int):
-            raise SessionError(f"{rank!r} is no rank number")
+            raise SessionError(f"{rank!r} is not a rank number")
         if not 0 <= rank < world_size:
             raise SessionError(
                 f"there is no rank {rank}: this session has ranks 0 to {world_size - 1}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -11,14 +10,10 @@ from types import ModuleType
 from ..model import RankError
 from ..model.snapshot import NotebookName
 
-#: Python's own words.
-_UNDEFINED = re.compile(r"name '(\w+)' is not defined")
-
 
 def missing_names(errors: Iterable[RankError | None]) -> dict[str, NotebookName]:
     """Names that ranks did not know and the notebook does, with what they are there."""
-    texts = (error.message for error in errors if error is not None and error.type == "NameError")
-    lacked = {found[1] for text in texts if (found := _UNDEFINED.search(text))}
+    lacked = {error.undefined_name for error in errors if error is not None} - {""}
     known = _variables() if lacked else {}
     return {
         name: "module" if isinstance(known[name], ModuleType) else "variable"

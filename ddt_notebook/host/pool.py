@@ -34,7 +34,7 @@ from ..wire.messages import (
 )
 from . import launcher
 from .errors import SessionError
-from .ranks import RankHandle
+from .rank_handle import RankHandle
 from .recorder import SourceLine
 
 _READY_LIMIT_S = 60.0
@@ -235,8 +235,8 @@ class RankPool:
             name = report.error.undefined_name if report.error is not None else ""
             if name in self._lost.get(report.rank, ()):
                 found.append(
-                    f"rank {report.rank} lost {name} when it was replaced: run the cells that "
-                    "make it (and %ddt_push) once more"
+                    f"rank {report.rank} lost {name} when it was replaced: run the cell that "
+                    "makes it once more, or push it again"
                 )
         return found
 
@@ -251,7 +251,8 @@ class RankPool:
         self.reap()
         dead = [handle.rank for handle in self.handles if not handle.alive]
         if dead and not self.server.usable:
-            raise SessionError("the ranks were killed from outside: %ddt_restart starts them anew")
+            advice = "session.restart() starts them anew"
+            raise SessionError("the ranks were killed from outside", advice, reason="broken")
         if dead:
             lost = self.replace(dead)
             self.form_group()

@@ -1,29 +1,35 @@
-"""Turns what a rank's call log and Flight Recorder hold into one list of `Call`s.
+"""Turns a rank's call log and its Flight Recorder into one list of `Call`s.
 
-A call that our wrapper saw and the entries that the Flight Recorder made for it are one call; an
-entry without a wrapper's record was issued by a library, such as DDP's reducer. Both are numbered
-in one sequence for each group, so that ranks can be compared call by call. The bridge is the count
-of operations that the group's backend keeps: the log notes it before and after each call, the
-recorder's entries carry it.
+A call that our wrapper saw and the entries that the Flight Recorder made for it are one call. An
+entry without a record of the wrapper was issued by a library, such as DDP's reducer. Both kinds
+are numbered in one sequence for each group, so that ranks can be compared call by call. What
+connects them is the number of operations that the group's backend has been given: a record holds
+it before and after the call, and each entry of the Flight Recorder holds it, too.
+
+A long cell makes more calls than can be kept. `thin` drops the oldest calls that agree on all
+ranks, so that what disagrees is never lost.
 """
 
 from __future__ import annotations
 
 import bisect
+import linecache
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..model import Call
+from ..model import Call, Position, flight
 from ..model.operations import OPERATIONS, SENDS
 from ..wire import ring
 from ..wire.records import FlightEntry
 from ..wire.ring import Record, RingReader
-from .translate import SourceLine, from_flight, from_record
 
-#: Records kept for each rank; matched ones are dropped first.
+#: Gives the text of a line of a cell: cell number, line number.
+SourceLine = Callable[[int, int], str]
+
+#: Records that are kept for each rank; those that agree on all ranks are dropped first.
 KEEP = 2000
 #: Group, ranks concerned, sequence number, tag of a message.
 _Key = tuple[str, tuple[int, ...], int, int | None]
@@ -43,14 +49,14 @@ class _GroupCount:
 
     sequence: int = 0
     operations: int = 0
-    # for each record: operations before it, after it, and the sequence number reached by it
+    # of each record: operations before it, operations after it, and the sequence number it reached
     starts: list[int] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     reached: list[int] = field(default_factory=list)
     known_from: int = 0
 
     def trim(self) -> None:
-        """Forget all records but the last: what comes later lies behind it."""
+        """Forget all records but the last, behind which everything later lies."""
         if self.starts:
             self.known_from = self.starts[-1]
         for history in (self.starts, self.ends, self.reached):
@@ -67,11 +73,12 @@ class CallList:
         In order of time.
     left_out
         How many are not among them.
-    by_record, by_flight
-        Index of the call by index of its record in the ring, or by group and operation of its
-        entry in the Flight Recorder.
+    by_record
+        Index of a call by the index of its record in the ring.
+    by_flight
+        Index of a call by group and operation of its entry in the Flight Recorder.
     joined
-        See `RankReport`.
+        As in `RankReport`.
     """
 
     calls: tuple[Call, ...] = ()
@@ -82,7 +89,7 @@ class CallList:
 
 
 class RankRecorder:
-    """What one rank called, as far as the notebook has read it.
+    """The calls of one rank, as far as the notebook has read them.
 
     Parameters
     ----------
@@ -109,7 +116,7 @@ class RankRecorder:
         self.thin_at = 2 * KEEP
 
     def close(self) -> None:
-        """Let go of the ring."""
+        """Close the ring."""
         self._reader.close()
 
     # -- reading -------------------------------------------------------------------------------
@@ -120,7 +127,7 @@ class RankRecorder:
         for group in self._groups.values():
             group.trim()
         self._joined = _last_joined(self._noted.values(), self._joined)
-        # handles not waited for may still be, in this cell
+        # handles that nobody has waited for yet may be waited for in this cell
         self._noted = {i: n for i, n in self._noted.items() if i in self._open}
         self.thin_at = 2 * KEEP
         self._run_start = self._next
@@ -129,7 +136,7 @@ class RankRecorder:
         self.overflowed = False
 
     def new_generation(self) -> None:
-        """The groups were formed anew: counts start from 0."""
+        """Start all counts from 0, since the process groups were formed anew."""
         self.drain()
         self._groups.clear()
         self._new_groups = 0
@@ -139,8 +146,8 @@ class RankRecorder:
         self._joined = None
 
     def drain(self) -> None:
-        """Read what is new in the ring."""
-        count = self._reader.count  # before the refresh: whatever precedes a new record has ended
+        """Read the new records of the ring, and how earlier calls ended."""
+        count = self._reader.count  # read first: all calls before a new record have ended by then
         for index in sorted(self._open):
             self._refresh(index)
         oldest = max(self._next, count - ring.SLOTS)
@@ -216,14 +223,14 @@ class RankRecorder:
             self._open.add(record.index)
 
     def _restart_counts(self) -> None:
-        """The user's cell forms groups anew: backends count from 0, our sequences go on."""
+        """The user's cell forms groups anew: their backends count from 0, our sequences go on."""
         for group in self._groups.values():
             group.operations = group.known_from = 0
             for history in (group.starts, group.ends, group.reached):
                 history.clear()
         self._flight.clear()
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- what was read -------------------------------------------------------------------------
 
     @property
     def blocked(self) -> tuple[int, float] | None:
@@ -246,7 +253,7 @@ class RankRecorder:
 
     @property
     def new_groups(self) -> int:
-        """How many groups were made by all ranks together, as far as this rank took part."""
+        """How many groups all ranks made together, as far as this rank took part."""
         return self._new_groups
 
     @property
@@ -256,7 +263,7 @@ class RankRecorder:
 
     @property
     def saw_libraries(self) -> bool:
-        """Whether the Flight Recorder holds collectives of this run that a library issued."""
+        """Whether a library issued collectives in this run, as the Flight Recorder shows."""
         return any(self._flight_sequence(*key) is not None for key in self._flight)
 
     def pending_flight(self) -> tuple[str, int] | None:
@@ -269,14 +276,14 @@ class RankRecorder:
         return min(pending, key=lambda key: self._flight[key].created_ns, default=None)
 
     def calls(self, members: dict[str, tuple[int, ...]], last: int | None = None) -> CallList:
-        """The calls of this run in order of time.
+        """The calls of this run, in order of time.
 
         Parameters
         ----------
         members
-            Members of groups by name, for entries that a library issued.
+            Members of the groups by name, for calls that a library issued.
         last
-            Only this many of the latest records.
+            How many of the latest records to return; default: all.
         """
         blocked = self.blocked
         noted = [
@@ -298,7 +305,7 @@ class RankRecorder:
         found += [(n.record.entered_s, n.record.index, self._call(n)) for n in noted]
         for key, sequence in flight:
             entry, group = self._flight[key], members.get(key[0], ())
-            call = from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
+            call = _from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
             found.append((call.entered_s or 0.0, key, call))
         found.sort(key=lambda item: item[0])
         by_record: dict[Any, int] = {}
@@ -311,15 +318,15 @@ class RankRecorder:
         return CallList(tuple(calls), left_out, before, by_record, by_flight)
 
     def _call(self, noted: _Noted) -> Call:
-        return from_record(noted.record, noted.sequence, self._source_line)
+        return _from_record(noted.record, noted.sequence, self._source_line)
 
     def _flight_sequence(self, name: str, number: int) -> int | None:
-        """Sequence number of a library's operation; None if it belongs to a recorded call."""
+        """Sequence number of a library's operation; None if it is part of a recorded call."""
         group = self._groups.get(name)
         if group is None:
             return number
         at = bisect.bisect_left(group.starts, number) - 1  # the last record that began before it
-        if at < 0:  # before all records that are known: of an earlier cell, or of none
+        if at < 0:  # before all known records, so in an earlier cell or before any cell
             return number if number > group.known_from else None
         if number <= group.ends[at]:
             return None
@@ -328,10 +335,10 @@ class RankRecorder:
     # -- staying bounded -----------------------------------------------------------------------
 
     def matchable(self, rank: int) -> dict[_Key, tuple[int, tuple[Any, ...]]]:
-        """Completed records, oldest first, by what identifies them on every rank concerned.
+        """Completed records, oldest first, by a key that is the same on every rank concerned.
 
-        Gives for each the index of the record and what must agree. The key's second part are the
-        ranks concerned: the members, or sender and receiver.
+        The values are the index of the record, and what must agree. The second part of a key are
+        the ranks concerned: the members of the group, or sender and receiver.
         """
         found: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
         for index, noted in self._noted.items():
@@ -352,13 +359,13 @@ class RankRecorder:
         return found
 
     def drop_oldest(self, count: int) -> None:
-        """Forget completed records whether they matched or not, and say so."""
+        """Forget completed records whether they agree or not; `overflowed` says so then."""
         done = [i for i, n in self._noted.items() if n.record.status == ring.DONE]
         self.drop(done[:count])
         self.overflowed |= count > 0
 
     def drop(self, indexes: list[int]) -> None:
-        """Forget records that matched on every member."""
+        """Forget records that agree on every rank concerned."""
         for index in indexes:
             del self._noted[index]
         self.dropped += len(indexes)
@@ -368,10 +375,96 @@ class RankRecorder:
 
 
 def _last_joined(noted: Iterable[_Noted], before: _Noted | None) -> _Noted | None:
-    """The last record of an ``init_process_group`` that was well."""
+    """The last record of an ``init_process_group`` that succeeded."""
     joined = (n for n in noted if n.record.call.op == "init_process_group")
     return max(
         (n for n in joined if n.record.status == ring.DONE),
         key=lambda n: n.record.index,
         default=before,
     )
+
+
+def thin(recorders: dict[int, RankRecorder]) -> None:
+    """Drop the oldest calls that agree on all ranks concerned, if a rank has too many calls.
+
+    Parameters
+    ----------
+    recorders
+        Of all ranks, by rank.
+    """
+    if all(len(recorder) < recorder.thin_at for recorder in recorders.values()):
+        return
+    old = {
+        rank: dict(list(recorder.matchable(rank).items())[:-KEEP])
+        for rank, recorder in recorders.items()
+    }
+    for rank, records in old.items():
+        droppable = []
+        for key, (index, fields) in records.items():
+            others = [old[other].get(key) for other in key[1] if other in old]
+            if all(theirs is not None and theirs[1] == fields for theirs in others):
+                droppable.append(index)
+        recorders[rank].drop(droppable)
+    for recorder in recorders.values():
+        # calls that can never be compared, such as receives from any rank, are bounded as well
+        recorder.drop_oldest(max(0, len(recorder) - 4 * KEEP))
+        recorder.thin_at = len(recorder) + KEEP
+
+
+def _from_record(record: Record, sequence: int | None, source_line: SourceLine) -> Call:
+    """The call of a record."""
+    call = record.call
+    return Call(
+        index=record.index,
+        op=call.op,
+        kind=call.kind,
+        group=call.group.name,
+        members=() if call.outside else call.group.members,
+        sequence=None if call.outside else sequence,
+        status=ring.STATUS_NAMES[record.status],
+        reduce_op=call.reduce_op,
+        root=call.root,
+        peer=call.peer,
+        tag=call.tag,
+        shapes=call.shapes,
+        dtypes=call.dtypes,
+        output_shapes=call.output_shapes,
+        where=_position(call.file, call.line, call.function, source_line) if call.file else None,
+        caller=flight.library(call.library),
+        asynchronous=call.asynchronous,
+        entered_s=record.entered_s,
+        left_s=record.left_s or None,
+        rendezvous=call.rendezvous,
+    )
+
+
+def _from_flight(
+    entry: FlightEntry,
+    sequence: int,
+    members: tuple[int, ...],
+    wall_offset_s: float,
+    source_line: SourceLine,
+) -> Call:
+    """The call of an entry of the Flight Recorder, whose time is on the wall clock."""
+    at = entry.where
+    return Call(
+        index=0,
+        op=entry.op,
+        group=entry.group,
+        members=members,
+        sequence=sequence,
+        status="done" if entry.done else "pending",
+        shapes=entry.shapes,
+        dtypes=entry.dtypes,
+        output_shapes=entry.output_shapes,
+        where=_position(at.file, at.line, at.function, source_line) if at is not None else None,
+        source="flight recorder",
+        caller=entry.library,
+        entered_s=entry.created_ns / 1e9 - wall_offset_s,
+    )
+
+
+def _position(file: str, line: int, function: str, source_line: SourceLine) -> Position:
+    at = Position(file=file, line=line, function=function)
+    code = source_line(at.cell, line) if at.cell is not None else linecache.getline(file, line)
+    return replace(at, code=code.strip()[:200])

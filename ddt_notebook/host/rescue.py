@@ -1,8 +1,9 @@
-"""Ends a hang without loss: the ladder from the gentle to the last resort.
+"""Ends a hang and keeps all variables where that is possible, in steps from gentle to forceful.
 
-A rank that waits in a gloo collective hears neither SIGINT nor ``ProcessGroup.abort()``. It wakes
-when a peer leaves the group, or when its own sockets are shut down by a side thread; both raise an
-ordinary exception at the line where it stands, and every variable stays.
+Neither SIGINT nor ``ProcessGroup.abort()`` wakes a rank that waits in a gloo collective. It wakes
+when a peer leaves the group, or when a side thread shuts down the rank's own sockets. Either raises
+an ordinary exception at the line where the rank waits, and its variables stay. Only a rank that
+cannot be woken is killed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import signal
 import time
 
 from ..wire.messages import CutSockets, LeaveGroup
-from .watch import RankRun
+from .rank_run import RankRun
 
-#: When each rung is taken, in seconds after the hang was declared.
+#: When each step after the first is taken, in seconds after the hang was declared.
 _CUT_S = 0.25
 _SIGNAL_S = 0.7
 _KILL_S = 1.4
@@ -34,8 +35,8 @@ class Rescue:
         self._runs = runs
         self._began_s = time.monotonic()
         self._interrupt = interrupt
-        self._rung = 0
-        self._left: dict[int, int] = {}
+        self._steps_taken = 0
+        self._left: dict[int, int] = {}  # the number of the request to leave the group, by rank
         self.freed = frozenset(run.handle.rank for run in runs if run.unfinished)
 
     @property
@@ -44,29 +45,29 @@ class Rescue:
         return time.monotonic() - self._began_s
 
     def step(self) -> None:
-        """Take the rungs that are due; call it often."""
+        """Take the steps that are due; call it often."""
         passed = self.passed_s
-        if self._rung == 0:
+        if self._steps_taken == 0:
             self._let_idle_ranks_leave()
             self._signal(self._interrupt)
-            self._rung = 1
-        if self._rung == 1 and (passed >= _CUT_S or not self._left):
+            self._steps_taken = 1
+        if self._steps_taken == 1 and (passed >= _CUT_S or not self._left):
             for run in self._runs:
                 if run.exit_status is None:
                     run.handle.ask(CutSockets())
-            self._rung = 2
-        if self._rung == 2 and passed >= _SIGNAL_S:
+            self._steps_taken = 2
+        if self._steps_taken == 2 and passed >= _SIGNAL_S:
             self._signal(self.freed)
-            self._rung = 3
-        if self._rung == 3 and passed >= _KILL_S:
+            self._steps_taken = 3
+        if self._steps_taken == 3 and passed >= _KILL_S:
             for run in self._runs:
                 if run.unfinished and not run.raised:
                     run.killed = True
                     run.handle.signal(signal.SIGKILL)
-            self._rung = 4
+            self._steps_taken = 4
 
     def _let_idle_ranks_leave(self) -> None:
-        """Ranks at the prompt destroy their groups: whoever waits for them is freed by this."""
+        """Let ranks at their prompt destroy their groups, which frees those that wait for them."""
         for run in self._runs:
             if run.exit_status is None and not run.unfinished:
                 self._left[run.handle.rank] = run.handle.command(LeaveGroup())
@@ -78,14 +79,14 @@ class Rescue:
                 run.handle.signal(signal.SIGINT)
 
     def is_own_answer(self, rank: int, number: int) -> bool:
-        """Whether a rank's answer is to the ladder's own command."""
+        """Whether a rank's answer is to the request to leave the group."""
         return self._left.get(rank) == number
 
     @property
     def owed(self) -> frozenset[int]:
-        """Ranks whose answer to the ladder's own command is still to come."""
+        """Ranks that have yet to answer the request to leave the group."""
         return frozenset(rank for rank in self._left if self._runs[rank].exit_status is None)
 
     def answered(self, rank: int) -> None:
-        """Take note of that answer."""
+        """Take note that a rank has answered that request."""
         self._left.pop(rank, None)

@@ -1,15 +1,10 @@
-"""What a run left behind."""
+"""The result of a run."""
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..model import RankError, Snapshot
-
-if TYPE_CHECKING:
-    from .session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +27,7 @@ class RunResult:
     frozen
         True if the ranks are still held in a hang, for inspection.
     lost
-        For each rank that had to be replaced: the names of the variables it lost.
-    session
-        A weak reference to where it ran, None if that is not known.
+        For each rank that had to be replaced: the names of the variables that it lost.
     """
 
     ok: bool
@@ -44,7 +37,6 @@ class RunResult:
     duration_s: float
     frozen: bool = False
     lost: dict[int, list[str]] = field(default_factory=dict)
-    session: weakref.ref[Session] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         word = "held" if self.frozen else self.snapshot.outcome

@@ -1,4 +1,4 @@
-"""A session: N ranks that keep their variables from cell to cell."""
+"""A session, which is N ranks that keep their variables from cell to cell, and the active one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import time
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -16,17 +15,20 @@ from ..model import Cell
 from ..model.observation import Observation
 from ..wire.messages import Failed, FetchVariable
 from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
-from . import active, launcher, observations
+from . import launcher, observations
+from .cell_run import CellRun
 from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
-from .listener import RunListener, Stream, together
+from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .pool import PoolOptions, RankPool, group_timeout_s
-from .pushed import PushedObjects
+from .pushed_objects import PushedObjects
 from .result import RunResult
-from .run import CellRun
 from .status import SessionStatus, session_status
 
+#: How many cells are kept, so that their lines can be shown.
 _KEPT_CELLS = 200
+#: The sessions of this process that still exist.
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
@@ -51,15 +53,15 @@ class Session:
     group
         False leaves ``init_process_group`` to the user's cells.
     simulate
-        ``"cuda:2"``: two GPUs that are not there, to check a cell's device assignments with.
+        ``"cuda:2"`` simulates two GPUs, with which a cell's device assignments can be checked.
     start_method
         ``"fork"`` (from a warm server; the default on Linux) or ``"spawn"`` (an interpreter for
-        each rank; where CUDA is used, and elsewhere than on Linux).
+        each rank; the default where CUDA is used, and on macOS).
 
     Raises
     ------
     SessionError
-        If the ranks cannot be started; one line that says what to do.
+        If the ranks cannot be started; its text is one line that says what to do.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Session:
         start_method: str | None = None,
     ) -> None:
         if os.name != "posix":
-            raise SessionError("sessions need Linux or macOS; on Windows use WSL2")
+            raise SessionError("a session needs Linux or macOS", "on Windows use WSL2")
         if timeout <= 0 or hang_after < 0:
             raise SessionError("timeout must be above 0 and hang_after at least 0 seconds")
         if start_method not in (None, "fork", "spawn"):
@@ -115,6 +117,7 @@ class Session:
         except BaseException:
             self.stop()
             raise
+        _sessions.add(self)
         active.set(self)
 
     # -- life ----------------------------------------------------------------------------------
@@ -155,9 +158,6 @@ class Session:
         *,
         timeout: float | None = None,
         freeze: bool = False,
-        cell: int | None = None,
-        first_line: int = 1,
-        listener: RunListener | None = None,
     ) -> RunResult:
         """Run a cell on the ranks; never raises for what a rank did.
 
@@ -173,45 +173,82 @@ class Session:
             Instead of the session's, for this cell.
         freeze
             Keep a hang for inspection until `release`.
-        cell, first_line
-            The number in ``cell[14]`` and the line number of the source's first line, as the
-            notebook shows them; default: the session's own count, and 1.
-        listener
-            Is told of output while the cell runs.
 
         Raises
         ------
         SessionError
-            If the session is stopped, busy or held in a hang, or ``ranks`` is no choice of ranks.
+            If the session is stopped, busy or held in a hang, or ``ranks`` are not ranks of it.
+        """
+        return self.run_cell(source, ranks, trace=trace, timeout=timeout, freeze=freeze)
+
+    def run_cell(
+        self,
+        source: str,
+        ranks: Iterable[int] | int | None = None,
+        *,
+        number: int | None = None,
+        first_line: int = 1,
+        trace: bool = False,
+        timeout: float | None = None,
+        freeze: bool = False,
+        listener: RunListener | None = None,
+    ) -> RunResult:
+        """Run a cell for a front end, which numbers its cells itself and shows output as it comes.
+
+        Parameters
+        ----------
+        source, ranks, trace, timeout, freeze
+            As for `run`.
+        number
+            The number in ``cell[14]``; default: one more than the highest so far.
+        first_line
+            Line number of the first line of ``source``, as the front end shows it.
+        listener
+            Gets the output while the cell runs.
+
+        Raises
+        ------
+        SessionError
+            As for `run`.
         """
         self._refuse_if_busy()
         chosen = choose_ranks(ranks, self.world_size)
         self.pool.replace_the_dead()
-        number = cell if cell is not None else max(self._cells, default=0) + 1
-        ran = Cell(number=number, source=source, first_line=first_line)
+        number = number if number is not None else max(self._cells, default=0) + 1
+        cell = Cell(number=number, source=source, first_line=first_line)
         earlier = tuple(reversed([c for c in self._cells.values() if c.number != number]))
         self._cells.pop(number, None)
-        self._cells[number] = ran
+        self._cells[number] = cell
         if len(self._cells) > _KEPT_CELLS:
             del self._cells[next(iter(self._cells))]
+        is_active = active.get() is self
         self._run = CellRun(
             self.pool,
-            ran,
+            cell,
             earlier,
             chosen,
             timeout_s=timeout or self.timeout,
             hang_after_s=self.hang_after,
             freeze=freeze,
             trace=trace,
-            listener=together(listener, active.listeners_of(self), ran, chosen),
-            observers=active.observers if active.get() is self else (),
+            listener=together(listener, active.listeners if is_active else (), cell, chosen),
+            observers=active.observers if is_active else (),
         )
+        self._run.start()
         return self._drive()
 
     def release(self) -> RunResult:
-        """End a hang that was kept by ``freeze``; returns the run with how it ended."""
+        """End a hang that was kept by ``freeze``; returns the run with how it ended.
+
+        Raises
+        ------
+        SessionError
+            If no hang is held.
+        """
         if self._run is None or not self._run.frozen:
-            raise SessionError("no hang is being held; %%ddt --freeze holds one")
+            raise SessionError(
+                "no hang is held", "session.run(source, freeze=True) holds one", reason="not held"
+            )
         self._run.unfreeze()
         return self._drive()
 
@@ -225,10 +262,10 @@ class Session:
                 self._run = None
         if not result.frozen:
             result = observations.complete(self.pool, result, run.observed(), trace=run.trace)
-        self.last_run = replace(result, session=weakref.ref(self))
+        self.last_run = result
         if active.get() is self:
-            active.keep(self.last_run)
-        return self.last_run
+            active.keep(result)
+        return result
 
     def interrupt(self) -> None:
         """Interrupt the running cell (from another thread), or end a hang that is being held."""
@@ -242,7 +279,8 @@ class Session:
     def freeze(self) -> None:
         """Hold the running cell as it is now (from another thread), until `release`.
 
-        Ranks that wait stand still; a rank that computes goes on until the release interrupts it.
+        A rank that waits stays where it is. A rank that computes goes on until `release` interrupts
+        it.
         """
         if self._run is not None:
             self._run.freeze()
@@ -378,18 +416,22 @@ class Session:
 
     def _refuse_if_stopped(self) -> None:
         if self.stopped:
-            raise SessionError("this session was stopped: %ddt_start begins a new one")
+            raise SessionError(
+                "this session was stopped", "start another with ddt.Session(4)", reason="stopped"
+            )
 
     def _refuse_if_busy(self) -> None:
         self._refuse_if_stopped()
         if self.frozen:
-            raise SessionError("the ranks are held in a hang: %ddt_release ends it, then go on")
-        if self.pool.failure is not None:
-            raise SessionError(f"{self.pool.failure}: %ddt_restart starts the ranks anew")
-        if self._run is not None:
             raise SessionError(
-                f"the ranks are busy with cell[{self._run.cell.number}]: interrupt it first"
+                "the ranks are held in a hang", "session.release() ends it", reason="held"
             )
+        if self.pool.failure is not None:
+            advice = "session.restart() starts the ranks anew"
+            raise SessionError(self.pool.failure, advice, reason="broken")
+        if self._run is not None:
+            what = f"the ranks are busy with cell[{self._run.cell.number}]"
+            raise SessionError(what, "session.interrupt() ends it", reason="busy")
 
     def __enter__(self) -> Self:
         return self
@@ -400,3 +442,46 @@ class Session:
     def __repr__(self) -> str:
         state = "stopped" if self.stopped else "held" if self.frozen else "ready"
         return f"<Session of {self.world_size} ranks, {self.backend}, {state}>"
+
+
+class ActiveSession:
+    """The session on which the notebook's magics work, which is the one that was started last.
+
+    Attributes
+    ----------
+    observers
+        Who is shown where the ranks stand while cells run in it.
+    listeners
+        Each makes a listener for every cell that begins in it, beside the cell's own.
+    """
+
+    def __init__(self) -> None:
+        self.observers: list[RunObserver] = []
+        self.listeners: list[ListenerMaker] = []
+        self._session: Session | None = None
+        self._last_run: RunResult | None = None
+
+    def get(self) -> Session | None:
+        """The active session, None if there is none or it was stopped."""
+        return None if self._session is None or self._session.stopped else self._session
+
+    def set(self, session: Session | None) -> None:
+        """Make ``session`` the active one; None for no session."""
+        self._session = session
+
+    def last_run(self) -> RunResult | None:
+        """The last run in an active session, which may have been stopped since; None if none."""
+        return self._last_run
+
+    def keep(self, run: RunResult | None) -> None:
+        """Make ``run`` the last run; None for no run."""
+        self._last_run = run
+
+
+#: The one of this process.
+active = ActiveSession()
+
+
+def session_of(run: RunResult) -> Session | None:
+    """The session whose last run this is; None if it has run something else since, or has ended."""
+    return next((s for s in _sessions if s.last_run is run and not s.stopped), None)

@@ -1,4 +1,4 @@
-"""How a session and its ranks are, as the operating system and the ranks' monitors tell."""
+"""The state of a session and of its ranks' processes, and the memory that they use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
 from ..wire.messages import AskStatus
 from .pool import RankPool
-from .ranks import RankHandle
+from .rank_handle import RankHandle
 
 _ANSWER_LIMIT_S = 0.5
 
@@ -29,14 +29,18 @@ class RankStatus:
 
     Attributes
     ----------
+    rank, pid
+        Global rank and process id.
+    alive
+        Whether its process exists.
     state
         ``"ready"`` at the prompt, ``"running"``, ``"blocked"`` in a hang that is being held,
         ``"stopped"``, ``"silent"`` (its monitor does not answer) or ``"died"``.
     position
         Where it stands, while it runs a cell.
     memory_bytes
-        Its share of memory: pages that ranks have in common are divided among them (PSS; resident
-        set size where the system does not tell).
+        Its share of memory. Pages that ranks have in common are divided among them (PSS; resident
+        set size where the system does not report it).
     generation
         How often the process group has been formed.
     """
@@ -152,3 +156,68 @@ def _memory_share(pid: int) -> int:
     with suppress(psutil.NoSuchProcess):
         return system_memory.pss_bytes(pid) or system_memory.resident_bytes(pid)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankResources:
+    """Where one rank computes, and how much of the memory that it may allocate it has.
+
+    Attributes
+    ----------
+    device
+        What the variable ``device`` is in the rank, ``"cuda:0 (simulated)"`` where the CPU
+        computes; empty until the rank is ready.
+    resident_bytes
+        Resident set size, None if that was not asked for.
+    allocated_bytes
+        What it has allocated since its start; None without a cap, and where the system does not
+        report it.
+    cap_bytes
+        What it may allocate since its start, None without a cap.
+    """
+
+    device: str
+    resident_bytes: int | None = None
+    allocated_bytes: int | None = None
+    cap_bytes: int | None = None
+
+
+def rank_resources(pool: RankPool, *, resident: bool) -> dict[int, RankResources]:
+    """The resources of every rank. The ranks, which may be busy or stuck, are not asked.
+
+    Parameters
+    ----------
+    pool
+        The ranks.
+    resident
+        Whether to look up the resident set size, which reports contain while a cell runs.
+    """
+    cap = pool.options.memory
+    simulated = " (simulated)" if pool.options.simulated_gpus else ""
+    return {
+        handle.rank: RankResources(
+            device=f"{handle.device}{simulated}" if handle.device else "",
+            resident_bytes=_resident(handle.pid) if resident and handle.alive else None,
+            allocated_bytes=_allocated(handle.pid, cap)
+            if cap is not None and handle.alive
+            else None,
+            cap_bytes=cap,
+        )
+        for handle in tuple(pool.handles)
+    }
+
+
+def _resident(pid: int) -> int | None:
+    with suppress(psutil.Error):
+        return system_memory.resident_bytes(pid)
+    return None
+
+
+def _allocated(pid: int, cap: int) -> int | None:
+    """What has been allocated since the limit was set to ``cap`` bytes above the use at start."""
+    with suppress(psutil.Error, AttributeError):  # it has ended, or this is not Linux
+        limit, _ = psutil.Process(pid).rlimit(psutil.RLIMIT_DATA)
+        used = system_memory.data_bytes(pid)
+        if used is not None and limit != psutil.RLIM_INFINITY:
+            return max(0, used - (int(limit) - cap))
+    return None

@@ -14,8 +14,7 @@ from ..classroom.exercise_data import draw_data, grading_seed, practice_seed, st
 from ..classroom.grade import Grade
 from ..classroom.grader import Grader, give_variable
 from ..classroom.progress import ExerciseList, ExercisePage, StudentProgress
-from ..host import active
-from ..host.session import Session
+from ..host.session import Session, active
 from ..program.parse import exercise_of
 from ..views import words
 from ..views.bundle import Displayable, Message

@@ -17,8 +17,8 @@ from ..assistant.checks import last_run
 from ..assistant.panel import Panel
 from ..assistant.view import FixedCellView
 from ..diagnosis.text import diagnose_log
-from ..host import active
 from ..host.result import RunResult
+from ..host.session import active
 from ..views import words
 from ..views.bundle import Displayable, Message
 from ..views.pages import page

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from ..host.errors import SessionError
 from ..views.bundle import Displayable
 from . import options as opt
+from .running import one_line
 from .stream import live_line
 
 _RANKS = opt.Option(
@@ -39,8 +38,6 @@ class DoctorMagics(Magics):
         """Check versions, backends, environment, network, limits and the ranks before a job."""
         from ..preflight.doctor import doctor
 
-        with live_line(self._shell, "reading the versions in a fresh Python …") as say:
-            try:
-                return doctor(args.ranks, form_groups=not args.quick, progress=say)
-            except SessionError as error:
-                raise UsageError(f"ddt_doctor: {error}") from error
+        asking = live_line(self._shell, "reading the versions in a fresh Python …")
+        with one_line("ddt_doctor"), asking as say:
+            return doctor(args.ranks, form_groups=not args.quick, progress=say)

@@ -7,7 +7,8 @@ from typing import NoReturn
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ..host import active, launcher
+from ..host import launcher
+from ..host.session import active
 from .classroom import ClassroomMagics
 from .config import DDT
 from .debugging import DebugMagics

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
-from ..host import active
+from ..host.session import active
 from ..runs import view_of
 from ..spelling import similar_names
 from ..views import words

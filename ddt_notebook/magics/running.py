@@ -14,10 +14,10 @@ from IPython.core.magic import Magics
 
 from ..diagnosis import diagnose
 from ..diagnosis.compare import compare
-from ..host import active, launcher
-from ..host.errors import SessionError
+from ..host import launcher
+from ..host.errors import Reason, SessionError
 from ..host.result import RunResult
-from ..host.session import Session
+from ..host.session import Session, active
 from ..runs import view_of
 from ..views import words
 from ..views.bundle import Displayable
@@ -90,11 +90,11 @@ class RunningMagics(Magics):
     ) -> Displayable:
         running = range(session.world_size) if args.ranks is None else args.ranks
         with one_line("ddt"):
-            run = session.run(
+            run = session.run_cell(
                 cell,
                 ranks=args.ranks,
                 timeout=args.timeout,
-                cell=number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
+                number=number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
                 first_line=begins_at or first_line(self._shell, cell),
                 listener=OutputStreamer(self._shell, running, session.output_file),
                 **settings,
@@ -148,10 +148,30 @@ def _views(run: RunResult) -> dict[str, RunView]:
     return views
 
 
+#: What to do about an error of a session, in the words of the magics, by its reason.
+_ADVICE: dict[Reason, str] = {
+    "stopped": "%ddt_start begins a new session",
+    "held": "%ddt_release ends it, then go on",
+    "not held": "%%ddt --freeze holds the next one",
+    "broken": "%ddt_restart starts the ranks anew",
+    "busy": "interrupt it first",
+    "no ranks": "%ddt_start -n 2",
+}
+
+
+def in_magics(error: SessionError) -> str:
+    """The text of a session's error, with advice that names magics instead of the Python API."""
+    if error.reason == "memory" and error.fitting_ranks:
+        return f"{error}: %ddt_start -n {error.fitting_ranks}"
+    advice = _ADVICE.get(error.reason)
+    return f"{error.fact}: {advice}" if advice is not None else str(error)
+
+
 @contextmanager
 def one_line(magic: str) -> Iterator[None]:
     """Turn what the session refuses into the one-line error of a magic."""
     try:
         yield
     except (SessionError, ValueError) as error:
-        raise UsageError(f"{magic}: {words.one_line(str(error), 1000)}") from error
+        text = in_magics(error) if isinstance(error, SessionError) else str(error)
+        raise UsageError(f"{magic}: {words.one_line(text, 1000)}") from error

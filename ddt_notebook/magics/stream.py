@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from ..host.listener import DisplayMessage, Stream
+from ..host.listeners import DisplayMessage, Stream
 from ..views import html, words
 from ..views.lines import LineBuffer
 from .lines import Entry, Merger

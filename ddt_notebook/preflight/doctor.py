@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..formatting import count
-from ..host import active
+from ..host.session import active
 from ..model.codec import FormatError
 from ..model.preflight import Check, Preflight
 from ..views.preflight import PreflightView

@@ -10,7 +10,6 @@ from .trace import (
     Body,
     Caught,
     Choice,
-    Condition,
     GroupCall,
     Item,
     Loop,
@@ -20,7 +19,7 @@ from .trace import (
     on_group,
     pruned,
 )
-from .values import CLOCK, DIFFERS, RANK, Group, Marks
+from .values import CLOCK, DIFFERS, RANK, Condition, Group, Marks
 
 
 class Reason(Enum):

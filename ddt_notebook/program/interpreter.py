@@ -22,7 +22,6 @@ from .nodes import (
 from .trace import (
     Caught,
     Choice,
-    Condition,
     Ending,
     GroupCall,
     Item,
@@ -43,6 +42,7 @@ from .values import (
     RANK,
     UNKNOWN,
     Class,
+    Condition,
     Function,
     Imported,
     Instance,

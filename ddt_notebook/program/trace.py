@@ -11,6 +11,7 @@ from typing import Literal
 
 from .values import (
     DIFFERS,
+    Condition,
     Group,
     Handle,
     HeldElsewhere,
@@ -27,29 +28,6 @@ Ending = Literal["", "return", "break", "continue", "raise"]
 OPTIMIZER_STEPS = Group(-3)
 #: Messages are recorded as calls on this group.
 MESSAGES = Group(-2)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition or a loop around a call.
-
-    Attributes
-    ----------
-    line, branch
-        Where it stands, and which branch was taken.
-    marks
-        What the condition depends on.
-    loop
-        True for a loop.
-    sure
-        False if the condition could not be evaluated.
-    """
-
-    line: int
-    branch: int
-    marks: Marks
-    loop: bool = False
-    sure: bool = True
 
 
 # -- the tree of calls ---------------------------------------------------------------------------

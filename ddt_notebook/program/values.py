@@ -6,12 +6,9 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from . import names
-
-if TYPE_CHECKING:
-    from .trace import Condition
 
 
 class Source(Enum):
@@ -178,6 +175,29 @@ class Instance:
     of: Class
     attributes: dict[str, Value] = field(default_factory=dict)
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition or a loop around a call.
+
+    Attributes
+    ----------
+    line, branch
+        Where it stands, and which branch was taken.
+    marks
+        What the condition depends on.
+    loop
+        True for a loop.
+    sure
+        False if the condition could not be evaluated.
+    """
+
+    line: int
+    branch: int
+    marks: Marks
+    loop: bool = False
+    sure: bool = True
 
 
 @dataclass(slots=True, eq=False)

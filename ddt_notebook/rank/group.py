@@ -149,7 +149,7 @@ class RankGroup:
         if self.formed_by_session and dist.is_initialized():
             raise RuntimeError(
                 "the session has formed the process group already: remove init_process_group(), "
-                "or form it yourself under %ddt_start --no-group"
+                "or form it yourself in a session that is started without a group"
             )
         if options.get("timeout") is None and len(arguments) <= _BEFORE_TIMEOUT:
             options["timeout"] = self.timeout
@@ -215,8 +215,7 @@ def pick_device(name: str | None, rank: int) -> torch.device:
     device = torch.device(str(name))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError(
-            "there is no CUDA device here: use gloo on the CPU (no --device, no --backend nccl), "
-            "or --simulate cuda:2"
+            "there is no CUDA device here: use gloo on the CPU, or simulate GPUs (as in cuda:2)"
         )
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))

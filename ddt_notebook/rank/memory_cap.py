@@ -56,5 +56,5 @@ class MemoryCap:
             return ""
         return (
             f"its memory is full, {used / 2**20:,.0f} MB with a cap of "
-            f"{self._limit / 2**20:,.0f} MB (--memory)"
+            f"{self._limit / 2**20:,.0f} MB"
         )

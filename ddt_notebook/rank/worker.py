@@ -356,11 +356,11 @@ def _jsonable(bundle: dict[str, Any]) -> dict[str, Any]:
 
 
 def _no_keyboard(prompt: object = "") -> NoReturn:
-    raise RuntimeError("a rank has no keyboard: set the value in the cell or send it: %ddt_push")
+    raise RuntimeError("a rank has no keyboard: set the value in the cell, or push it to the ranks")
 
 
 def _no_debugger(*_: object, **__: object) -> NoReturn:
-    raise RuntimeError("a rank has no keyboard for a debugger: print, or look at %ddt_show stacks")
+    raise RuntimeError("a rank has no keyboard for a debugger: print values, or look at its stack")
 
 
 def run_rank(commands: int, questions: int) -> None:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..diagnosis import diagnose
-from ..host import active, resources
-from ..host.listener import Moment
+from ..host.listeners import Moment
+from ..host.session import active
+from ..host.status import rank_resources
 from ..views import live, panel
 from ..views.live import LiveView
 from ..views.registry import below_diagnosis
@@ -196,7 +197,7 @@ class LabLink:
     def _send(self) -> None:
         session = active.get()
         limit = session.pool.options.memory if session is not None else None
-        known = resources.of_ranks(session.pool, resident=not session.busy) if session else {}
+        known = rank_resources(session.pool, resident=not session.busy) if session else {}
         self._comm.send(
             {
                 "views": [{"name": v.name, "label": v.label} for v in below_diagnosis()],

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from ..host import active
-from ..host.listener import DisplayMessage, Stream
+from ..host.listeners import DisplayMessage, Stream
+from ..host.session import active
 from ..model import Cell
 from ..views.output import OutputLog, of_texts
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from ..host import active
-from ..host.listener import Moment
+from ..host.listeners import Moment
+from ..host.session import active
 from ..views import live
 from ..views.live import LiveView
 

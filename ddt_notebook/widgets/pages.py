@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..host import active
+from ..host.session import active
 from ..views import words
 from ..views.registry import VIEWS
 

@@ -225,7 +225,7 @@ def test_the_report_reads_by_itself_in_light_and_dark(page: Page, lab: Lab) -> N
             "own.ipynb",
             START,
             TRAIN,
-            "import ddt_notebook as ddt\nfrom ddt_notebook.host import active",
+            "import ddt_notebook as ddt\nfrom ddt_notebook.host.session import active",
         )
     )
     for number in range(3):

@@ -8,7 +8,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
-from ddt_notebook.host import active, launcher
+from ddt_notebook.host import launcher
+from ddt_notebook.host.session import active
 from ddt_notebook.magics import extension
 
 

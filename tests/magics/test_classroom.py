@@ -8,7 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.classroom.exercise import exercise
-from ddt_notebook.host import active
+from ddt_notebook.host.session import active
 from ddt_notebook.magics.failure import CellFailed, NotPassed
 
 from .conftest import Notebook

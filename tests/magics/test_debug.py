@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from ddt_notebook.host import active
+from ddt_notebook.host.session import active
 from ddt_notebook.magics.failure import CellFailed
 from ddt_notebook.views.comparison import ComparisonView, SingleRankView
 from ddt_notebook.views.taxonomy import TaxonomyView

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.host import active
-from ddt_notebook.host.listener import DisplayMessage, RunListener
+from ddt_notebook.host.listeners import DisplayMessage, RunListener
+from ddt_notebook.host.session import active
 from ddt_notebook.model import Cell
 from ddt_notebook.widgets.lab import TARGET
 from ddt_notebook.widgets.lab_output import LabOutput

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from ddt_notebook.host import active
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.session import active
 from ddt_notebook.magics import running as module
 from ddt_notebook.magics.config import DDT
 from ddt_notebook.magics.debugging import DebugMagics
@@ -31,7 +31,9 @@ class FakeSession:
 
     def __init__(self, n: int, **settings: Any) -> None:
         if n > 64:
-            raise SessionError("500 ranks need more memory: start at most 8 (%ddt_start -n 8)")
+            raise SessionError(
+                "500 ranks need more memory", "start 8 or fewer", reason="memory", fitting_ranks=8
+            )
         self.world_size = n
         self.settings = settings
         self.timeout = settings["timeout"]
@@ -42,10 +44,10 @@ class FakeSession:
         self.fails = False
         active.set(self)  # type: ignore[arg-type]
 
-    def run(
-        self, source: str, *, cell: int, first_line: int, listener: Any, **rest: Any
+    def run_cell(
+        self, source: str, *, number: int, first_line: int, listener: Any, **rest: Any
     ) -> RunResult:
-        self.runs.append({"source": source, "cell": cell, "first_line": first_line, **rest})
+        self.runs.append({"source": source, "number": number, "first_line": first_line, **rest})
         listener.on_output(0, "stdout", "hello\n")
         listener.on_end()
         error = None
@@ -54,7 +56,7 @@ class FakeSession:
                 type="ValueError",
                 message="bad batch",
                 traceback="ValueError Traceback\n----> 2 check()",
-                where=Position(file=f"cell[{cell}]", line=2),
+                where=Position(file=f"cell[{number}]", line=2),
             )
         ranks = tuple(
             RankReport(
@@ -65,7 +67,7 @@ class FakeSession:
             for rank in range(self.world_size)
         )
         snapshot = Snapshot(
-            cell=Cell(number=cell, source=source, first_line=first_line),
+            cell=Cell(number=number, source=source, first_line=first_line),
             outcome="failed" if self.fails else "ok",
             ranks=ranks,
             world_size=self.world_size,
@@ -131,7 +133,7 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_start --world_size 4", "did you mean --world-size"),
         ("%ddt_start -n 0", "write 1 or more"),
         ("%ddt_start -n four", "'four' is not a number of ranks"),
-        ("%ddt_start -n 500", "start at most 8"),
+        ("%ddt_start -n 500", "start 8 or fewer: %ddt_start -n 8"),
         ("%ddt_start -t soon", "write seconds"),
         ("%ddt_start 4", "unexpected '4'"),
         ("%ddt_start -n", "expected one argument"),
@@ -172,6 +174,24 @@ def test_a_mistake_is_shown_without_a_traceback(fake: Notebook) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "magic"),
+    [("stopped", "%ddt_start"), ("held", "%ddt_release"), ("broken", "%ddt_restart")],
+)
+def test_advice_names_magics_and_not_the_python_api(
+    fake: Notebook, monkeypatch: pytest.MonkeyPatch, reason: Any, magic: str
+) -> None:
+    fake.run("%ddt_start -n 2")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise SessionError("the fact", "session.method() helps", reason=reason)
+
+    monkeypatch.setattr(session(), "run_cell", refuse)
+    with pytest.raises(UsageError, match=f"^ddt: the fact: {magic}") as raised:
+        fake.run("%%ddt\nx = 1")
+    assert "session.method" not in str(raised.value)
+
+
 MAGICS = sorted(
     name
     for magics in (DDTMagics, DebugMagics, DoctorMagics, LiveMagics)
@@ -199,7 +219,7 @@ def test_start_status_stop(fake: Notebook) -> None:
     assert "4000  ready" in repr(fake.run("%ddt_status"))
     anew = repr(fake.run("%ddt_restart"))
     assert "3 ranks" in anew
-    assert "all their variables are gone" in anew
+    assert "lost all their variables" in anew
     assert repr(fake.run("%ddt_stop")) == "stopped: 3 ranks ended"
 
 
@@ -239,7 +259,7 @@ def test_a_cell_runs_with_the_line_numbers_of_the_notebook(fake: Notebook) -> No
     (run,) = session().runs
     assert run == {
         "source": "x = '{rank}'\n",
-        "cell": 2,
+        "number": 2,
         "first_line": 2,
         "ranks": (0, 2, 3),
         "timeout": 5.0,

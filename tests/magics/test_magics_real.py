@@ -11,7 +11,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook import diagnose
-from ddt_notebook.host import active
+from ddt_notebook.host.session import active
 from ddt_notebook.magics.failure import CellFailed
 
 from .conftest import Notebook

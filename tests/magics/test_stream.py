@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.host.listener import DisplayMessage
+from ddt_notebook.host.listeners import DisplayMessage
 from ddt_notebook.magics import stream
 from ddt_notebook.magics.stream import OutputStreamer
 

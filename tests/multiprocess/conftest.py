@@ -36,8 +36,8 @@ class Ranks:
     def check(self, case: Case) -> RunResult:
         """Run a case: what is found is what is expected, and no rank is lost without need."""
         session = self.session(case.n, group=case.group)
-        session.run("kept = 100 + rank", cell=_EARLIER_CELL)
-        run = session.run(case.source, case.on, timeout=case.timeout, cell=CELL)
+        session.run_cell("kept = 100 + rank", number=_EARLIER_CELL)
+        run = session.run_cell(case.source, case.on, timeout=case.timeout, number=CELL)
         self._note(session)
         report = ddt.diagnose(run)
         assert not case.complaints(run.snapshot.outcome, report), str(report)
@@ -51,7 +51,7 @@ class Ranks:
         form = "" if case.group else "dist.init_process_group('gloo')\n"
         leave = "" if case.group else "dist.destroy_process_group()\n"
         source = "total = torch.ones(2)\ndist.all_reduce(total)\nassert total[0] == world_size\n"
-        run = session.run(form + source + leave + "globals().get('kept')", cell=_NEXT_CELL)
+        run = session.run_cell(form + source + leave + "globals().get('kept')", number=_NEXT_CELL)
         assert run.ok, run.errors
         report = ddt.diagnose(run)
         assert not report.findings, str(report)

@@ -80,4 +80,4 @@ def test_the_ranks_have_no_network_where_the_kernel_permits_it(tmp_path: Path) -
 def test_a_limit_that_is_none_is_refused(tmp_path: Path) -> None:
     done = grade(tmp_path / "a.ipynb", "--memory", "much")
     assert done.returncode == 2
-    assert "'much' is no amount of memory" in done.stderr
+    assert "'much' is not an amount of memory" in done.stderr

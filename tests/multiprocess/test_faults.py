@@ -23,8 +23,9 @@ def test_fault_is_told_apart(ranks: Ranks, case: Case) -> None:
 
 def test_line_in_a_function_of_an_earlier_cell(ranks: Ranks) -> None:
     session = ranks.session(2)
-    session.run("def average(x):\n    dist.all_reduce(x)\n    return x / world_size", cell=21)
-    run = session.run("if rank == 0:\n    average(torch.ones(2))", cell=22)
+    helper = "def average(x):\n    dist.all_reduce(x)\n    return x / world_size"
+    session.run_cell(helper, number=21)
+    run = session.run_cell("if rank == 0:\n    average(torch.ones(2))", number=22)
     (finding,) = ddt.diagnose(run).findings
     assert finding.where[0] == "cell[21] line 2: dist.all_reduce(x)"
     assert (finding.ranks, finding.waiting) == ([1], [0])

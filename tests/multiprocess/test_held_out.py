@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.parametrize("case", load("held_out_faults"), ids=lambda case: case.name)
 def test_fault_in_a_program_of_another_style(ranks: Ranks, case: Case) -> None:
     if case.earlier:
-        ranks.session(case.n, group=case.group).run(case.earlier, cell=_HELPERS_CELL)
+        ranks.session(case.n, group=case.group).run_cell(case.earlier, number=_HELPERS_CELL)
     run = ranks.check(case)
     ranks.check_still_usable(case, run.lost)
 
@@ -32,7 +32,7 @@ def test_healthy_programs_in_a_row(ranks: Ranks, order: int) -> None:
     for case in _HEALTHY[::order]:
         session = ranks.session(case.n, group=case.group)
         for source in filter(None, (case.earlier, case.source, case.then)):
-            run = session.run(source, cell=next(_numbers))
+            run = session.run_cell(source, number=next(_numbers))
             report = ddt.diagnose(run)
             if not run.ok or report.findings or report.hints:
                 errors = {rank: str(error) for rank, error in run.errors.items()}

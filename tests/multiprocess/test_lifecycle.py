@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host import active
-from ddt_notebook.host.listener import SilentListener, Stream
+from ddt_notebook.host.listeners import SilentListener, Stream
+from ddt_notebook.host.session import active
 
 from .processes import REDUCE, descendants, gone
 
@@ -145,7 +145,7 @@ class _Faulty(SilentListener):
 def test_a_mistake_while_a_cell_runs_ends_the_cell(session: ddt.Session) -> None:
     session.run("kept = 1")
     with pytest.raises(LookupError):
-        session.run("print('x')\nwhile True:\n    pass", listener=_Faulty())
+        session.run_cell("print('x')\nwhile True:\n    pass", listener=_Faulty())
     assert not session.busy
     assert session.run(f"kept\n{REDUCE}").ok
 
@@ -188,7 +188,7 @@ def test_a_stopped_session_says_so(session: ddt.Session) -> None:
         ({"n": 0}, "at least 1 rank"),
         ({"n": 100_000}, "GB are free: try"),
         ({"timeout": 0}, "timeout must be above 0"),
-        ({"memory": "lots"}, "no amount of memory"),
+        ({"memory": "lots"}, "not an amount of memory"),
         ({"start_method": "thread"}, "fork.*spawn"),
         ({"backend": "glo"}, "glo"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -136,3 +137,32 @@ def test_public_names_survive_the_import_of_subpackages() -> None:
         "assert all(hasattr(ddt, name) for name in ddt.__all__)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _imported(name: str, path: Path, known: set[str]) -> set[str]:
+    """The modules of the package that one imports, in functions and for type checking, too."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            parts = {f"{module}.{alias.name}" for alias in node.names}
+            found |= parts & known or {module}
+    return (found & known) - {name}
+
+
+def test_no_module_imports_itself_by_way_of_others(root: Path) -> None:
+    package = root / "ddt_notebook"
+    files = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in python_files(root)
+        if path.is_relative_to(package)
+    }
+    imports = {name: _imported(name, path, set(files)) for name, path in files.items()}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")

@@ -21,6 +21,8 @@ _ENTRIES = 64
 _DEPTH = 2
 #: Wrappers that keep a part of one flat parameter on each rank, which has no names.
 FLATTENING = ("FSDP", "DeepSpeed")
+#: Settings that choose an implementation of the step, and do not change its result.
+_NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
 
 
 class UnknownName(LookupError):
@@ -187,6 +189,21 @@ def mesh_label(tensor: Any) -> str:
     if mesh.mesh_dim_names:
         return ", ".join(f"{n}={s}" for n, s in zip(mesh.mesh_dim_names, sizes, strict=True))
     return "×".join(map(str, sizes))
+
+
+def optimizer_settings(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
+    """Names and values of an optimizer's settings: ``("lr[0]", "0.1")``."""
+    for at, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            plain = isinstance(value, (int, float, tuple, torch.Tensor))
+            if plain and key not in _NOT_COMPARED:
+                yield f"{key}[{at}]", value_text(value)
+
+
+def value_text(value: Any) -> str:
+    """A number or a small tensor as text that is the same on every rank with this value."""
+    plain = value.tolist() if isinstance(value, torch.Tensor) else value
+    return f"{plain:.9g}" if isinstance(plain, float) else repr(plain)[:200]
 
 
 def optimizer_state(

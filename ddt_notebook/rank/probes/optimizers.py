@@ -17,8 +17,7 @@ from torch.optim import Optimizer
 from .. import torch_private
 from .fingerprints import choose, next_sampled, shape_text, sketches
 from .frames import user_frames, user_line
-from .objects import FLATTENING, Objects, find, is_dtensor, unwrap
-from .parity import settings
+from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
 from .replicas import ReplicaLog, members, watched_parameters
 
 _MAX_RATES = 4
@@ -87,7 +86,7 @@ class OptimizerLog:
         self.sharded = wrapper in FLATTENING or any(is_dtensor(p) for p in parameters)
         self.about = {
             "kind": self.kind,
-            "settings": dict(list(settings(optimizer))[:_MAX_SETTINGS]),
+            "settings": dict(list(optimizer_settings(optimizer))[:_MAX_SETTINGS]),
             "parameters": len(parameters),
             "trainable": sum(p.requires_grad for p in parameters),
             "model": model,

@@ -14,17 +14,24 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedTensorMixin
-from torch.optim import Optimizer
 
 from . import training
 from .fingerprints import fingerprint, shape_text
-from .objects import FLATTENING, Objects, find, is_dtensor, local, optimizer_state, unwrap
+from .objects import (
+    FLATTENING,
+    Objects,
+    find,
+    is_dtensor,
+    local,
+    optimizer_settings,
+    optimizer_state,
+    unwrap,
+    value_text,
+)
 
 _MAX_ITEMS = 20_000
 #: Elements that are compared at once: 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
-#: Settings that choose an implementation of the step, and do not change its result.
-_NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
 Plain = dict[str, Any]
 
 
@@ -98,14 +105,14 @@ def _items(found: Objects) -> Iterator[_Item]:
             yield from _tensors_of(root, inner)
     names = found.parameter_names()
     for root, optimizer in found.optimizers.items():
-        for name, text in settings(optimizer):
+        for name, text in optimizer_settings(optimizer):
             yield _Item(f"{root}.{name}", "setting", text)
         for name, value, parameter in optimizer_state(optimizer, names):
             if id(parameter) in flattened or (flattened and id(parameter) not in names):
                 continue
             if isinstance(value, (torch.Tensor, int, float)):
                 tensor = isinstance(value, torch.Tensor)
-                yield _Item(f"{root}.state.{name}", "state", value if tensor else _text(value))
+                yield _Item(f"{root}.state.{name}", "state", value if tensor else value_text(value))
     yield from _random_states()
 
 
@@ -117,20 +124,6 @@ def _tensors_of(root: str, module: nn.Module) -> Iterator[_Item]:
     for name, parameter in module.named_parameters():
         if parameter.grad is not None:
             yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
-
-
-def settings(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
-    """Names and values of an optimizer's settings: ``("lr[0]", "0.1")``."""
-    for at, group in enumerate(optimizer.param_groups):
-        for key, value in group.items():
-            plain = isinstance(value, (int, float, tuple, torch.Tensor))
-            if plain and key not in _NOT_COMPARED:
-                yield f"{key}[{at}]", _text(value)
-
-
-def _text(value: Any) -> str:
-    plain = value.tolist() if isinstance(value, torch.Tensor) else value
-    return f"{plain:.9g}" if isinstance(plain, float) else repr(plain)[:200]
 
 
 def _random_states() -> Iterator[_Item]:
@@ -157,7 +150,7 @@ def _described(item: _Item) -> list[Plain]:
     if part is None or tensor.is_meta or tensor.layout is not torch.strided:
         return []
     dtype = str(tensor.dtype).removeprefix("torch.")
-    value = _text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
+    value = value_text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
     plain = {
         "name": item.name,
         "role": item.role,
@@ -229,8 +222,8 @@ def _difference(item: _Item, path: str) -> Plain:
     return {
         "name": item.name,
         "first": [int(i) for i in np.unravel_index(first, mine.shape)] if first >= 0 else [],
-        "here": _text(flat[first]) if first >= 0 else "",
-        "there": _text(theirs[first]) if first >= 0 else "",
+        "here": value_text(flat[first]) if first >= 0 else "",
+        "there": value_text(theirs[first]) if first >= 0 else "",
         "largest": largest if comparable else None,
         "count": count,
         "elements": flat.numel(),

@@ -10,9 +10,8 @@ from ddt_notebook.assistant import checks
 from ddt_notebook.assistant.checks import answers_of_run
 from ddt_notebook.assistant.questions import Answer, Question, about, find, questions
 from ddt_notebook.assistant.wording import sentence
-from ddt_notebook.host import active
 from ddt_notebook.host.result import RunResult
-from ddt_notebook.host.session import Session
+from ddt_notebook.host.session import Session, active
 from ddt_notebook.model import Cell, Fact, RankError, RankReport, Snapshot
 from ddt_notebook.preflight import versions
 from ddt_notebook.preflight.processes import Ended
@@ -146,7 +145,7 @@ def test_variables_that_only_the_session_has(session: Session) -> None:
 
 def test_a_cell_that_takes_too_long(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     session.run("import time; time.sleep(0.1)")
-    monkeypatch.setattr("ddt_notebook.host.single_rank.limit_of", lambda snapshot: 0.05)
+    monkeypatch.setattr("ddt_notebook.host.rerun.limit_of", lambda snapshot: 0.05)
     answer = checks.check(find("first"))
     assert answer.choice is None
     assert kind_of(answer) == "still-running"

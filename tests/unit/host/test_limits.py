@@ -41,7 +41,7 @@ def test_amounts(text: str | int, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "G", "much", "-1", "0", "1 Q", "inf", "nan", -5])
 def test_what_is_no_amount(text: str | int) -> None:
-    with pytest.raises(SessionError, match="is no amount of memory: write 512M or 2G"):
+    with pytest.raises(SessionError, match="is not an amount of memory: write 512M or 2G"):
         parse_bytes(text)
 
 
@@ -71,16 +71,19 @@ def test_cached_files_are_no_hindrance(machine: Path) -> None:
 def test_ranks_that_do_not_fit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "free_memory", lambda: 3 * RANK_BYTES["fork"])
     check_ranks(3, "fork")
-    with pytest.raises(SessionError, match=r"4 ranks need .* try %ddt_start -n 3"):
-        check_ranks(4, "fork")
-    with pytest.raises(SessionError, match="2 ranks need"):
-        check_ranks(2, "spawn")
+    for count, method, fitting in ((4, "fork", 3), (2, "spawn", 0)):
+        with pytest.raises(SessionError, match=f"^{count} ranks need") as raised:
+            check_ranks(count, method)
+        assert (raised.value.reason, raised.value.fitting_ranks) == ("memory", fitting)
 
 
 def test_not_even_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "free_memory", lambda: 0)
-    with pytest.raises(SessionError, match=r"^1 rank needs .*: free some first$"):
+    with pytest.raises(SessionError, match=r"^1 rank needs .*: free some memory first$"):
         check_ranks(1, "fork")
+    with pytest.raises(SessionError) as raised:
+        check_ranks(0, "fork")
+    assert raised.value.reason == "no ranks"
 
 
 @pytest.mark.parametrize("ranks", [None, [1, 0, 1], range(2)])
@@ -94,8 +97,8 @@ def test_ranks_are_chosen_in_order(ranks: object) -> None:
         (2, "there is no rank 2: this session has ranks 0 to 1"),
         ([0, -1], "there is no rank -1"),
         ([], "no rank was chosen"),
-        (["0"], "'0' is no rank number"),
-        (True, "True is no rank number"),
+        (["0"], "'0' is not a rank number"),
+        (True, "True is not a rank number"),
     ],
 )
 def test_ranks_that_do_not_exist(ranks: object, text: str) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddt_notebook.host import recorder
-from ddt_notebook.host import truncation as thinning
-from ddt_notebook.host.truncation import thin
+from ddt_notebook.host.recorder import thin
 from ddt_notebook.model import Position
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.records import Group
@@ -251,8 +250,7 @@ def test_only_the_latest(log: RankLog) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (recorder, thinning):
-        monkeypatch.setattr(module, "KEEP", 3)
+    monkeypatch.setattr(recorder, "KEEP", 3)
 
 
 @pytest.mark.usefixtures("small")

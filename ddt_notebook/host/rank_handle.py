@@ -27,8 +27,8 @@ from ..wire.messages import (
 from ..wire.records import FlightEntry
 from ..wire.ring import RingReader
 from .launcher import ForkServerHandle
-from .listener import Stream
-from .outputs import Tail
+from .listeners import Stream
+from .output_files import Tail
 from .recorder import RankRecorder, SourceLine
 
 #: Without an answer for this long, a rank's monitor is taken to be unable to answer.

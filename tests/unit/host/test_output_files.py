@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.host import outputs
-from ddt_notebook.host.outputs import KeptText, Tail
+from ddt_notebook.host import output_files
+from ddt_notebook.host.output_files import KeptText, Tail
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_character_that_was_written_in_two_parts(tail: Tail) -> None:
 
 
 def test_a_character_across_two_chunks(tail: Tail) -> None:
-    text = "x" * (outputs._CHUNK_BYTES - 1) + "🙂y"
+    text = "x" * (output_files._CHUNK_BYTES - 1) + "🙂y"
     write(tail, text.encode())
     assert tail.read_all() == text
 
@@ -55,8 +55,8 @@ def test_up_to_a_point_for_the_sake_of_order(tail: Tail) -> None:
 
 
 def test_a_backlog_is_skipped_and_said_so(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "_BACKLOG_BYTES", 1000)
-    monkeypatch.setattr(outputs, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(output_files, "_BACKLOG_BYTES", 1000)
+    monkeypatch.setattr(output_files, "_CHUNK_BYTES", 10)
     write(tail, b"early\n")
     assert tail.read() == "early\n"
     write(tail, b"." * 2000 + b"0123456789")
@@ -69,7 +69,7 @@ def test_a_backlog_is_skipped_and_said_so(tail: Tail, monkeypatch: pytest.Monkey
 
 
 def test_kept_text_has_head_and_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "_KEPT_CHARACTERS", 20)
+    monkeypatch.setattr(output_files, "_KEPT_CHARACTERS", 20)
     kept = KeptText()
     for letter in "abcdefghijklmnopqrstuvwxyz":
         kept.add(letter * 3)

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Iterable
 
 from ..model import Snapshot
-from . import active
-from .pushed import Pushed, PushedObjects
+from .pushed_objects import Pushed, PushedObjects
 from .result import RunResult
-from .session import Session
+from .session import Session, active
 
 #: The cell, and all earlier cells together, may take this many times as long as on several ranks.
 _SLOWER = 4.0
@@ -96,17 +95,17 @@ def run_apart(
                 if end.passed:
                     break
                 # it may fail, as it may have on several ranks: the cell itself shows what it needs
-                session.run(cell.source, cell=cell.number, first_line=cell.first_line)
+                session.run_cell(cell.source, number=cell.number, first_line=cell.first_line)
                 _push(session, pushed.due(cell.number, known), snapshot)
             end.cancel()
             end = _Limit(session, limit)
             cell = snapshot.cell
-            result = session.run(
+            result = session.run_cell(
                 source if source is not None else cell.source,
                 chosen,
-                trace,
-                cell=cell.number,
+                number=cell.number,
                 first_line=cell.first_line,
+                trace=trace,
             )
             end.cancel()
             return result

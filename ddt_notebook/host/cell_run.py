@@ -3,62 +3,61 @@
 from __future__ import annotations
 
 import datetime
+import signal
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
+from types import FrameType
 from typing import Any
 
 from ..model import Cell, RankReport, Snapshot
 from ..model.observation import Observation
 from ..model.snapshot import Outcome
 from ..wire.channel import Closed
-from ..wire.messages import (
-    AskFlight,
-    CellEnded,
-    DisplayShown,
-    ExceptionRaised,
-    Failed,
-    RunCell,
+from ..wire.messages import AskFlight, CellEnded, DisplayShown, ExceptionRaised, Failed, RunCell
+from .hang_detection import HangWatch, waiting_line
+from .listeners import (
+    DisplayMessage,
+    MomentFeed,
+    RunListener,
+    RunObserver,
+    SilentListener,
 )
-from .corrupt_state import group_is_damaged
-from .hang import HangWatch, waiting_line
-from .interrupts import interrupts_deferred
-from .listener import DisplayMessage, RunListener, RunObserver, SilentListener
 from .notebook_names import missing_names
-from .outputs import KeptText
+from .output_files import KeptText
 from .pool import RankPool, group_timeout_s
-from .progress_line import LiveFeed
+from .rank_run import RankRun, RunState, brief, group_is_damaged, groups_seen, state_of
+from .recorder import thin
 from .rescue import Rescue
 from .result import RunResult
-from .truncation import thin
-from .watch import RankRun, View, groups_seen, look
 
 _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
 _STACKS_LIMIT_S = 0.4
-#: After the last rung of the rescue nothing is waited for any longer than this.
+#: A rescue that has lasted this long, in seconds, has taken its last step: it is given up.
 _GIVE_UP_S = 3.0
 
 
 class CellRun:
-    """Runs one cell.
+    """Runs one cell: `start` sends it to the ranks, `drive` waits until it has ended.
 
     Parameters
     ----------
     pool
         The ranks.
     cell, earlier
-        The cell, and those before it.
+        The cell, and the cells before it.
     chosen
         Ranks on which it runs.
     timeout_s, hang_after_s, freeze, trace
-        See `Session` and `Session.run`.
+        As in `Session` and `Session.run`.
     listener
-        Is told of output.
+        Gets the output.
     observers
-        Are told how the ranks are.
+        Are shown where the ranks stand.
     """
 
     def __init__(
@@ -83,20 +82,21 @@ class CellRun:
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace = freeze, trace
         self._listener = listener
-        self._feed = LiveFeed(observers, cell.number)
-        self._view: View | None = None  # of this moment, if a rank may be blocked
+        self._feed = MomentFeed(observers, cell.number)
+        self._state: RunState | None = None  # now, if a rank may be blocked
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
-        self._held: View | None = None  # the moment at which a hang was declared
+        self._held: RunState | None = None  # when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
-        self._asked_s = 0.0
+        self._asked_s = self._began_s = self._ended_s = 0.0
+        self._created = ""
+
+    def start(self) -> None:
+        """Send the cell to the ranks; returns at once."""
         self._began_s = time.monotonic()
         self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        self._send()
-
-    def _send(self) -> None:
         command = RunCell(
             cell=self.cell.number,
             source=self.cell.source,
@@ -124,7 +124,7 @@ class CellRun:
 
     @property
     def blocked(self) -> frozenset[int]:
-        """Ranks that wait in the moment that is being held."""
+        """Ranks that wait while the cell is being held."""
         return frozenset(self._held.waiting) if self._held is not None else frozenset()
 
     @property
@@ -136,30 +136,31 @@ class CellRun:
         """Ranks on which the cell still runs."""
         return frozenset(run.handle.rank for run in self._runs if run.unfinished)
 
-    def _being_told(self) -> bool:
-        return any(run.being_told for run in self._runs)
+    @property
+    def _describes_error(self) -> bool:
+        return any(run.describes_error for run in self._runs)
 
     def drive(self) -> RunResult:
-        """Wait until the cell has ended on every rank, or is held; then tell how it went."""
+        """Wait until the cell has ended on every rank, or is held; returns how it went."""
         try:
             self._loop_through_interrupts()
             self._listener.on_status(None)
             if self.frozen:
                 self._listener.on_end()
                 return self._feed.end(self._result())
-            with interrupts_deferred():
+            with _interrupts_deferred():
                 return self._feed.end(self._finish())
-        except Exception:  # a mistake of ours or of the listener's: the ranks must not go on alone
+        except Exception:  # our mistake or the listener's: the ranks must not run on unattended
             self._listener = SilentListener()
             self._feed.silence()
             self._interrupt_now()
-            with interrupts_deferred():
+            with _interrupts_deferred():
                 self._loop_through_interrupts()
                 self._finish()
             raise
 
     def _loop_through_interrupts(self) -> None:
-        for _ in range(3):  # a keyboard interrupt ends the cell, not this: go on to its end
+        for _ in range(3):  # a keyboard interrupt ends the cell, and this loop only after that
             try:
                 self._loop()
             except KeyboardInterrupt:
@@ -172,10 +173,10 @@ class CellRun:
             self._wait()
             self._relay_output()
             self._listener.on_tick(time.monotonic())
-            self._feed.tick(self._runs, self._view)
+            self._feed.tick(self._reports, waiting=self._state is not None)
             if self._rescue is not None:
                 self._rescue.step()
-                if self._rescue.passed_s > _GIVE_UP_S and not self._being_told():
+                if self._rescue.passed_s > _GIVE_UP_S and not self._describes_error:
                     break
             elif self._interrupt_asked:
                 self._interrupt_now()
@@ -184,6 +185,14 @@ class CellRun:
                 return
             elif self._examine():
                 return
+
+    def _reports(self) -> tuple[RankReport, ...]:
+        if self._state is not None:
+            return self._state.reports
+        return tuple(brief(run) for run in self._runs)
+
+    def _state_now(self, *, whole: bool = False) -> RunState:
+        return state_of(self._runs, groups_seen(self._runs), whole=whole)
 
     def interrupt(self) -> None:
         """End the cell within two seconds, whatever the ranks do; from any thread."""
@@ -195,23 +204,23 @@ class CellRun:
             self._begin_rescue(self.unfinished)
 
     def freeze(self) -> None:
-        """Hold the cell as it is at the next look; from any thread."""
+        """Hold the cell as it is, within a tick; from any thread."""
         self._freeze_asked = True
 
     def _freeze_now(self) -> None:
         self._listener.on_status(None)
-        stuck = look(self._runs, groups_seen(self._runs)).stuck
+        stuck = self._state_now().stuck
         self._hold(("failed" if self._failed else "hung") if stuck else "interrupted")
         self.frozen = True
 
     def unfreeze(self) -> None:
-        """Go on to end what was held."""
+        """Begin to end the cell that was held."""
         self.frozen = self._freeze_asked = False
-        # a cell that was held before it hung would run on
+        # a cell that was held before it hung would otherwise run on
         self._begin_rescue(self.unfinished if self._outcome == "interrupted" else frozenset())
 
     def _wait(self) -> None:
-        """Take in whatever arrives within a tick."""
+        """Take everything that arrives within a tick."""
         waited: list[Any] = [self._pool.server]
         for run in self._runs:
             if run.exit_status is None:
@@ -289,44 +298,44 @@ class CellRun:
     # -- slow or hung --------------------------------------------------------------------------
 
     def _examine(self) -> bool:
-        """Look at who is blocked; True if a hang was declared and is to be held."""
+        """Find out who is blocked; True if a hang was declared and is to be held."""
         now = time.monotonic()
         if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
             self._asked_s = now
             all_of_them = self._feed.wanted or any(run.may_be_blocked for run in self._runs)
             for run in self._runs:
-                run.ask_how_it_stands(busy_too=all_of_them)
+                run.ask_status(busy_too=all_of_them)
         if not any(run.may_be_blocked for run in self._runs):
-            self._view = None
+            self._state = None
             self._watch.reset()
             self._listener.on_status(None)
             return False
-        view = self._view = look(self._runs, groups_seen(self._runs))
+        state = self._state = self._state_now()
         failed = self._failed
-        over = self._watch.over_the_limit(view) and not self._being_told()
-        if not over and not self._watch.hung(view, failed=failed):
-            self._listener.on_status(waiting_line(view))
+        over = self._watch.over_the_limit(state) and not self._describes_error
+        if not over and not self._watch.hung(state, failed=failed):
+            self._listener.on_status(waiting_line(state))
             return False
         self._listener.on_status(None)
         self._hold("failed" if failed and not over else "hung")
         if self._freeze:
             self.frozen = True
             return True
-        self._begin_rescue(self._watch.to_interrupt(view, over_the_limit=over))
+        self._begin_rescue(self._watch.to_interrupt(state, over_the_limit=over))
         return False
 
     # -- the end -------------------------------------------------------------------------------
 
     def _hold(self, outcome: Outcome) -> None:
-        """Keep what can be said at this moment."""
+        """Declare the run over, and keep where the ranks stand now."""
         if outcome != "ok":
             self._fetch_stacks()
         self._outcome = outcome
-        self._held = look(self._runs, groups_seen(self._runs), whole=True)
+        self._held = self._state_now(whole=True)
         self._ended_s = time.monotonic()
 
     def _fetch_stacks(self) -> None:
-        """Ask where the collectives came from that libraries issued; the answer is worth a wait."""
+        """Ask for the lines that led to collectives of libraries, and wait for the answers."""
         if not any((c := r.handle.recorder) is not None and c.saw_libraries for r in self._runs):
             return
         for run in self._runs:
@@ -340,7 +349,7 @@ class CellRun:
             self._wait()
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
-        self._view = None
+        self._state = None
         self._rescue = Rescue(self._runs, interrupt)
         self._rescue.step()
 
@@ -356,7 +365,7 @@ class CellRun:
         if self._held is None:
             self._hold("failed" if self._failed else "ok")
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
-        dead += [run.handle.rank for run in self._runs if run.unfinished]  # gave up on them
+        dead += [run.handle.rank for run in self._runs if run.unfinished]  # they were given up
         damaged = (
             bool(dead)
             or self._rescue is not None
@@ -412,6 +421,29 @@ class CellRun:
         )
 
     def _with_end(self, report: RankReport) -> RankReport:
-        """A report of the moment of the hang, with how the rank was freed from it."""
+        """A report from when the run was declared over, with the exception that freed the rank."""
         run = self._runs[report.rank]
         return replace(report, error=report.error or run.error, killed=run.killed)
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Raise a keyboard interrupt only at the end of this block, which must be short.
+
+    It protects work that must not be left half done, such as forming a process group.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts go to the main thread
+        return
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if noted:
+        raise KeyboardInterrupt

@@ -1,4 +1,7 @@
-"""Who is blocked, and since when, while a cell runs: reports light enough to make many a second."""
+"""One rank's part in a run: what it has answered, and what can be reported about it now.
+
+Reports are cheap enough to be made many times a second while a cell runs.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,21 @@ from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
 from ..model.progress import Wait, cannot_complete, waits
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed
-from .ranks import SILENT_AFTER_S, RankHandle
+from .rank_handle import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
 
-#: A rank in a library's collective computes no more than this share of the time.
+#: A rank that waits in a library's collective uses at most this share of a processor.
 _IDLE_CPU_SHARE = 0.2
+#: A rank that computes is asked for its status this often, because the answer delays its cell.
 _ASK_THE_BUSY_EVERY_S = 2.0
-_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.2, 5.0
-#: A wait is looked at more closely from here on.
-_LOOK_AFTER_S = 0.1
+#: Two answers of a monitor are compared only if this much time lies between them, in seconds.
+_SHORTEST_GAP_S, _LONGEST_GAP_S = 0.2, 5.0
+#: A wait that has lasted this long is examined.
+_EXAMINE_AFTER_S = 0.1
+#: How many of a rank's latest calls are looked at while the cell runs.
 _LATEST_CALLS = 60
 #: Formatting a traceback may take a rank this long on a slow machine.
-_TELL_LIMIT_S = 10.0
+_DESCRIBE_LIMIT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -30,23 +36,29 @@ class RankRun:
 
     Attributes
     ----------
+    handle
+        The rank.
     asked
         False if the cell does not run on this rank.
+    number
+        Number of the request to run the cell.
     answer
-        Its message that the cell has ended.
+        The rank's message that the cell has ended; `Failed` if it could not run the cell at all.
     error
         The exception that left the cell.
     exit_status
-        Set if the process ended.
-    raised_s
-        When an exception left its cell, if one did; the answer follows.
-    asked_s
-        When its monitor was asked last how it stands.
-    judged
-        Whether the run was declared over: answers that come later, and the work that they are for
-        the rank, no longer change where it waited.
+        Set if the process has ended: its exit code, or the negative number of the signal.
     library_wait
-        The Flight Recorder's entry in which it is blocked inside a library, and since when.
+        The Flight Recorder's entry in which the rank is blocked inside a library, and since when.
+    raised_s
+        When an exception left the cell; the answer follows later.
+    asked_s
+        When the monitor was last asked for the rank's status.
+    killed
+        Whether the session had to kill the rank.
+    judged
+        Whether the run was declared over. Later answers no longer change where the rank waited:
+        answering is work, and would make it look busy.
     """
 
     handle: RankHandle
@@ -72,25 +84,25 @@ class RankRun:
         return self.raised_s is not None
 
     @property
-    def being_told(self) -> bool:
-        """Whether an exception has just left its cell, and what it was is still to come."""
+    def describes_error(self) -> bool:
+        """Whether an exception has just left its cell, and its description is still to come."""
         if self.raised_s is None or not self.unfinished:
             return False
-        return time.monotonic() - self.raised_s < _TELL_LIMIT_S
+        return time.monotonic() - self.raised_s < _DESCRIBE_LIMIT_S
 
     @property
     def idle_in_library(self) -> bool:
         """Whether its main thread seems to wait in torch's own code.
 
-        The monitor's last two answers decide: the same stack, ending in torch, the same counts of
-        operations, of which some are not complete, and hardly any use of the processor.
+        The monitor's last two answers decide. They must show the same stack, which ends in torch,
+        the same numbers of operations, some of them not complete, and hardly any processor time.
         """
         now, before = self.handle.status, self.handle.earlier_status
         if now is None or before is None or not now.stack or "/torch/" not in now.stack[-1].file:
             return False
         passed = now.at_s - before.at_s
         return (
-            _SHORTEST_LOOK_S <= passed < _LONGEST_LOOK_S
+            _SHORTEST_GAP_S <= passed < _LONGEST_GAP_S
             and now.cpu_s - before.cpu_s < _IDLE_CPU_SHARE * passed
             and before.stack == now.stack
             and before.groups == now.groups
@@ -98,7 +110,15 @@ class RankRun:
         )
 
     def end(self, message: CellEnded | Failed, *, freed: bool) -> None:
-        """Take its message that the cell has ended; ``freed``: the session ended its wait."""
+        """Take the rank's message that the cell has ended.
+
+        Parameters
+        ----------
+        message
+            What it sent.
+        freed
+            Whether the session ended the rank's wait itself.
+        """
         self.answer = message
         if self.handle.recorder is not None:
             self.handle.recorder.drain()
@@ -120,7 +140,7 @@ class RankRun:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of its records."""
+        """What the user is to know about this rank's records."""
         notes = list(self.ended.notes) if self.ended is not None else []
         if self.handle.recorder is not None and self.handle.recorder.overflowed:
             rank = self.handle.rank
@@ -128,7 +148,7 @@ class RankRun:
         return notes
 
     def take_answer(self, answer: Envelope) -> None:
-        """Take what the monitor said, and see whether the rank is blocked inside a library."""
+        """Take the monitor's answer, and find out whether the rank is blocked inside a library."""
         handle = self.handle
         entries = handle.take_answer(answer)
         if handle.recorder is None:
@@ -145,13 +165,13 @@ class RankRun:
             elif not handle.owes_flight and not entries:
                 handle.ask(AskFlight(stacks=False))
 
-    def ask_how_it_stands(self, *, busy_too: bool) -> None:
-        """Ask its monitor, unless it is plainly at work: the answer takes time from its cell.
+    def ask_status(self, *, busy_too: bool) -> None:
+        """Ask its monitor for its status, seldom if it computes: an answer delays its cell.
 
         Parameters
         ----------
         busy_too
-            Ask in any case: somebody waits, or watches.
+            Ask as often if it computes, since a rank waits or somebody watches.
         """
         if not self.unfinished or self.handle.recorder is None:
             return
@@ -162,20 +182,30 @@ class RankRun:
 
     @property
     def may_be_blocked(self) -> bool:
-        """Whether it is worth a closer look; takes microseconds."""
+        """Whether it should be examined; takes microseconds."""
         if not self.unfinished:
             return False
         blocked = self.handle.recorder.blocked if self.handle.recorder is not None else None
         return (
-            (blocked is not None and time.monotonic() - blocked[1] > _LOOK_AFTER_S)
+            (blocked is not None and time.monotonic() - blocked[1] > _EXAMINE_AFTER_S)
             or self.library_wait is not None
             or self.handle.silent_s > SILENT_AFTER_S / 3
         )
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What can be said at one moment of a run."""
+class RunState:
+    """Where all ranks of a run stand at one moment.
+
+    Attributes
+    ----------
+    reports
+        One for each rank.
+    waiting
+        For each rank that waits: for which ranks, and in which call.
+    stuck
+        Ranks in a wait that can no longer end by itself.
+    """
 
     reports: tuple[RankReport, ...]
     waiting: dict[int, Wait]
@@ -188,7 +218,9 @@ class View:
         return max(blocked, key=lambda report: report.blocked_s or 0.0, default=None)
 
 
-def look(runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False) -> View:
+def state_of(
+    runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False
+) -> RunState:
     """Report on every rank now.
 
     Parameters
@@ -200,9 +232,9 @@ def look(runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: boo
     whole
         True for all calls of the run, False for the latest.
     """
-    reports = tuple(report(run, members, whole=whole) for run in runs)
+    reports = tuple(_report(run, members, whole=whole) for run in runs)
     numbered = in_session_numbers(reports)
-    return View(reports, waits(numbered), cannot_complete(numbered))
+    return RunState(reports, waits(numbered), cannot_complete(numbered))
 
 
 def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
@@ -214,28 +246,27 @@ def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -> RankReport:
-    """One rank now."""
+def brief(run: RankRun) -> RankReport:
+    """Report on one rank now without its calls; takes microseconds."""
+    return _report_with(run, CallList())
+
+
+def _report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -> RankReport:
     recorder = run.handle.recorder
     if recorder is None:
         return brief(run)
-    return _report(run, recorder.calls(members, None if whole else _LATEST_CALLS))
+    return _report_with(run, recorder.calls(members, None if whole else _LATEST_CALLS))
 
 
-def brief(run: RankRun) -> RankReport:
-    """One rank now, without its calls; takes microseconds."""
-    return _report(run, CallList())
-
-
-def _report(run: RankRun, told: CallList) -> RankReport:
+def _report_with(run: RankRun, known: CallList) -> RankReport:
     handle = run.handle
-    calls = told.calls
+    calls = known.calls
     values: dict[str, Any] = {
         "rank": handle.rank,
         "pid": handle.pid,
         "calls": calls,
-        "calls_dropped": told.left_out,
-        "joined": told.joined,
+        "calls_dropped": known.left_out,
+        "joined": known.joined,
         "memory_bytes": handle.status.memory_bytes if handle.status else None,
         "error": run.error,
         "killed": run.killed,
@@ -247,19 +278,19 @@ def _report(run: RankRun, told: CallList) -> RankReport:
     elif run.answer is not None:
         values["state"] = "raised" if run.error is not None else "finished"
         if run.error is not None:
-            # without memory Python cannot note where an exception came from
+            # a rank that is out of memory cannot find out where its exception came from
             last_seen = handle.status.position if handle.status is not None else None
             values["position"] = run.error.where or last_seen
             values["error"] = _with_call(run.error, calls)
     else:
-        values |= _unfinished(run, told)
+        values |= _unfinished(run, known)
     if values.get("position") is None and calls and values.get("state") != "died":
         values["position"] = calls[-1].where
     return RankReport(**values)
 
 
 def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
-    """Note in which call an exception was raised."""
+    """Add the call in which an exception was raised, if it was in one."""
     failed = calls[-1] if calls and calls[-1].status == "failed" else None
     if failed is None or failed.where is None or error.where is None:
         return error
@@ -282,15 +313,15 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
     }
 
 
-def _unfinished(run: RankRun, told: CallList) -> dict[str, Any]:
+def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
     handle = run.handle
     now = time.monotonic()
     values: dict[str, Any] = {"state": "running"}
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}
     blocked = handle.recorder.blocked if handle.recorder is not None else None
-    if blocked is not None and blocked[0] in told.by_record:
-        call = told.calls[told.by_record[blocked[0]]]
+    if blocked is not None and blocked[0] in known.by_record:
+        call = known.calls[known.by_record[blocked[0]]]
         if not call.asynchronous and call.where is not None:
             values["position"] = call.where
         values |= {
@@ -298,11 +329,11 @@ def _unfinished(run: RankRun, told: CallList) -> dict[str, Any]:
             "blocked_in": call.index,
             "blocked_s": now - blocked[1],
         }
-    elif run.library_wait is not None and run.library_wait[0] in told.by_flight:
+    elif run.library_wait is not None and run.library_wait[0] in known.by_flight:
         key, since = run.library_wait
         values |= {
             "state": "blocked",
-            "blocked_in": told.by_flight[key],
+            "blocked_in": known.by_flight[key],
             "blocked_s": now - since,
         }
     elif handle.silent_s > SILENT_AFTER_S:
@@ -310,3 +341,35 @@ def _unfinished(run: RankRun, told: CallList) -> dict[str, Any]:
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
         values["state"] = "stopped"
     return values
+
+
+def group_is_damaged(runs: list[RankRun], *, group: bool, well: bool) -> bool:
+    """Whether the process groups cannot be used any more: ranks have left them differently.
+
+    Parameters
+    ----------
+    runs
+        Each rank's part in the run, which has ended.
+    group
+        Whether the session formed the group.
+    well
+        Whether the run ended without failure.
+    """
+    recorders = [run.handle.recorder for run in runs if run.handle.recorder is not None]
+    if not well and any(recorder.failed for recorder in recorders):
+        return True
+    if len({recorder.new_groups for recorder in recorders}) > 1:
+        return True
+    if group and any(run.ended is not None and not run.ended.formed for run in runs):
+        return True
+    members = groups_seen(runs)
+    reached: dict[str, set[int]] = {}
+    for run in runs:
+        if run.handle.recorder is None:
+            continue
+        numbers = run.handle.recorder.reached()
+        for name, ranks in members.items():
+            if run.handle.rank in ranks:
+                reached.setdefault(name, set()).add(numbers.get(name, 0))
+    pending = any(recorder.pending_flight() is not None for recorder in recorders)
+    return any(len(numbers) > 1 for numbers in reached.values()) or (pending and not well)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.host import hang
-from ddt_notebook.host.hang import HangWatch, waiting_line
-from ddt_notebook.host.watch import View
+from ddt_notebook.host import hang_detection
+from ddt_notebook.host.hang_detection import HangWatch, waiting_line
+from ddt_notebook.host.rank_run import RunState
 from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.model.progress import cannot_complete, waits
 
@@ -25,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
-    monkeypatch.setattr(hang, "time", fake)
+    monkeypatch.setattr(hang_detection, "time", fake)
     return fake
 
 
@@ -44,8 +44,8 @@ def running(rank: int, **fields: Any) -> RankReport:
     return RankReport(rank=rank, state="running", position=AT, **fields)
 
 
-def seen(*reports: RankReport) -> View:
-    return View(reports, waits(reports), cannot_complete(reports))
+def seen(*reports: RankReport) -> RunState:
+    return RunState(reports, waits(reports), cannot_complete(reports))
 
 
 # -- when --------------------------------------------------------------------------------------

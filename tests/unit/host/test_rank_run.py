@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.host import watch
-from ddt_notebook.host.ranks import SILENT_AFTER_S, RankHandle
+from ddt_notebook.host import rank_run
+from ddt_notebook.host.rank_handle import SILENT_AFTER_S, RankHandle
+from ddt_notebook.host.rank_run import RankRun, state_of
 from ddt_notebook.host.recorder import RankRecorder
-from ddt_notebook.host.watch import RankRun, look
 from ddt_notebook.model import Position, RankError, RankReport
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.messages import (
@@ -79,7 +79,7 @@ def run(log: RankLog) -> RankRun:
 def now(run: RankRun) -> RankReport:
     assert run.handle.recorder is not None
     run.handle.recorder.drain()
-    return look([run], MEMBERS).reports[0]
+    return state_of([run], MEMBERS).reports[0]
 
 
 # -- blocked inside a library ------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
     runs = [RankRun(Handle(log.recorder), asked=True) for log in logs]
     for one in logs:
         one.recorder.drain()
-    assert watch.groups_seen(runs) == {"0": (0, 1), "2": (1,)}
+    assert rank_run.groups_seen(runs) == {"0": (0, 1), "2": (1,)}
 
 
 @pytest.mark.parametrize(
@@ -250,5 +250,5 @@ def test_a_busy_rank_is_left_alone_unless_somebody_waits(
     handle = Handle(RankLog(tmp_path).recorder)
     handle.share = share
     run = RankRun(handle, asked=True, asked_s=time.monotonic())
-    run.ask_how_it_stands(busy_too=busy_too)
+    run.ask_status(busy_too=busy_too)
     assert handle.questions.sent == asked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ddt_notebook.host import pushed
-from ddt_notebook.host.pushed import PushedObjects
+from ddt_notebook.host import pushed_objects
+from ddt_notebook.host.pushed_objects import PushedObjects
 from ddt_notebook.wire.messages import Done, Envelope
 
 
@@ -29,7 +29,7 @@ def test_what_is_due_after_which_cell() -> None:
 
 
 def test_much_is_not_kept(monkeypatch: Any) -> None:
-    monkeypatch.setattr(pushed, "_MOST_KEPT", 10)
+    monkeypatch.setattr(pushed_objects, "_MOST_KEPT", 10)
     sent: Any = PushedObjects()
     sent.send(Pool(), {"small": b"12345"}, (0,), 0)
     sent.send(Pool(), {"large": b"1234567"}, (0,), 0)
