@@ -13,6 +13,10 @@ _SECONDS_UP_TO_S, _BOTH_UP_TO_S = 120, 600
 
 def rank_list(ranks: Iterable[int]) -> str:
     """``0, 2, 3``; three or more in a row become a range: ``0-3, 6``."""
+    return ", ".join(_ranges(ranks))
+
+
+def _ranges(ranks: Iterable[int]) -> list[str]:
     numbers = sorted(set(ranks))
     parts: list[str] = []
     start = 0
@@ -25,11 +29,17 @@ def rank_list(ranks: Iterable[int]) -> str:
         else:
             parts.extend(map(str, numbers[start : end + 1]))
         start = end + 1
-    return ", ".join(parts)
+    return parts
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """``rank 1`` or ``ranks 0, 2, 3``."""
+    """``rank 1``, ``ranks 0, 2 and 3`` or ``ranks 0-3 and 6``."""
+    numbers = set(ranks)
+    return f"rank{'' if len(numbers) == 1 else 's'} {listing(_ranges(numbers))}"
+
+
+def ranks_label(ranks: Iterable[int]) -> str:
+    """``rank 1``, ``ranks 0, 2-3``: in front of output, where room is short."""
     numbers = set(ranks)
     return f"rank{'' if len(numbers) == 1 else 's'} {rank_list(numbers)}"
 

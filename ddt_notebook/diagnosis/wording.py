@@ -6,35 +6,38 @@ reads them: whoever needs a line, a rank or a number takes it from the data.
 
 An entry is a template, or a function where a template would not do. In a template
 
-``{ranks}``, ``{waiting}``
-    are ``rank 1`` or ``ranks 0, 2, 3``.
+``{ranks}``
+    is ``rank 1`` or ``ranks 0, 2 and 3``.
 ``{is|are}``
-    is the form that fits the number of ranks; ``{|s}`` adds an ending.
-``{place}``, ``{line}``, ``{code}``
-    are ``cell[3] line 6: dist.barrier()``, ``cell[3] line 6``, ``dist.barrier()``.
-``{call}``
-    is ``all_reduce #17 (10 × float32) of DDP on group 1``; its values are those of
-    `rules.facts.of_call`.
+    is the form that fits the number of these ranks; ``{|s}`` adds an ending.
+``{place}``, ``{line}``, ``{code}``, ``{at}``
+    of a fact are ``cell[3] line 6: dist.barrier()``, ``cell[3] line 6``, ``dist.barrier()`` and
+    `` at cell[3] line 6: dist.barrier()``, which is empty if the line is not known.
 ``{wait}``
-    is ``; ranks 0, 2, 3 have been waiting for it for 2.1 s`` in titles, empty if nobody waits.
-``{ending}``
-    is ``signal 9, SIGKILL`` or ``exit code 3``.
+    of a finding is ``; ranks 0 and 2 have been waiting for it for 2.1 s``, empty if nobody waits.
+``{call}``, ``{label}``
+    are ``all_reduce #17 (10 × float32) of DDP on group 1`` and ``all_reduce #17 (10 × float32)``,
+    from the values of `rules.facts.of_call`; ``{a_group}`` is ``group 1``, or ``a group``.
+``{exception}``, ``{ending}``
+    are ``ValueError: bad batch``, from `rules.exception.of_error`, and ``signal 9, SIGKILL`` or
+    ``exit code 3``, from `rules.crash.ending`.
 ``{name}``
-    is the value of that name: a name that ends in ``_s`` is printed as seconds, one in ``_bytes``
-    as bytes, a tuple as ``a, b and c``, ``{steps:step}`` as ``3 steps``.
+    is the value of that name. One that ends in ``_s`` is printed as a time, one that ends in
+    ``_bytes`` as a size, a tuple as ``a, b and c``, ``{steps:step}`` as ``3 steps``, and
+    ``{entered:ranks}`` like ``{ranks}``.
 """
 
 from __future__ import annotations
 
+import re
 import signal
-import string
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds
+from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds, size
 from ddt_notebook.model import Call, Fact, Finding, Place
-from ddt_notebook.model.collective import call_label, tensor_label
+from ddt_notebook.model.collective import call_label, shape_label, tensor_label
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.torch_features import MissingFeature
 
@@ -50,15 +53,10 @@ def worded(finding: Finding) -> Finding:
         return finding
     return replace(
         finding,
-        title=title(finding),
+        title=rendered(TITLES[finding.kind], finding),
         where={rank: place.label for rank, place in finding.places.items()},
         evidence=[sentence(fact) for fact in finding.facts],
     )
-
-
-def title(finding: Finding) -> str:
-    """What happened, in one line."""
-    return rendered(TITLES[finding.kind], finding)
 
 
 def sentence(fact: Fact) -> str:
@@ -78,59 +76,49 @@ def is_reason(fact: Fact) -> bool:
 
 # -- templates ---------------------------------------------------------------------------------
 
+#: ``{name}`` or ``{name:noun}``.
+_SLOT = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
+
 
 def rendered(entry: Title | Sentence, subject: Any) -> str:
     """A template or a function of the tables, filled with the data of a finding or a fact."""
-    return (
-        _FORMATTER.vformat(entry, (), _Slots(subject)) if isinstance(entry, str) else entry(subject)
-    )
+    if not isinstance(entry, str):
+        return entry(subject)
+    return _SLOT.sub(lambda slot: _filled(subject, slot[1], slot[2]), entry)
 
 
-class _Slots(Mapping[str, str]):
-    """What stands in the braces of a template, as text."""
-
-    def __init__(self, subject: Finding | Fact) -> None:
-        self._subject = subject
-
-    def __getitem__(self, name: str) -> Any:
-        subject = self._subject
-        if "|" in name:
-            return agree(subject.ranks, *name.split("|"))
-        if name in subject.values:
-            return _value(name, subject.values[name])
-        if name == "ranks":
-            return ranks_text(subject.ranks)
-        if name == "call":
-            return call(subject.values)
-        if name == "ending":
-            return exit_text(subject.values)
-        if isinstance(subject, Finding):
-            return {"waiting": ranks_text(subject.waiting), "wait": wait(subject)}[name]
-        return {
-            "place": at(subject.place),
-            "line": subject.place.place if subject.place else at(None),
-            "code": subject.place.code if subject.place else "",
-        }[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._subject.values)
-
-    def __len__(self) -> int:
-        return len(self._subject.values)
+def _filled(subject: Finding | Fact, name: str, noun: str | None) -> str:
+    """What stands in one pair of braces."""
+    values = subject.values
+    if "|" in name:
+        return agree(subject.ranks, *name.split("|"))
+    if name in values:
+        return _value(name, values[name], noun)
+    if name in _PARTS:
+        return _PARTS[name](values)
+    if name == "ranks":
+        return ranks_text(subject.ranks)
+    if isinstance(subject, Finding):
+        return {"wait": wait}[name](subject)
+    place = subject.place
+    return {
+        "place": at(place),
+        "at": _at(subject),
+        "line": place.place if place else at(None),
+        "code": place.code if place else "",
+    }[name]
 
 
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        return count(value, format_spec) if format_spec else str(value)
-
-
-_FORMATTER = _Formatter()
-
-
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: Any, noun: str | None) -> str:
+    if noun == "ranks":
+        return ranks_text(value)
+    if noun is not None:
+        return count(value, noun)
     if isinstance(value, tuple):
         return listing(map(str, value))
-    return seconds(value) if name.endswith("_s") and isinstance(value, (int, float)) else value
+    if isinstance(value, (int, float)) and name.endswith("_s"):
+        return seconds(value)
+    return size(value) if isinstance(value, int) and name.endswith("_bytes") else str(value)
 
 
 # -- parts of sentences ------------------------------------------------------------------------
@@ -226,46 +214,48 @@ def lacking(ranks: Iterable[int], *, everywhere: bool) -> dict[str, str]:
     return {"who": ranks_text(ranks), "choice": f" -r {rank_list(ranks).replace(' ', '')}"}
 
 
+#: Names in templates that stand for several values.
+_PARTS: dict[str, Callable[[Values], str]] = {
+    "call": call,
+    "label": _label,
+    "exception": error_text,
+    "ending": exit_text,
+    "a_group": lambda values: f"group {values['group']}" if values["group"] else "a group",
+}
+
+
 # -- what happened -----------------------------------------------------------------------------
 
 
 def _late(finding: Finding) -> str:
-    """Ranks that were awaited in vain for a while: what the first of them is doing."""
-    ranks, values = finding.ranks, finding.values
-    first, it = ranks[0], agree(ranks, "it", "them")
-    place = finding.places.get(first)
-    text = f"{ranks_text(ranks)} did not come to {call(values)} within {seconds(values['limit_s'])}"
+    """Ranks that others waited for in vain: what the first of them does."""
+    first, place = finding.ranks[0], finding.places.get(finding.ranks[0])
+    text = rendered("{ranks} did not enter {call} within {limit_s}", finding)
     if finding.kind == "silent":
-        text += f"; rank {first} does not answer" + (
-            f", last seen at {place.label}" if place else ""
-        )
+        seen = f", last seen at {place.label}" if place else ""
+        text += f"; rank {first} does not answer{seen}"
     elif place is not None:
         text += f"; rank {first} is still at {place.label}"
-    waiting = finding.waiting
+    waiting, it = finding.waiting, agree(finding.ranks, "it", "them")
     return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for {it}"
 
 
-def _unknown(lacks: str) -> Title:
-    return f"{{call}} is for {{ranks}} as well, but {lacks} {{ranks}}{{wait}}"
-
-
 def _message_awaited(finding: Finding) -> str:
-    """A send or receive that its partner never answered."""
-    values, who = finding.values, ranks_text(finding.ranks)
-    message = _label(values) + (f", tag {values['tag']}" if "tag" in values else "")
+    """A send or a receive that its partner never answered."""
+    tag = ", tag {tag}" if "tag" in finding.values else ""
     verbs = ("received", "sends") if finding.kind == "never-received" else ("sent", "receives")
-    text = f"{who} never {verbs[0]} what rank {values['partner']} {verbs[1]} in {message}"
-    return text + wait(finding)
+    text = f"{{ranks}} never {verbs[0]} what rank {{partner}} {verbs[1]} in {{label}}{tag}{{wait}}"
+    return rendered(text, finding)
 
 
 def _died(finding: Finding) -> str:
     place = finding.places.get(finding.ranks[0])
     where = f" at {place.label}" if place else ""
-    return f"{ranks_text(finding.ranks)} died ({exit_text(finding.values)}){where}{wait(finding)}"
+    return rendered("{ranks} died ({ending})", finding) + where + wait(finding)
 
 
 def _blocked_clause(finding: Finding) -> str:
-    """``; ranks 0, 1 have been blocked for 2.1 s`` of a mismatch."""
+    """``; ranks 0 and 1 have been blocked for 2.1 s`` of a mismatch."""
     stuck = finding.values.get("blocked", ())
     if not stuck:
         return ""
@@ -324,29 +314,25 @@ def _differing(side: Fact, finding: Finding) -> str:
         "root": f"rank {values.get('root')}",
         "reduce_op": str(values.get("reduce_op")),
         "dtype": ", ".join(dict.fromkeys(values.get("dtypes", ()))),
-        "shape": ", ".join(_shape(shape) for shape in values.get("shapes", ())),
+        "shape": ", ".join(map(shape_label, values.get("shapes", ()))),
     }
     if len(fields) == 1:
         return texts[fields[0]]
     return ", ".join(f"{field.replace('_', ' ')} {texts[field]}" for field in fields)
 
 
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "scalar"
-
-
 def _message_differs(finding: Finding) -> str:
     values = finding.values
     sent, room = (
         tensor_label(values[f"{side}_shapes"], values[f"{side}_dtypes"])
-        + (f" ({size:,} bytes)" if (size := values[f"{side}_bytes"]) is not None else "")
+        + (f" ({number:,} bytes)" if (number := values[f"{side}_bytes"]) is not None else "")
         for side in ("sent", "room")
     )
     return f"rank {values['sender']} sends {sent}, but rank {values['receiver']} receives {room}"
 
 
 def _wait_cycle(finding: Finding) -> str:
-    """Up to three sides of the circle, the rest counted."""
+    """Up to three sides of the cycle, the rest counted."""
     sides = [fact for fact in finding.facts if fact.kind == "waits-for"]
     texts = [
         f"{ranks_text(side.ranks)} {agree(side.ranks, 'waits', 'wait')} in "
@@ -355,34 +341,24 @@ def _wait_cycle(finding: Finding) -> str:
     ]
     if len(sides) > 3:
         texts.append(f"and {len(sides) - 3} more")
-    blocked_s = finding.values.get("blocked_s")
-    if blocked_s is not None:
-        texts.append(f"this has lasted for {seconds(blocked_s)}")
+    if "blocked_s" in finding.values:
+        texts.append(f"they have been blocked{_for(finding)}")
     return "; ".join(texts)
 
 
-def _rank_number_repeated(finding: Finding) -> str:
-    values = finding.values
-    text = f"{ranks_text(values['joined_alike'])} joined as rank {values['as_rank']} of "
-    text += str(values["world_size"])
-    if values["missing"]:
-        text += f", and nobody as {ranks_text(values['missing'])}"
-    return text + wait(finding)
-
-
-def _since(finding: Finding) -> str:
-    """`` for 2.1 s`` if it is known for how long the ranks have been blocked."""
+def _for(finding: Finding) -> str:
+    """`` for 2.1 s``, if it is known for how long the ranks have been blocked."""
     blocked_s = finding.values.get("blocked_s")
     return f" for {seconds(blocked_s)}" if blocked_s is not None else ""
 
 
 def _new_group_skipped(finding: Finding) -> str:
-    values = finding.values
-    text = f"{ranks_text(finding.ranks)} did not call {call(values)}, which "
-    text += f"{ranks_text(values['callers'])} called: from there on the ranks count their groups "
-    if "blocked_s" in values:
-        return f"{text}differently, and have been waiting for each other{_since(finding)}"
-    return f"{text}differently, and wait for each other"
+    text = (
+        "{ranks} did not call {call}, which {callers:ranks} called: from there on the ranks number "
+        "their groups differently, and "
+    )
+    waits = "have been waiting" if "blocked_s" in finding.values else "wait"
+    return f"{rendered(text, finding)}{waits} for each other{_for(finding)}"
 
 
 def _uneven_steps(finding: Finding) -> str:
@@ -393,7 +369,7 @@ def _uneven_steps(finding: Finding) -> str:
     )
     return (
         f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
-        "every rank: the ranks are apart at the end"
+        "every rank: the parameters differ between the ranks at the end"
     )
 
 
@@ -402,11 +378,11 @@ TITLES: dict[str, Title] = {
     **training_wording.TITLES,
     # hang
     "never-entered": "{ranks} never entered {call}{wait}",
-    "not-asked": "{ranks} {was|were} not asked to run the cell, but belong{s|} to {call}{wait}",
+    "not-asked": "{ranks} {was|were} not asked to run the cell, but {call} needs {it|them}{wait}",
     "suspended": "{ranks} {is|are} suspended and never entered {call}{wait}",
-    "no-dump": _unknown("there is no dump of"),
-    "no-record": _unknown("nothing is known of"),
-    "no-such-rank": _unknown("the session has no"),
+    "no-dump": "{call} needs {ranks} as well, but there is no dump of {ranks}{wait}",
+    "no-record": "{call} needs {ranks} as well, but nothing is known about {ranks}{wait}",
+    "no-such-rank": "{call} needs {ranks} as well, but the session does not have {ranks}{wait}",
     "late": _late,
     "silent": _late,
     "never-received": _message_awaited,
@@ -415,66 +391,59 @@ TITLES: dict[str, Title] = {
     "new-group-skipped": _new_group_skipped,
     # a process that ended, an exception
     "died": _died,
-    "raised": lambda f: f"{ranks_text(f.ranks)} raised {error_text(f.values)}{wait(f)}",
-    "raised-while-others-wait": lambda f: (
-        f"{ranks_text(f.ranks)} raised {error_text(f.values)} and came to {call(f.values)} while "
-        f"handling it{wait(f)}"
+    "raised": "{ranks} raised {exception}{wait}",
+    "raised-while-others-wait": (
+        "{ranks} raised {exception} and entered {call} while handling it{wait}"
     ),
     # ranks that do not find each other
-    "rank-number-repeated": _rank_number_repeated,
+    "rank-number-repeated": lambda f: rendered(
+        "{joined_alike:ranks} joined as rank {as_rank} of {world_size}"
+        + (", and nobody joined as {missing:ranks}" if f.values["missing"] else "")
+        + "{wait}",
+        f,
+    ),
     "rank-outside-world": (
-        "{ranks} joined as rank {as_rank} of {world_size}, which counts from 0{wait}"
+        "{ranks} joined as rank {as_rank} of {world_size}, but ranks count from 0{wait}"
     ),
-    "world-size-differs": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'was', 'were')} given a world size of "
-        f"{f.values['world_size']}, {ranks_text(f.values['others'])} of {f.values['others_size']}"
-        f"{wait(f)}"
+    "world-size-differs": (
+        "{ranks} {was|were} given a world size of {world_size}, {others:ranks} of {others_size}"
+        "{wait}"
     ),
-    "rendezvous-differs": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'was', 'were')} to meet at {f.values['address']}, "
-        f"{ranks_text(f.values['others'])} at {f.values['others_address']}{wait(f)}"
+    "rendezvous-differs": (
+        "{ranks} {was|were} to meet at {address}, {others:ranks} at {others_address}{wait}"
     ),
-    "rendezvous-file-left-over": (
-        "{ranks} {meets|meet} in {address}, which held data before{wait}"
-    ),
-    "master-unreachable": "{ranks} {does|do} not get through to {address}{wait}",
+    "rendezvous-file-left-over": "{ranks} {meets|meet} in {address}, which held data before{wait}",
+    "master-unreachable": "{ranks} cannot reach {address}{wait}",
     # calls that do not fit
     "different-collectives": _different_collectives,
     "out-of-step": _out_of_step,
     "arguments-differ": _arguments_differ,
     "message-differs": _message_differs,
-    "caller-not-in-group": lambda f: (
-        f"{ranks_text(f.ranks)} called {f.values['op']} on {_group(f.values)} without being in it: "
-        f"the call did nothing{wait(f)}"
+    "caller-not-in-group": (
+        "{ranks} called {op} on {a_group} without being a member: the call did nothing{wait}"
     ),
-    "absence-unnoticed": lambda f: (
-        f"{ranks_text(f.ranks)} never entered {call(f.values)}; {ranks_text(f.values['entered'])} "
-        f"went on without {agree(f.ranks, 'it', 'them')}"
+    "absence-unnoticed": (
+        "{ranks} never entered {call}; {entered:ranks} went on without {it|them}"
     ),
-    "handle-not-waited": lambda f: (
-        f"{ranks_text(f.ranks)} did not enter {call(f.values)}, which "
-        f"{ranks_text(f.values['entered'])} issued and did not wait for"
+    "handle-not-waited": (
+        "{ranks} did not enter {call}, which {entered:ranks} issued and did not wait for"
     ),
-    "new-group-on-some-ranks": lambda f: (
-        f"{ranks_text(f.ranks)} did not call {call(f.values)}, which "
-        f"{ranks_text(f.values['callers'])} called: groups are named by their number, so later "
-        "ones may not find each other"
+    "new-group-on-some-ranks": (
+        "{ranks} did not call {call}, which {callers:ranks} called: groups are named by their "
+        "number, so later ones may not find each other"
     ),
-    "swapped-collectives": lambda f: (
-        f"{ranks_text(f.ranks)} came to {f.values['op']} #{f.values['sequence']} and "
-        f"#{f.values['sequence'] + 1} from the same two lines in opposite order"
+    "swapped-collectives": (
+        "{ranks} came to {op} #{sequence} and #{next_sequence} from the same two lines in opposite "
+        "order"
     ),
     # no cause on record
-    "connection-lost": lambda f: (
-        f"{ranks_text(f.ranks)} raised {error_text(f.values)}; no rank is known to have failed "
-        "before"
-    ),
+    "connection-lost": "{ranks} raised {exception}; no rank is known to have failed before",
     "transfer-stalled": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'has', 'have')} been in {call(f.values)}"
-        f"{_since(f)}; every member has entered it, and it does not end"
+        f"{rendered('{ranks} {has|have} been in {call}', f)}{_for(f)}; every member has entered "
+        "it, and it does not end"
     ),
-    "time-limit": "{ranks} had not ended when the time limit was over, after {passed_s}",
-    "made-no-progress": "{ranks} did not go on, and the cell was ended after {passed_s}",
+    "time-limit": "{ranks} had not finished after {passed_s}, when the time limit ended the cell",
+    "made-no-progress": "{ranks} made no progress, and the cell was ended after {passed_s}",
     # a pasted text or a log
     "text-says": lambda f: (
         f.values["says"]
@@ -483,17 +452,15 @@ TITLES: dict[str, Title] = {
     "words-fit": "the words fit {title} in {stage}",
     # values
     "uneven-steps": _uneven_steps,
-    "reduced-elsewhere": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'uses', 'use')} a tensor in line "
-        f"{f.values['line']} that {_label(f.values)} has reduced on rank {f.values['root']} only"
+    "reduced-elsewhere": (
+        "{ranks} {uses|use} a tensor in line {line}, but {label} left the result on rank {root} "
+        "only"
     ),
-    "read-before-wait": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'reads', 'read')} the result of {_label(f.values)} "
-        f"in line {f.values['line']}, before it was waited for"
+    "read-before-wait": (
+        "{ranks} {reads|read} the result of {label} in line {line}, before waiting for it"
     ),
-    "changed-before-wait": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'changes', 'change')} in line {f.values['line']} "
-        f"the tensor that {_label(f.values)} is still sending"
+    "changed-before-wait": (
+        "{ranks} {changes|change} in line {line} the tensor that {label} is still sending"
     ),
     "prints-own-share": (
         "{ranks} {prints|print} a {what} of {its own|their own} share of the data in line {line} "
@@ -606,20 +573,15 @@ TITLES: dict[str, Title] = {
 # -- what was seen -----------------------------------------------------------------------------
 
 
-def _group(values: Values) -> str:
-    return f"group {values['group']}" if values["group"] else "a group"
-
-
-def _ending_at(fact: Fact) -> str:
+def _at(fact: Fact) -> str:
     return f" at {fact.place.label}" if fact.place is not None else ""
 
 
 def _blocked_in(fact: Fact) -> str:
     issuer = fact.values.get("issued_by")
     by = f", issued by {issuer}" if issuer else ""
-    verb = agree(fact.ranks, "stands", "stand")
     what = f"{call(fact.values, whose=False)}{by}"
-    return f"{ranks_text(fact.ranks)} {verb} in {what}, at {at(fact.place)}"
+    return f"{rendered('{ranks} {is|are} blocked in', fact)} {what}, at {at(fact.place)}"
 
 
 def _entered(fact: Fact) -> str:
@@ -632,31 +594,21 @@ def _entered(fact: Fact) -> str:
 def _joined(fact: Fact) -> str:
     number = fact.values["as_rank"]
     name = "no number" if number is None else f"rank {number}"
-    size, address = fact.values["world_size"], fact.values["address"]
-    return f"{ranks_text(fact.ranks)} joined as {name} of {size} at {address}"
+    return rendered(f"{{ranks}} joined as {name} of {{world_size}} at {{address}}", fact)
 
 
 def _called_as_outsider(fact: Fact) -> str:
     members = fact.values["members"]
     known = f" (its members are {rank_list(members)})" if members else ""
-    what = f"{fact.values['op']} on {_group(fact.values)}{known}"
-    return f"{ranks_text(fact.ranks)} called {what} at {at(fact.place)}"
-
-
-def _standing(text: str) -> Sentence:
-    """What ranks do at a line, if that is known."""
-    return lambda fact: f"{rendered(text, fact)}{_ending_at(fact)}"
+    return rendered(f"{{ranks}} called {{op}} on {{a_group}}{known} at {{place}}", fact)
 
 
 def _state(text: str) -> Sentence:
     """What ranks did in the end, and their last collective if they entered any."""
 
     def told(fact: Fact) -> str:
-        if "op" not in fact.values:
-            return rendered(text, fact)
-        its = agree(fact.ranks, "its", "their")
-        last = f"{_label(fact.values)}{_ending_at(fact)}"
-        return f"{rendered(text, fact)}; {its} last collective was {last}"
+        last = "; {its|their} last collective was {label}{at}" if "op" in fact.values else ""
+        return rendered(text + last, fact)
 
     return told
 
@@ -665,6 +617,7 @@ def _state(text: str) -> Sentence:
 FACTS: dict[str, Sentence] = {
     **training_wording.FACTS,
     "note": "{note}",
+    "not-seen": lambda fact: str(MissingFeature(**fact.values)),
     # where ranks wait
     "blocked-in": _blocked_in,
     "waits-for-handle": lambda f: (
@@ -673,42 +626,41 @@ FACTS: dict[str, Sentence] = {
     ),
     "waits-for": _blocked_in,
     "each-waits": "each waits for another, so none can go on",
-    "waits-in-turn": lambda f: (
-        f"{ranks_text(f.ranks)} {agree(f.ranks, 'waits', 'wait')} "
-        + (f"in turn for rank {f.values['for_rank']}" if f.values else "for them in turn")
+    "waits-in-turn": lambda f: rendered(
+        "{ranks} {waits|wait} in turn for rank {for_rank}"
+        if "for_rank" in f.values
+        else "{ranks} {waits|wait} for them in turn",
+        f,
     ),
     # what others did instead
-    "no-record": "nothing is known of {ranks}",
+    "no-record": "nothing is known about {ranks}",
     "finished": _state("{ranks} finished the cell"),
-    "not-seen": lambda fact: str(MissingFeature(**fact.values)),
     "raised-exception": _state("{ranks} raised an exception"),
     "ended": _state("{ranks} ended with {ending}"),
-    "blocked": _standing("{ranks} {is|are} blocked"),
-    "still-running": _standing("{ranks} {is|are} still running"),
-    "suspended": _standing("{ranks} {is|are} suspended by the operating system"),
-    "does-not-answer": _standing(
-        "{ranks} {does|do} not answer: C code holds {its interpreter|their interpreters}"
+    "blocked": "{ranks} {is|are} blocked{at}",
+    "still-running": "{ranks} {is|are} still running{at}",
+    "suspended": "{ranks} {is|are} suspended by the operating system{at}",
+    "does-not-answer": (
+        "{ranks} {does|do} not answer: C code holds {its interpreter|their interpreters}{at}"
     ),
     "not-asked": _state("{ranks} {was|were} not asked to run this cell"),
     "record-ends-before": _state(
         "{ranks} had not entered it when {its record was|their records were} written"
     ),
-    "last-collective": lambda f: (
-        f"the last collective of {ranks_text(f.ranks)} was {_label(f.values)}{_ending_at(f)}"
-    ),
+    "last-collective": "the last collective of {ranks} was {label}{at}",
     "called-on-other-group": lambda f: (
         f"{ranks_text(f.ranks)} called {f.values['op']} on group {f.values['group'] or '(none)'} "
         f"from that line, not on group {f.values['awaited_group']}"
     ),
     "last-backward-incomplete": (
-        "every rank makes the same rounds, so the last backward pass of {ranks} did not reach all "
-        "parameters"
+        "every rank runs the same number of iterations, so the last backward pass of {ranks} did "
+        "not reach all parameters"
     ),
     "issued-every-iteration": "{issued_by} issues {op} in every iteration",
     "called-with-other-tag": "{ranks} called {op} with tag {tag}, not {awaited_tag}, at {place}",
     "before-training": (
-        "no backward pass ran in this cell; before the first training step the study calls such a "
-        "hang {symptom}"
+        "no backward pass ran in this cell; the study counts a hang before the first training step "
+        "as {symptom}"
     ),
     "came-without-it": "{ranks} came to {place} without it",
     # a process that ended, an exception
@@ -716,14 +668,16 @@ FACTS: dict[str, Sentence] = {
     "crash-frame": lambda f: (
         f"faulthandler: {f.place.file} line {f.place.line} in {f.place.function}" if f.place else ""
     ),
-    "memory-held": lambda f: f"it held {f.values['memory_bytes'] / 2**20:,.0f} MB when last seen",
-    "ended-inside": lambda f: f"it ended inside {_label(f.values)} at {at(f.place)}",
+    "memory-held": "it held {memory_bytes} when last seen",
+    "ended-inside": "it ended inside {label} at {place}",
     "died-of-it": "{ranks} died of it ({ending})",
-    "raised": lambda f: f"{ranks_text(f.ranks)} raised {error_text(f.values)}",
+    "raised": "{ranks} raised {exception}",
     "raised-at": "raised at {place}",
-    "raised-inside": lambda f: f"raised inside {_label(f.values)}",
-    "raised-in-worker": lambda f: f"in the worker: {f.values['error']}{_in_line(f)}",
-    "raised-after-release": "it said so only after the others had been freed",
+    "raised-inside": "raised inside {label}",
+    "raised-in-worker": lambda f: (
+        f"in the worker: {f.values['error']}" + (f", at {f.place.label}" if f.place else "")
+    ),
+    "raised-after-release": "the exception came only after the other ranks had been released",
     "command-printed": "the command printed: {line}",
     "existed-before": "no rank made it: it was there before",
     "written-later": "{ranks} finished writing it {later_s} later, at {place}",
@@ -742,19 +696,19 @@ FACTS: dict[str, Sentence] = {
     "joined": _joined,
     # calls that do not fit
     "entered": _entered,
-    "called": lambda f: f"{ranks_text(f.ranks)} called {_label(f.values)} at {at(f.place)}",
+    "called": "{ranks} called {label} at {place}",
     "called-as-outsider": _called_as_outsider,
     "repeated": "it happened {times:time} on a rank",
     "later-mismatches": lambda f: (
         f"{count(f.values['collectives'], 'later collective')} of the group "
         f"{'does' if f.values['collectives'] == 1 else 'do'} not fit either"
     ),
-    "returned-wrong": ("{op} #{sequence} returned on {ranks}, but the result is not to be trusted"),
+    "returned-wrong": "{op} #{sequence} returned on {ranks}, but its result cannot be trusted",
     "lost-connection": "{ranks} lost the connection to the others",
-    "wrong-in-silence": "no rank raised: the results are wrong in silence",
-    "received-wrong-in-silence": "no rank raised: what was received is wrong in silence",
+    "wrong-in-silence": "no rank raised: the results are silently wrong",
+    "received-wrong-in-silence": "no rank raised: what was received is silently wrong",
     "group-out-of-step": "the ranks of this group are out of step from here on",
-    "calls-fit": ("the calls fit each other, so nothing fails; the results may be exchanged"),
+    "calls-fit": "the calls fit each other, so nothing fails; the results may be exchanged",
     # values
     "took-steps": "the optimizer took {steps:step} on {ranks}",
     "averaged-in-every-pass": (
@@ -772,43 +726,41 @@ FACTS: dict[str, Sentence] = {
     "read-at": "read at {place}",
     "sent-at": "sent at {place}",
     "changed-at": "changed in place at {place}",
-    "no-wait-between": "no wait() for its handle stands between the two lines",
+    "no-wait-between": "there is no wait() for its handle between the two lines",
     "data-divided": "the data is divided among the ranks",
     "no-collective-before": ("no collective carries the value from rank to rank before that line"),
 }
 
 
-def _in_line(fact: Fact) -> str:
-    return f", at {fact.place.label}" if fact.place is not None else ""
-
-
 def _uneven_rounds(fact: Fact) -> str:
-    values = fact.values
-    text, who = f"brought rank {values['caller']} to {values['op']} ", ranks_text(fact.ranks)
-    if "times" not in values:
-        return f"{text}more often than {who}"
+    if "times" not in fact.values:
+        return rendered("brought rank {caller} to {op} more often than {ranks}", fact)
     each = "each " if len(fact.ranks) > 1 else ""
-    came = f"{each}{count(values['times'], 'time')}" if values["times"] else "never"
-    return f"{text}{count(values['caller_times'], 'time')}, {who} {came}"
+    came = f"{each}{{times:time}}" if fact.values["times"] else "never"
+    return rendered(
+        f"brought rank {{caller}} to {{op}} {{caller_times:time}}, {{ranks}} {came}", fact
+    )
 
 
 #: Kind of a likely reason that was read from the source -> what the line of its place does.
 REASONS: dict[str, Sentence] = {
     "keeps-from-line": "keeps {ranks} from line {call_line}",
     "keeps-from-call": "keeps {ranks} from the call",
-    "decided-by-each-rank": "is decided on each rank by itself",
+    "decided-by-each-rank": "may come out differently on each rank",
     "depends-on-clock": "depends on each rank's own clock",
     "ends-by-clock": "ends by each rank's own clock",
     "leaves-loop-by-clock": "leaves the loop by each rank's own clock",
     "lets-leave-loop": "lets {ranks} leave the loop",
-    "leaves-loop-by-own-finding": "leaves the loop by what each rank finds by itself",
+    "leaves-loop-by-own-finding": "leaves the loop by a condition that each rank decides alone",
     "uneven-rounds": _uneven_rounds,
-    "swallows-raise": "swallows what is raised in line {raised_line}",
-    "swallows-before-call": "swallows what is raised before the call",
+    "swallows-raise": "catches what is raised in line {raised_line}, and goes on",
+    "swallows-before-call": "catches what is raised before the call, and goes on",
     "lets-leave": "lets {ranks} leave before line {call_line}",
-    "leaves-by-own-finding": "leaves before line {call_line} by what each rank finds by itself",
-    "keeps-graph": "keeps the graph of every round",
-    "plain-attribute": "makes {name} a plain attribute, which to() leaves where it is",
+    "leaves-by-own-finding": (
+        "leaves before line {call_line} by a condition that each rank decides alone"
+    ),
+    "keeps-graph": "keeps the autograd graph of every iteration",
+    "plain-attribute": "makes {name} a plain attribute, which `to()` does not move",
 }
 #: Kind of a fact that lint reads from the source -> what the line of its place does.
 SHOWN: dict[str, Sentence] = {

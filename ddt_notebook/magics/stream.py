@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from ..formatting import ranks_label
 from ..host.listeners import DisplayMessage, Stream
 from ..views import html, words
 from ..views.lines import LineBuffer
@@ -177,7 +178,7 @@ class OutputStreamer:
             if entry.content.bundle:
                 self._show(entry)
             else:
-                label = f"[{words.ranks(entry.ranks)}]"
+                label = f"[{ranks_label(entry.ranks)}]"
                 text += f"{label} {entry.content.text}".rstrip() + "\n"
         _write(current, text)
 
@@ -185,7 +186,7 @@ class OutputStreamer:
         if entry.content.bundle == _CLEAR:
             self._slots.clear(min(entry.ranks))
             return
-        label = words.ranks(entry.ranks)
+        label = ranks_label(entry.ranks)
         bundle = json.loads(entry.content.bundle)
         slot, known = self._slots.take(entry.ranks, bundle["id"], update=bundle["update"])
         if not self._live.rich:

@@ -33,9 +33,14 @@ def tensor_label(shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> str:
     """``10 × float32`` or ``2×3 × float32``; empty for calls without tensors."""
     if not shapes or not dtypes:
         return ""
-    shape = "×".join(map(str, shapes[0])) or "scalar"
+    shape = shape_label(shapes[0])
     first = f"{shape} × {dtypes[0]}" if shapes[0] else f"{shape} {dtypes[0]}"
     return first if len(shapes) == 1 else f"{first} and {len(shapes) - 1} more"
+
+
+def shape_label(shape: Shape) -> str:
+    """``2×3``, or ``scalar``."""
+    return "×".join(map(str, shape)) or "scalar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

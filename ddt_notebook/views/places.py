@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..formatting import ranks_label
 from ..model import Finding, Position, RankReport, Snapshot
 from . import words
 
@@ -57,7 +58,7 @@ def of_finding(finding: Finding, snapshot: Snapshot | None = None) -> list[Shown
     """The places of a finding: where the victims wait first, then where the culprits stood."""
     if finding.where and not finding.places:  # loaded from a report that has text only
         groups = group(sorted(finding.where), lambda rank: finding.where[rank])
-        return [ShownPlace(words.one_line(text), "", words.ranks(ranks)) for text, ranks in groups]
+        return [ShownPlace(words.one_line(text), "", ranks_label(ranks)) for text, ranks in groups]
     return _grouped(finding.places, snapshot, first=finding.waiting)
 
 
@@ -82,7 +83,7 @@ def _grouped(
     ]
     if rest := groups[SHOWN:]:
         others = [rank for _, members in rest for rank in members]
-        found.append(ShownPlace(words.count(len(rest), "more place"), "", words.ranks(others)))
+        found.append(ShownPlace(words.count(len(rest), "more place"), "", ranks_label(others)))
     return found
 
 
@@ -110,10 +111,10 @@ def _shown(
 
 def _who(members: list[int], reports: list[RankReport], place: Position | None = None) -> str:
     if len(reports) != len(members):
-        return words.ranks(members)
+        return ranks_label(members)
     alike = group(reports, lambda report: _gone_on(report, place) or words.state(report))
     return "; ".join(
-        f"{words.ranks(r.rank for r in same)} "
+        f"{ranks_label(r.rank for r in same)} "
         + (_gone_on(same[0], place) or words.state(same[0], len(same)))
         for _, same in alike
     )

@@ -343,7 +343,8 @@ def test_push_and_pull(fake: Notebook) -> None:
     fake.run("%ddt_start -n 2")
     fake.run("alpha, beta = 1, 2")
     assert (
-        repr(fake.run("%ddt_push alpha beta")) == "pushed alpha (80 B), beta (80 B) to ranks 0, 1"
+        repr(fake.run("%ddt_push alpha beta"))
+        == "pushed alpha (80 B), beta (80 B) to ranks 0 and 1"
     )
     assert repr(fake.run("%ddt_pull beta -r 1 --as gamma")) == "gamma = beta of rank 1 (int)"
     assert fake.names["gamma"] == 2
@@ -360,7 +361,7 @@ def test_show_stacks(fake: Notebook) -> None:
     with pytest.raises(UsageError, match="nothing has run yet"):
         fake.run("%ddt_show stacks")
     fake.run("%%ddt\nx = 1")
-    assert "ranks 0, 1: finished the cell" in repr(fake.run("%ddt_show stacks"))
+    assert "ranks 0 and 1: finished the cell" in repr(fake.run("%ddt_show stacks"))
 
 
 def test_explain(fake: Notebook) -> None:

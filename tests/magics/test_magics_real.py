@@ -81,7 +81,7 @@ def test_a_hang_is_explained_and_the_variables_live_on(ranks: Notebook) -> None:
     assert "] line 3   dist.all_reduce(torch.ones(2))" in shown
     assert "more %ddt_explain D.2.1" in shown
     assert "rank 1 never entered" in repr(ranks.run("%ddt_debug"))
-    assert "ranks 0, 2" in repr(ranks.run("%ddt_show stacks"))
+    assert "ranks 0 and 2" in repr(ranks.run("%ddt_show stacks"))
     assert "[rank 2] 2\n" in ranks.shown("%%ddt\nprint(kept)")
 
 

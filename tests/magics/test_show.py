@@ -30,7 +30,7 @@ def test_what_the_ranks_hold(ranks: Notebook) -> None:
     assert "no rank holds a module" in repr(ranks.run("%ddt_show placement"))
     ranks.run(CELL)
     placement = repr(ranks.run("%ddt_show placement"))
-    assert "model · Linear in DDP · ranks 0, 1 · cpu · 40 B each" in placement
+    assert "model · Linear in DDP · ranks 0 and 1 · cpu · 40 B each" in placement
     assert "optimizer" not in repr(ranks.run("%ddt_show placement model"))
     assert "each got the same 8 samples of loader" in repr(ranks.run("%ddt_show partition loader"))
     assert "optimizer.lr[0]: 0.1 on rank 0, 1.1 on rank 1" in repr(ranks.run("%ddt_show parity"))

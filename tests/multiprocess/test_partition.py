@@ -90,7 +90,7 @@ def test_a_forgotten_set_epoch_is_seen(ranks: Ranks) -> None:
             pass
     """
     (flag,) = view(ranks, source).flags
-    assert "same order in every epoch on ranks 0, 1: call sampler.set_epoch(epoch)" in flag.text
+    assert "same order in every epoch on ranks 0 and 1: call sampler.set_epoch(epoch)" in flag.text
 
 
 def test_without_a_sampler_every_rank_gets_everything(ranks: Ranks) -> None:
@@ -104,7 +104,7 @@ def test_without_a_sampler_every_rank_gets_everything(ranks: Ranks) -> None:
     assert seen.identical
     assert (seen.covered, seen.overlap, seen.gaps) == (101, 101, 0)
     (flag,) = shown.flags
-    assert "ranks 0, 1 each got the same 101 samples of loader" in flag.text
+    assert "ranks 0 and 1 each got the same 101 samples of loader" in flag.text
 
 
 def test_a_wrong_division_by_hand_shows_overlap_and_gaps(ranks: Ranks) -> None:
@@ -313,8 +313,8 @@ def test_uneven_batches_and_old_gradients_inside_join_are_as_meant(ranks: Ranks)
     assert "uneven, as join() allows" in " ".join(shown.to_text().split())
     parity = ddt.parity(run)
     assert not parity.flags
-    assert "0  ranks 2, 3, as join() allows" in parity.to_text()
-    assert "ranks 2, 3, as join() allows" in parity.to_html()
+    assert "0  ranks 2 and 3, as join() allows" in parity.to_text()
+    assert "ranks 2 and 3, as join() allows" in parity.to_html()
 
     # the next pass outside of it makes them equal, or they are not as meant any more
     run = session.run("optimizer.zero_grad()\nmodel(torch.ones(2, 8)).sum().backward()\n")

@@ -62,7 +62,7 @@ def test_bytes_are_element_counts_times_element_size(ranks: Ranks) -> None:
         assert names == {"fc.weight", "fc.bias", "norm.weight", "norm.bias"}
         assert {t.device for t in model.tensors} == {"cpu"}
     assert not view.flags
-    assert "ranks 0, 1" in str(view)
+    assert "ranks 0 and 1" in str(view)
 
 
 def test_what_is_odd_is_flagged(ranks: Ranks) -> None:

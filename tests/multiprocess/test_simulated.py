@@ -262,7 +262,7 @@ def test_every_rank_on_the_first_gpu_is_flagged(session: Session) -> None:
     session.restart()
     works(session, "model = DDP(Net().cuda())")
     texts = [flag.text for flag in ddt.placement(session).flags]
-    assert any("ranks 0, 1 share one GPU (cuda:0)" in text for text in texts)
+    assert any("ranks 0 and 1 share one GPU (cuda:0)" in text for text in texts)
     assert any("cuda:1 is there, but no rank uses it" in text for text in texts)
 
 

@@ -30,7 +30,7 @@ def test_the_quick_start_names_the_fault_and_trains_on(tmp_path: Path) -> None:
 
     finding = text[text.index("hang D.2.1") :]
     assert re.search(r"rank 0 never entered all_reduce", finding)
-    assert re.search(r"ranks 1, 2, 3|ranks 1-3", finding)
+    assert re.search(r"ranks 1-3", finding)
     assert "loss_function(model(x), y).backward()" in finding
     assert re.search(r"^\s*\|?\s*fix ", finding, re.MULTILINE)
     # The cell after the hang ran in the same processes, with the variables of the one before.

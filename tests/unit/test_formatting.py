@@ -9,14 +9,15 @@ from ddt_notebook import formatting
     ("ranks", "text"),
     [
         ([1], "rank 1"),
-        ([0, 1], "ranks 0, 1"),
-        ([0, 2, 3], "ranks 0, 2, 3"),
+        ([0, 1], "ranks 0 and 1"),
+        ([0, 2, 3], "ranks 0, 2 and 3"),
         ([3, 2, 1, 0], "ranks 0-3"),
-        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5, 7-9"),
+        ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5 and 7-9"),
     ],
 )
 def test_ranks(ranks: list[int], text: str):
     assert formatting.ranks_text(ranks) == text
+    assert formatting.ranks_label(ranks) == text.replace(" and", ",")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def swaps(context: Context) -> Iterator[Finding]:
             "swapped-collectives",
             cause="swapped-collectives",
             ranks=swap.ranks,
-            values=first,
+            values=first | {"next_sequence": swap.sequence + 1},
             places=places,
             facts=[
                 *(

@@ -112,6 +112,18 @@ def facts(finding: Finding) -> dict[str, Fact]:
     return {fact.kind: fact for fact in reversed(finding.facts)}
 
 
+def fact(finding: Finding, kind: str) -> Fact:
+    """The one fact of a kind."""
+    found = [fact for fact in finding.facts if fact.kind == kind]
+    assert len(found) == 1, [fact.kind for fact in finding.facts]
+    return found[0]
+
+
+def sides(finding: Finding, name: str) -> list[tuple[tuple[int, ...], Any]]:
+    """The sides of a mismatch: ranks, and one of the values of their call."""
+    return [(f.ranks, f.values.get(name)) for f in finding.facts if f.kind == "entered"]
+
+
 def only(report: Report) -> Finding:
     """The one finding of a report."""
     assert len(report.findings) == 1, [finding.title for finding in report.findings]

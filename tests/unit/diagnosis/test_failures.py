@@ -15,6 +15,7 @@ from .builders import (
     all_reduce,
     at,
     call,
+    fact,
     only,
     peer_error,
     raised,
@@ -42,15 +43,16 @@ def test_out_of_memory_needs_evidence():
     note = "the kernel counted an out of memory kill in this cgroup"
     finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", notes=(note,))))
     assert (finding.symptom, finding.confidence) == ("D.1.2", "likely")
-    assert note in finding.evidence
-    assert "it held 1,024 MB when last seen" in finding.evidence
+    assert fact(finding, "note").values == {"note": note}
+    assert fact(finding, "memory-held").values == {"memory_bytes": 2**30}
 
 
 def test_faulthandler_names_the_line():
     text = 'Fatal Python error: Segmentation fault\n\n  File "cell[3]", line 4 in boom\n'
     dead = rank(1, state="died", exit_signal=11, crash_text=text, position=at(4))
     finding = only(diagnose(snapshot(rank(0), dead, outcome="failed")))
-    assert "faulthandler: cell[3] line 4 in boom" in finding.evidence
+    frame = fact(finding, "crash-frame").place
+    assert (frame.place, frame.function) == ("cell[3] line 4", "boom")
 
 
 @pytest.mark.parametrize("last_seen", [None, at(2)])
@@ -62,8 +64,9 @@ def test_the_thread_that_crashed_counts(last_seen):
     )
     dead = rank(1, state="died", exit_signal=11, crash_text=text, position=last_seen)
     finding = only(diagnose(snapshot(rank(0), dead, outcome="failed", source="\n" * 5 + "boom()")))
-    assert finding.title == "rank 1 died (signal 11, SIGSEGV) at cell[3] line 6: boom()"
+    assert (finding.kind, finding.values["signal"]) == ("died", 11)
     assert finding.where == {1: "cell[3] line 6: boom()"}
+    assert finding.places[1].role == "died"
 
 
 def test_a_rank_that_the_session_killed_is_no_crash():
@@ -77,7 +80,8 @@ def test_equal_exceptions_are_one_finding():
     finding = only(
         diagnose(snapshot(*[raised(r, error=error) for r in range(4)], outcome="failed"))
     )
-    assert finding.title == "ranks 0-3 raised NameError: name 'y' is not defined"
+    assert (finding.kind, finding.ranks) == ("raised", [0, 1, 2, 3])
+    assert (finding.values["error"], finding.values["name"]) == ("NameError", "y")
     assert finding.symptom == "D.1.11"
     assert finding.cause == "name-not-defined"
     assert "has most likely not run on rank 0" in finding.fixes[0].advice
@@ -149,7 +153,7 @@ def test_error_in_a_mismatched_collective_is_its_consequence():
     )
     finding = only(diagnose(scene))
     assert finding.cause == "dtype-differs"
-    assert "rank 1 raised RuntimeError: Invalid scalar type" in finding.evidence
+    assert fact(finding, "raised").values["message"] == "Invalid scalar type"
 
 
 def test_exception_after_a_silent_mismatch_stands_first():
@@ -170,7 +174,7 @@ def test_only_peer_errors_are_on_record():
 
 def test_mismatch_repeats_are_counted():
     scene = snapshot(rank(0, *[all_reduce()] * 9), rank(1, *[all_reduce(reduce_op="MAX")] * 9))
-    assert "8 later collectives of the group do not fit either" in only(diagnose(scene)).evidence
+    assert fact(only(diagnose(scene)), "later-mismatches").values == {"collectives": 8}
 
 
 def test_out_of_step_is_one_finding():
@@ -321,11 +325,9 @@ def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
     assert [(s.ranks, s.place.line, s.values["shapes"]) for s in sides] == [
         ((1, 2, 3), 2, ((9,),)), ((0,), 4, ((),))
     ]  # fmt: skip
-    assert finding.evidence[0] == (
-        "likely why: cell[3] line 3: `if rank == 0:` keeps ranks 1-3 from line 4"
-    )
-    told = "all_reduce #1 returned on rank 0, but the result is not to be trusted"
-    assert told in finding.evidence
+    assert finding.facts[0].kind == "keeps-from-line"
+    assert (finding.facts[0].ranks, finding.facts[0].place.line) == ((1, 2, 3), 3)
+    assert fact(finding, "returned-wrong").ranks == (0,)
     assert [place.who for place in of_finding(finding, seen)] == [
         "ranks 1-3 wait in all_reduce",
         "rank 0 called all_reduce, then went on to wait in line 2",
@@ -337,7 +339,7 @@ def test_a_rank_that_stands_in_a_mismatch_waits_there():
     first = rank(0, all_reduce(2, shapes=((),)), blocked=True)
     seen = snapshot(first, rank(1, all_reduce(3), blocked=True), source=source, outcome="hung")
     finding = only(diagnose(seen))
-    assert not any("returned" in fact for fact in finding.evidence)
+    assert "returned-wrong" not in [fact.kind for fact in finding.facts]
     assert {place.who for place in of_finding(finding, seen)} == {
         "rank 0 waits in all_reduce",
         "rank 1 waits in all_reduce",

@@ -7,7 +7,18 @@ import pytest
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Finding, RankError, RankReport
 
-from .builders import GLOO_PEER, all_reduce, at, call, only, raised, rank, snapshot
+from .builders import (
+    GLOO_PEER,
+    all_reduce,
+    at,
+    call,
+    fact,
+    only,
+    raised,
+    rank,
+    sides,
+    snapshot,
+)
 
 UNDER_RANK, EARLY = "collective-under-rank-condition", "early-exit-on-rank-condition"
 LOCAL, UNEVEN = "collective-under-local-condition", "uneven-iterations"
@@ -64,9 +75,10 @@ def test_fields_that_differ_together_are_told_apart() -> None:
     one = call("broadcast", 2, root=0)
     other = call("broadcast", 2, root=1, shapes=((5,),))
     scene = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
-    assert "root rank 0, shape 4 on rank 0; root rank 1, shape 5 on rank 1" in (
-        only(diagnose(scene)).title
-    )
+    finding = only(diagnose(scene))
+    assert finding.values["fields"] == ("root", "shape")
+    assert sides(finding, "root") == [((0,), 0), ((1,), 1)]
+    assert sides(finding, "shapes") == [((0,), ((4,),)), ((1,), ((5,),))]
 
 
 def out_of_step() -> Finding:
@@ -93,7 +105,8 @@ def out_of_step() -> Finding:
 def test_rounds_are_counted_up_to_where_the_ranks_met() -> None:
     finding = out_of_step()
     assert (finding.symptom, finding.cause) == ("D.2.1", UNEVEN)
-    assert "brought rank 0 to all_reduce 3 times, rank 1 2 times" in finding.evidence[2]
+    rounds = fact(finding, "uneven-rounds").values
+    assert (rounds["caller_times"], rounds["times"]) == (3, 2)
 
 
 def test_the_fix_names_the_call_that_is_under_the_condition() -> None:
@@ -138,9 +151,10 @@ def test_an_exception_that_is_being_handled_is_the_cause() -> None:
             )
         )
     )
-    assert finding.title.startswith("rank 1 raised OSError: disk full and came to barrier #1")
+    assert finding.kind == "raised-while-others-wait"
+    assert (finding.values["error"], finding.values["op"]) == ("OSError", "barrier")
     assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
-    assert finding.where[1] == 'cell[3] line 2: raise OSError("disk full")'
+    assert (finding.places[1].line, finding.places[1].role) == (2, "raised")
 
 
 def test_members_wait_for_a_rank_that_passed_a_group_it_is_not_in() -> None:
@@ -166,8 +180,8 @@ def test_a_handle_is_waited_for_at_another_line() -> None:
         0, call("irecv", 1, peer=1, asynchronous=True), blocked=True, position=at(5, function="f")
     )
     finding = only(diagnose(snapshot(waiter, rank(1), outcome="hung")))
-    assert finding.where[0].startswith("cell[3] line 5")
-    assert "issued at cell[3] line 1" in finding.evidence[0]
+    assert finding.places[0].line == 5
+    assert fact(finding, "waits-for-handle").place.line == 1
 
 
 def test_victims_of_a_death_in_a_librarys_collective() -> None:
@@ -191,19 +205,16 @@ def test_what_is_the_same_of_several_ranks_is_told_once() -> None:
     waiter = rank(0, *[all_reduce(2)] * 3, blocked=True)
     scene = snapshot(waiter, *early, other, source=source, outcome="hung")
     finding = only(diagnose(scene))
-    at, why = (
-        "at cell[3] line 2: dist.all_reduce(b)",
-        "likely why: cell[3] line 1: `for b in loader:`",
-    )
-    assert finding.evidence[1:] == [
-        f"ranks 1-3 finished the cell; their last collective was all_reduce #2 (4 × float32) {at}",
-        f"rank 4 finished the cell; its last collective was all_reduce #1 (4 × float32) {at}",
-        f"{why} brought rank 0 to all_reduce 3 times, ranks 1-3 each 2 times",
-        f"{why} brought rank 0 to all_reduce 3 times, rank 4 1 time",
+    assert [(f.kind, f.ranks, f.values.get("sequence")) for f in finding.facts[1:3]] == [
+        ("finished", (1, 2, 3), 2),
+        ("finished", (4,), 1),
+    ]
+    rounds = [fact for fact in finding.facts if fact.kind == "uneven-rounds"]
+    assert [(f.ranks, f.values["caller_times"], f.values["times"]) for f in rounds] == [
+        ((1, 2, 3), 3, 2),
+        ((4,), 3, 1),
     ]
     waiter = rank(0, all_reduce(2), blocked=True)
     never = only(diagnose(snapshot(waiter, rank(1), rank(2), source=source, outcome="hung")))
-    assert never.evidence[1:] == [
-        "ranks 1, 2 finished the cell",
-        f"{why} brought rank 0 to all_reduce 1 time, ranks 1, 2 never",
-    ]
+    assert fact(never, "finished").ranks == (1, 2)
+    assert fact(never, "uneven-rounds").values["times"] == 0

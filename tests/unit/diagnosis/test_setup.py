@@ -10,7 +10,7 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.errors import classify
 from ddt_notebook.model import Finding, RankError, RankReport, Rendezvous, Snapshot
 
-from .builders import at, call, only, raised, rank, snapshot
+from .builders import at, call, fact, only, raised, rank, snapshot
 
 HERE = "127.0.0.1:29500"
 TAKEN = RankError(type="DistNetworkError", message="failed to listen ... EADDRINUSE", call=0)
@@ -44,8 +44,9 @@ def test_a_number_that_repeats():
     finding = found(joining(0), joining(1, rank=0))
     assert (finding.symptom, finding.cause) == ("B.2", "rank-number-repeated")
     assert (finding.ranks, finding.waiting) == ([1], [0])
-    assert finding.title.startswith("ranks 0, 1 joined as rank 0 of 2, and nobody as rank 1")
-    assert finding.evidence[0] == f"ranks 0, 1 joined as rank 0 of 2 at {HERE}"
+    assert finding.kind == "rank-number-repeated"
+    assert (finding.values["joined_alike"], finding.values["missing"]) == ((0, 1), (1,))
+    assert fact(finding, "joined").values == {"as_rank": 0, "world_size": 2, "address": HERE}
 
 
 def test_the_second_rank_0_finds_the_port_taken():

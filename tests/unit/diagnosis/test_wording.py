@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook
-from ddt_notebook.diagnosis import wording
+from ddt_notebook.diagnosis import diagnose, wording
 from ddt_notebook.diagnosis.wording import FACTS, REASONS, SHOWN, TITLES, worded
-from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model import Fact, Finding, Place
 
+from .builders import GLOO_TIMEOUT, all_reduce, call, only, peer_error, raised, rank, snapshot
+
+LINE = Place(file="cell[3]", line=6, code="dist.barrier()")
+CALL = {"op": "all_reduce", "sequence": 17, "shapes": ((10,),), "dtypes": ("float32",)}
 ROOT = Path(ddt_notebook.__file__).parent
 TABLES = {ROOT / "diagnosis" / "wording.py", ROOT / "diagnosis" / "training_wording.py"}
 
@@ -73,7 +77,7 @@ def test_a_template_is_filled_from_values_and_ranks() -> None:
         facts=[Fact(kind="samples-handed-out", ranks=(0, 1), values={"samples": (24, 1200)})],
     )
     text = worded(finding)
-    assert text.title == "ranks 0, 1 each trained on the same 24 samples of loader"
+    assert text.title == "ranks 0 and 1 each trained on the same 24 samples of loader"
     assert text.evidence == ["samples handed out: 24 to rank 0 and 1,200 to rank 1"]
 
 
@@ -91,3 +95,119 @@ def test_of_many_names_the_first_are_shown(names: tuple[str, ...], text: str) ->
     values = {"names": names, "model": "net"}
     finding = Finding(symptom="D.2.2", stage="", kind="trained-attribute", values=values)
     assert worded(finding).title.startswith(text)
+
+
+# -- the sentences of a run ----------------------------------------------------------------------
+
+
+def found(kind: str, **content: object) -> Finding:
+    fields = {"symptom": "D.2.1", "stage": "", "ranks": [1], "waiting": [0, 2, 3], **content}
+    return Finding(kind=kind, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("finding", "title"),
+    [
+        (
+            found("never-entered", values={**CALL, "waited_s": 2.1}),
+            (
+                "rank 1 never entered all_reduce #17 (10 × float32); ranks 0, 2 and 3 have been "
+                "waiting for it for 2.1 s"
+            ),
+        ),
+        (
+            found("never-entered", values={**CALL, "freed": True}, ranks=[1, 2], waiting=[0]),
+            "ranks 1 and 2 never entered all_reduce #17 (10 × float32); rank 0 waited for them",
+        ),
+        (
+            found("not-asked", values={"op": "barrier", "group": "2"}, waiting=[]),
+            "rank 1 was not asked to run the cell, but barrier on group 2 needs it",
+        ),
+        (
+            found("late", values={"op": "barrier", "limit_s": 0.5}, places={1: LINE}, waiting=[0]),
+            (
+                "rank 1 did not enter barrier within 500 ms; rank 1 is still at cell[3] line 6: "
+                "dist.barrier(); rank 0 waits for it"
+            ),
+        ),
+        (
+            found("died", values={"signal": 9, "exit_code": None}, places={1: LINE}, waiting=[]),
+            "rank 1 died (signal 9, SIGKILL) at cell[3] line 6: dist.barrier()",
+        ),
+        (
+            found("raised", values={"error": "ValueError", "message": "bad {x}"}, waiting=[]),
+            "rank 1 raised ValueError: bad {x}",
+        ),
+    ],
+)
+def test_a_title(finding: Finding, title: str) -> None:
+    assert wording.worded(finding).title == title
+
+
+@pytest.mark.parametrize(
+    ("fact", "sentence"),
+    [
+        (
+            Fact(kind="blocked-in", place=LINE, ranks=(0, 2), values={**CALL, "issued_by": "FSDP"}),
+            (
+                "ranks 0 and 2 are blocked in all_reduce #17 (10 × float32), issued by FSDP, at "
+                "cell[3] line 6: dist.barrier()"
+            ),
+        ),
+        (
+            Fact(kind="keeps-from-line", place=LINE, ranks=(1,), values={"call_line": 7}),
+            "likely why: cell[3] line 6: `dist.barrier()` keeps rank 1 from line 7",
+        ),
+        (
+            Fact(kind="finished", ranks=(1, 2), place=LINE, values=CALL),
+            (
+                "ranks 1 and 2 finished the cell; their last collective was all_reduce #17 "
+                "(10 × float32) at cell[3] line 6: dist.barrier()"
+            ),
+        ),
+        (Fact(kind="still-running", ranks=(1,)), "rank 1 is still running"),
+        (Fact(kind="repeated", values={"times": 3}), "it happened 3 times on a rank"),
+        (
+            Fact(kind="written-later", ranks=(0,), values={"later_s": 0.25}),
+            "rank 0 finished writing it 250 ms later, at an unknown line",
+        ),
+    ],
+)
+def test_a_sentence(fact: Fact, sentence: str) -> None:
+    assert wording.sentence(fact) == sentence
+
+
+def test_a_message_that_was_never_sent() -> None:
+    scene = snapshot(rank(0, call("recv", peer=1), blocked=True), rank(1), outcome="hung")
+    assert only(diagnose(scene)).title == (
+        "rank 1 never sent what rank 0 receives in recv #1 (4 × float32); rank 0 has been waiting "
+        "for it for 2.1 s"
+    )
+
+
+def test_sides_of_a_mismatch() -> None:
+    shapes = snapshot(rank(0, all_reduce()), rank(1, all_reduce(shapes=((2, 3),))))
+    assert only(diagnose(shapes)).title == (
+        "shapes differ in all_reduce #1: 4 on rank 0; 2×3 on rank 1"
+    )
+    one, other = call("broadcast", 2, root=0), call("broadcast", 2, root=1, reduce_op="AVG")
+    met = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
+    assert only(diagnose(met)).title == (
+        "roots differ in broadcast #1: rank 0 on rank 0; rank 1 on rank 1; ranks 0 and 1 have been "
+        "blocked for 2.1 s"
+    )
+
+
+def test_ranks_that_wait_for_each_other() -> None:
+    one, other = (call(op, peer=1 - number) for number, op in enumerate(("recv", "recv")))
+    scene = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
+    assert only(diagnose(scene)).title == (
+        "rank 0 waits in recv #1 (4 × float32) for rank 1; rank 1 waits in recv #1 (4 × float32) "
+        "for rank 0; they have been blocked for 2.1 s"
+    )
+
+
+def test_who_waited_until_gloo_gave_up() -> None:
+    failed = raised(0, all_reduce(status="failed"), error=peer_error(0, GLOO_TIMEOUT))
+    scene = snapshot(failed, rank(1), outcome="failed")
+    assert only(diagnose(scene)).title.endswith("; rank 0 waited for it")

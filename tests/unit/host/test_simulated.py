@@ -51,5 +51,5 @@ def test_the_view_says_that_gpus_are_simulated() -> None:
     assert "2 simulated GPUs" in str(view).splitlines()[0]
     assert "2 simulated GPUs" in view.to_html()
     texts = [flag.text for flag in view.flags]
-    assert any("ranks 0, 1 share one GPU (cuda:0)" in text for text in texts)
+    assert any("ranks 0 and 1 share one GPU (cuda:0)" in text for text in texts)
     assert "cuda:1 is there, but no rank uses it" in texts

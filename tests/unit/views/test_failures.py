@@ -13,7 +13,7 @@ def test_the_cause_comes_first_and_its_consequences_are_folded() -> None:
     shown = failures.to_text(found)
     assert shown.startswith("rank 2 raised ValueError at cell[14] line 3: bad batch\n")
     assert "----> 3 check(batch)" in shown
-    assert "consequences:\n  ranks 0, 1 raised RuntimeError at cell[14] line 6" in shown
+    assert "consequences:\n  ranks 0 and 1 raised RuntimeError at cell[14] line 6" in shown
     assert "----> 6" not in shown
     assert shown.endswith("rank 3 died (SIGKILL)")
 
@@ -26,7 +26,7 @@ def test_freed_ranks_are_one_failure() -> None:
     found = failures.of_snapshot(hang(), Report(ok=False, findings=[hang_finding()]))
     assert len(found) == 1
     assert found[0].title.startswith(
-        "ranks 0, 2, 3 were freed with RuntimeError at cell[14] line 6"
+        "ranks 0, 2 and 3 were freed with RuntimeError at cell[14] line 6"
     )
     assert not found[0].cause
 

@@ -132,8 +132,8 @@ def test_an_excerpt_leaves_out_what_is_between() -> None:
 def test_stacks_are_grouped() -> None:
     view = StacksView(hang())
     assert repr(view).count("cell[14] line 6   dist.all_reduce(loss)") == 1
-    assert "ranks 0, 2, 3: waits in all_reduce" in repr(view)
-    assert "ranks 0, 2, 3" in parsed(view.to_html()).text
+    assert "ranks 0, 2 and 3: waits in all_reduce" in repr(view)
+    assert "ranks 0, 2 and 3" in parsed(view.to_html()).text
 
 
 def test_an_explanation_has_the_shares_of_the_study() -> None:

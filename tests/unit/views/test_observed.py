@@ -202,7 +202,9 @@ def test_flags_of_placement() -> None:
     assert placed(left) == ["error: model is on cuda:0, but b.weight stayed on cpu"]
     whole = model(tensor("a.weight", "cuda:0"))
     shared, idle = placed(whole, ranks=2, accelerators=2)
-    assert shared.startswith("warning: ranks 0, 1 share one GPU (cuda:0): give each rank its own")
+    assert shared.startswith(
+        "warning: ranks 0 and 1 share one GPU (cuda:0): give each rank its own"
+    )
     assert idle == "hint: cuda:1 is there, but no rank uses it"
     alone = model(tensor("a.weight"), wrapper="", stepped_alone=True)
     (text,) = placed(alone)
@@ -235,7 +237,7 @@ def test_flags_of_partition() -> None:
     told = {"replicas": 4, "dataset_size": 128}
     both = loader(*range(64), replica=0, **told), loader(*range(64), replica=0, **told)
     assert divided(*both)[-1].startswith(
-        "warning: the samplers of loader on ranks 0, 1 all take their rank for 0 of 4"
+        "warning: the samplers of loader on ranks 0 and 1 all take their rank for 0 of 4"
     )
     told = {"replicas": 2, "dataset_size": 128}
     halves = [loader(*range(64 * part, 64 * part + 64), replica=part, **told) for part in (0, 1)]
