@@ -45,18 +45,18 @@ _ANSWER_LIMIT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions:
-    """What every rank is told.
+    """The options that all ranks have in common.
 
     Attributes
     ----------
     world_size, backend, device
         See `Session`.
     simulated_gpus
-        How many GPUs the ranks pretend to have; 0: none.
+        How many GPUs are simulated; 0 for none.
     group
         False leaves the group to the user's cells.
     group_timeout_s
-        The limit that the backend itself is given, in seconds.
+        The limit that the backend itself gets, in seconds.
     memory
         Cap on what each rank may allocate, in bytes.
     start_method
@@ -79,7 +79,7 @@ class RankPool:
     Parameters
     ----------
     options
-        What they are told.
+        Their options.
     source_line
         Gives the text of a line of a cell.
     """
@@ -229,7 +229,7 @@ class RankPool:
         return lost
 
     def missed(self, reports: Iterable[RankReport]) -> list[str]:
-        """What ranks asked for in vain that they had lost when they were replaced."""
+        """Notes on variables that ranks lacked because they had been replaced."""
         found = []
         for report in reports:
             name = report.error.undefined_name if report.error is not None else ""
@@ -355,11 +355,11 @@ class RankPool:
 
 
 def group_timeout_s(timeout_s: float) -> float:
-    """The backend's own limit: only a net below the session's, which ends waits before it."""
+    """The backend's own limit. The session's limit is shorter and ends a wait before it."""
     return 3 * timeout_s + 30
 
 
 def _users_environment() -> dict[str, str]:
-    """The notebook's environment, less what a rank must keep as its parent process had it."""
+    """The notebook's environment without the variables that a rank has from its parent process."""
     kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")
     return {name: value for name, value in os.environ.items() if not name.startswith(kept)}

@@ -1,4 +1,4 @@
-"""Objects that were sent to the ranks, kept so that fresh ranks can have them, too."""
+"""Objects that were sent to the ranks, kept so that they can be sent to fresh ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..wire.messages import Failed, StoreVariable
 from .errors import SessionError
 from .pool import RankPool
 
-#: More than this, in bytes, is not kept beside what the notebook holds itself.
+#: At most this many bytes are kept, beside the objects that the notebook holds itself.
 _MOST_KEPT = 64 << 20
 
 

@@ -64,7 +64,7 @@ def run_apart(
     n
         Number of ranks. Of as many as before, those run the cell that ran it before.
     trace
-        Whether every probe looks on.
+        Whether to run it with every probe.
 
     Raises
     ------
@@ -139,7 +139,7 @@ class _Limit:
         self._timer.start()
 
     def cancel(self) -> None:
-        """There is no hurry any more."""
+        """Cancel the limit."""
         self._timer.cancel()
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""Objects on their way between notebook and ranks.
+"""Pickles objects that travel between the notebook and its ranks.
 
 To the ranks an object travels by cloudpickle: functions and classes of the notebook come along.
 Back from a rank only plain data is accepted: numbers, text, containers, dates, numpy arrays and
@@ -21,8 +21,8 @@ from typing import Any
 from ddt_notebook.model.errors import DdtError
 from ddt_notebook.spelling import similar_names
 
-#: The names of so many variables are told.
-_NAMES_TOLD = 12
+#: How many names of variables an error lists.
+_NAMES_LISTED = 12
 _PLAIN: dict[str, frozenset[str]] = {
     "builtins": frozenset(
         (
@@ -49,7 +49,7 @@ _MADE: dict[tuple[str, str], Callable[..., object]] = {
 
 
 class CannotTravel(DdtError, ValueError):
-    """The object is of a kind that does not go from a rank to the notebook, or back."""
+    """The object cannot be sent from a rank to the notebook, or back."""
 
 
 def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
@@ -58,14 +58,14 @@ def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
     Parameters
     ----------
     variables
-        Those that it has; classes and functions, which do not travel, are told last.
+        The variables that it has; classes and functions, which do not travel, are listed last.
     """
     near = similar_names(name, variables)
     hint = f"did you mean {near[0]}? " if near else ""
     names = sorted(variables, key=lambda known: isinstance(variables[known], (type, FunctionType)))
-    more = len(names) - _NAMES_TOLD
+    more = len(names) - _NAMES_LISTED
     rest = f" and {more} more" if more > 0 else ""
-    known = ", ".join(names[:_NAMES_TOLD]) or "none"
+    known = ", ".join(names[:_NAMES_LISTED]) or "none"
     return f"there is no {name!r} on this rank; {hint}its variables: {known}{rest}"
 
 
@@ -146,7 +146,7 @@ def _tensor(data: bytes, dtype: str, shape: tuple[int, ...], requires_grad: bool
 
     kind = getattr(torch, dtype)
     if not isinstance(kind, torch.dtype):
-        raise CannotTravel(f"{dtype!r} is no tensor type")
+        raise CannotTravel(f"{dtype!r} is not a tensor type")
     flat = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
     return flat.reshape(shape).requires_grad_(requires_grad)
 
@@ -158,7 +158,7 @@ def _torch_value(kind: str, text: str) -> Any:
         return torch.device(text)
     value = getattr(torch, text)
     if not isinstance(value, torch.dtype):
-        raise CannotTravel(f"{text!r} is no tensor type")
+        raise CannotTravel(f"{text!r} is not a tensor type")
     return value
 
 

@@ -98,7 +98,7 @@ def test_a_function_of_torch_is_no_tensor_type() -> None:
     from ddt_notebook.wire.objects import _tensor, _torch_value
 
     for hostile in (Calls(_tensor, b"", "save", (0,), False), Calls(_torch_value, "dtype", "save")):
-        with pytest.raises(CannotTravel, match="'save' is no tensor type"):
+        with pytest.raises(CannotTravel, match="'save' is not a tensor type"):
             unpack_from_rank(pickle.dumps(hostile))
 
 
