@@ -188,7 +188,7 @@ def test_a_stopped_session_says_so(session: ddt.Session) -> None:
     ("options", "text"),
     [
         ({"n": 0}, "at least 1 rank"),
-        ({"n": 100_000}, "GB are free: try"),
+        ({"n": 100_000}, "GB are free: start"),
         ({"timeout": 0}, "timeout must be above 0"),
         ({"memory": "lots"}, "not an amount of memory"),
         ({"start_method": "thread"}, "fork.*spawn"),
