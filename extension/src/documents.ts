@@ -13,8 +13,8 @@ import { copyLesson, listLessons } from './server';
 const TOUR = '00-quickstart.ipynb';
 /** Saves the last run's snapshot; `%1` is the name of the file as a string literal. */
 const SAVE = [
-  'from ddt_notebook.host import active as _ddt_active',
-  '_ddt_active.get().last_run.snapshot.save(%1)',
+  'from ddt_notebook.host.session import active as _ddt_active',
+  '_ddt_active.last_run().snapshot.save(%1)',
   'del _ddt_active'
 ].join('\n');
 

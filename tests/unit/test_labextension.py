@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 from pathlib import Path
@@ -64,3 +65,15 @@ def test_asks_the_network_for_nothing(root: Path) -> None:
     text = "".join(path.read_text() for path in sources)
     addresses = set(re.findall(r"https?://[^\s'\"]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}
+
+
+def test_what_the_front_end_imports_in_the_kernel_is_there(root: Path) -> None:
+    sources = (root / "extension" / "src").glob("*.ts*")
+    imported = [
+        found
+        for source in sources
+        for found in re.findall(r"from (ddt_notebook[\w.]*) import (\w+)", source.read_text())
+    ]
+    assert imported
+    for module, name in imported:
+        assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
