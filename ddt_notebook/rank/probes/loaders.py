@@ -32,7 +32,7 @@ from torch.utils.data import (
 from ...model.torch_features import LOADERS
 from .. import torch_private
 from . import training
-from .fingerprints import joint_sketch, on_cpu
+from .fingerprints import joint_content, on_cpu
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -368,6 +368,6 @@ def _contents(batch: Any, collates: bool, limit: int) -> list[int]:
     if not tensors:
         return []
     if not collates:
-        return [joint_sketch(tensors[:1])]
+        return [joint_content(tensors[:1])]
     count = min(limit, *(len(t) for t in tensors))
-    return [joint_sketch(t[at] for t in tensors) for at in range(count)]
+    return [joint_content(t[at] for t in tensors) for at in range(count)]

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...model.torch_features import UNUSED_PARAMETERS
 from .. import torch_private
-from .fingerprints import choose, digest, joint_sketch, on_cpu, shape_text, sketches
+from .fingerprints import choose, digest, joint_content, on_cpu, shape_text, sketches
 from .frames import user_line
 
 _MAX_NAMES = 256
@@ -98,7 +98,7 @@ class ReplicaLog:
 
     def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
         tensors = on_cpu(inputs)
-        self.first_inputs += [joint_sketch(tensors)] if tensors else []
+        self.first_inputs += [joint_content(tensors)] if tensors else []
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddt_notebook.model.training import NO_GRADIENT
-from ddt_notebook.rank.probes.fingerprints import choose, next_sampled, sketch
+from ddt_notebook.rank.probes.fingerprints import choose, joint_content, next_sampled, sketch
 
 
 def test_first_steps_and_then_powers_of_two() -> None:
@@ -59,3 +59,22 @@ def test_what_cannot_be_read_is_no_error() -> None:
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=False)
     assert sketch(sparse) == sketch(sparse * 2)
     assert sketch(torch.ones(3, device="meta")) == sketch(torch.zeros(3, device="meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex64, torch.bool])
+def test_samples_that_differ_in_one_element_are_told_apart(dtype: torch.dtype) -> None:
+    one = torch.zeros(64, 100).to(dtype)
+    other = one.clone()
+    other[33, 17] = 1
+    assert joint_content([one]) == joint_content([one.clone()])
+    assert joint_content([one]) != joint_content([other])
+    assert joint_content([one, other]) != joint_content([other, one])
+
+
+def test_long_samples_are_read_behind_their_beginning() -> None:
+    one = torch.zeros(1 << 18)
+    other = one.clone()
+    other[1 << 17 :] = 1
+    assert joint_content([one]) != joint_content([other])
+    assert joint_content([one.t()]) == joint_content([one])
+    assert joint_content([torch.zeros(0)]) == joint_content([torch.zeros(0, 3)])
