@@ -1,4 +1,4 @@
-"""From what was seen to what is wrong: pure functions on a snapshot."""
+"""Finds what went wrong in a run: pure functions that take a snapshot."""
 
 from .report import diagnose
 

@@ -1,4 +1,4 @@
-"""What to change, for each cause: our advice beside the study's fix pattern and its frequency."""
+"""What to change, for each cause: our advice with the study's fix pattern and its frequency."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ddt_notebook.model import Fact, Finding, Fix, Place
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.symptoms import loader as taxonomy
 
-#: Causes of exceptions that the study has no class for: what is wrong, they say themselves.
+#: Causes of exceptions for which the study has no class; their message names what is wrong.
 NAME_NOT_DEFINED, SYNTAX = "name-not-defined", "syntax"
 
 
 @cache
 def _advice() -> dict[str, tuple[tuple[str, str], ...]]:
-    """Cause -> (pattern, advice), the one that fits first."""
+    """Cause -> (pattern, advice), the best fit first."""
     text = resources.files(__package__).joinpath("advice.toml").read_text(encoding="utf-8")
     return {
         cause: tuple((fix["pattern"], fix["advice"]) for fix in fixes)
@@ -35,15 +35,15 @@ def fixes(
     case: str = "",
     slots: Mapping[str, str] | None = None,
 ) -> list[Fix]:
-    """What to change, the one that fits the cause first.
+    """Return what to change; the fix that fits the cause best comes first.
 
     Parameters
     ----------
     op, rank
-        What stands for ``{op}`` and ``{rank}`` in the advice.
+        What replaces ``{op}`` and ``{rank}`` in the advice.
     case, slots
-        Where ``advice.toml`` knows more of a case of this cause: its name, and what else stands in
-        the braces of its advice.
+        If ``advice.toml`` has an entry for a special case of this cause: the name of the case, and
+        what replaces the other names in braces.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
     if cause and cause in faults.card_ids():
@@ -62,7 +62,7 @@ def _of_card(cause: str) -> tuple[tuple[str, str], ...]:
 
 
 def causes() -> frozenset[str]:
-    """Ids of all causes that findings can name."""
+    """Return the ids of all causes that findings can name."""
     own = (name for name in _advice() if "/" not in name)
     return frozenset(own) | frozenset(faults.card_ids())
 
@@ -82,16 +82,16 @@ def conclude(
     case: str = "",
     slots: Mapping[str, str] | None = None,
 ) -> Finding:
-    """A finding, with the name of its stage and what to change filled in.
+    """Make a finding, with the name of its stage and what to change.
 
     Parameters
     ----------
     kind
-        What happened: an entry of `wording.TITLES`, which renders it from the other arguments.
+        What happened: a key of `wording.TITLES`, whose entry renders it from the other arguments.
     places
-        Ranks whose line is not known are left out.
+        Ranks whose line is unknown are left out.
     facts
-        Each an entry of `wording.FACTS`; what stands twice is left out.
+        The kind of each is a key of `wording.FACTS`. Repeated facts are left out.
     op, case, slots
         What the advice names; see `fixes`.
     """

@@ -1,4 +1,4 @@
-"""What the cell itself communicates while it trains: gradients, parameters, or only numbers."""
+"""What the cell itself communicates while it trains: gradients, parameters or single numbers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from ddt_notebook.model import Call, RankReport
 from ddt_notebook.model.operations import OPERATIONS
 
-#: A tensor of so many elements may well be a loss, a count or a metric. From 4 to 32 no verdict on
-#: the recorded runs changes (`benchmarks.thresholds`).
+#: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
+#: verdict on the recorded runs changes (`benchmarks.thresholds`).
 _METRIC = 16
 
 
 @dataclass(frozen=True)
 class Communication:
-    """The calls of one rank in a run, as far as they could keep replicas equal.
+    """The calls of one rank in a run that could keep replicas equal.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Communication:
     broadcast
         How often a tensor of each shape was broadcast.
     other
-        Calls whose purpose cannot be told: messages, larger gathers, calls of other libraries.
+        Number of calls with an unknown purpose: messages, larger gathers, calls of other libraries.
     """
 
     reduced: Counter[str]
@@ -34,15 +34,15 @@ class Communication:
     other: int = 0
 
     def reductions_of(self, shapes: dict[str, int]) -> dict[str, int]:
-        """How often each of these shapes was reduced, for those that were."""
+        """Return how often each of these shapes was reduced, without those that never were."""
         found = {shape: self.reduced[shape] for shape in shapes if self.reduced[shape]}
-        # a loss may happen to have the shape of a bias
+        # a loss can have the same shape as a bias
         if len(found) < len(shapes) and all(_elements(shape) == 1 for shape in found):
             return {}
         return found
 
     def is_opaque(self, shapes: dict[str, int]) -> bool:
-        """Whether something large was sent that is no parameter: a bucket, an activation."""
+        """Whether something large other than a parameter was sent: a bucket or an activation."""
         sent = [shape for shape in self.reduced + self.broadcast if shape not in shapes]
         whole = sum(_elements(shape) * times for shape, times in shapes.items())
         return bool(self.other) or any(
@@ -51,7 +51,7 @@ class Communication:
 
 
 def communication(report: RankReport) -> Communication:
-    """What one rank sent in the run, less what DDP sent for it."""
+    """Return what one rank sent in the run, without what DDP sent for it."""
     reduced: Counter[str] = Counter()
     broadcast: Counter[str] = Counter()
     other = 0
@@ -59,7 +59,7 @@ def communication(report: RankReport) -> Communication:
         shapes = [_text(shape) for shape in call.shapes]
         operation = OPERATIONS.get(call.op)
         if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
-            continue  # objects, or nothing but a signal
+            continue  # it sends objects, or only a signal
         if call.kind == "p2p" or call.source == "flight recorder":
             other += 1
         elif operation is not None and operation.reduces:

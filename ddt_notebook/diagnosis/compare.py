@@ -70,7 +70,7 @@ def compare(
 
 
 def _did(snapshot: Snapshot) -> set[str]:
-    """Whether a run communicated, and whether it trained; an empty cell does neither."""
+    """Return whether a run communicated and whether it trained; an empty cell does neither."""
     calls = any(call.kind != "setup" for report in snapshot.ranks for call in report.calls)
     steps = any(one.steps for rank in snapshot.training for one in rank.optimizers)
     did = {"communicated": calls, "trained": steps}
@@ -104,10 +104,10 @@ class SingleRank:
     alone
         How the single rank failed; empty if it did not.
     several
-        How the first of the several ranks ended that was not ended by the session; empty if there
+        How the first of the several ranks ended whose end the session did not cause; empty if there
         is none.
     lacks
-        The variable that the single rank lacks and the several ranks have.
+        The variable that is missing on the single rank but not on the several ranks.
     """
 
     verdict: Alone
@@ -143,7 +143,7 @@ def compare_alone(several: Snapshot, report: Report, alone: Snapshot) -> SingleR
 
 
 def _ended_themselves(snapshot: Snapshot, report: Report) -> list[RankReport]:
-    """The ranks that raised or died by themselves; those that the first finding names first."""
+    """Return the ranks that raised or died by themselves, first those of the first finding."""
     blamed = set(report.findings[0].ranks) if report.findings else set()
     return sorted(
         (rank for rank in snapshot.ranks if _ending(rank) is not None),
@@ -152,7 +152,7 @@ def _ended_themselves(snapshot: Snapshot, report: Report) -> list[RankReport]:
 
 
 def _ending(rank: RankReport) -> tuple[object, ...] | None:
-    """The error and its line, or the signal: equal for two ranks that failed in the same way."""
+    """Return the error and its line, or the signal: equal for ranks that failed in the same way."""
     if rank.state == "died":
         return ("died", rank.exit_code, rank.exit_signal)
     error = rank.error
@@ -162,7 +162,7 @@ def _ending(rank: RankReport) -> tuple[object, ...] | None:
 
 
 def _of_library(rank: RankReport) -> bool:
-    """Whether the distributed library raised the error, or the message names it."""
+    """Whether the distributed library raised the error or the message names it."""
     error = rank.error
     return error is not None and (
         error.call is not None

@@ -1,4 +1,4 @@
-"""What all rules share: the matched calls, who waits for whom, and what follows from a mismatch."""
+"""What all rules share: the matched calls, who waits for whom, and the effects of a mismatch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
 from .rendezvous import Discord, discord
 
-#: A mismatch ends a process by these: gloo aborts, or overruns a buffer.
+#: The signals by which a mismatch ends a process: gloo aborts or overruns a buffer.
 _ABORTS = frozenset({6, 7, 11})
-#: After a mismatch in these, bytes are left over or missing for the group's next collective.
+#: After a mismatch in these fields, bytes are left over or missing in the group's next collective.
 _SPOILS = frozenset({"op", "root", "shape", "dtype"})
 
 
@@ -27,8 +27,8 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
 def crash_frames(text: str) -> list[Position]:
-    """The stack that ``faulthandler`` wrote, innermost first, of the thread that crashed."""
-    # Without that heading a thread of C++ crashed: then all Python threads are of interest.
+    """Return the stack of the crashed thread as ``faulthandler`` wrote it, innermost first."""
+    # Without this heading a C++ thread crashed; then the stacks of all Python threads matter.
     stack = text.partition("Current thread")[2] or text
     return [
         Position(file=file, line=int(line), function=function)
@@ -56,18 +56,18 @@ class Context:
 
     @cached_property
     def program(self) -> Program:
-        """The cells, as a program that can be asked."""
+        """The cells as a program that can be analysed."""
         return Program.of(self.snapshot)
 
     @cached_property
     def escape_paths(self) -> EscapePaths:
-        """The paths past calls, as far as the program shows them."""
+        """The paths that avoid calls, as far as the program shows them."""
         partitions = {part.rank: part for part in self.snapshot.partition}
         return EscapePaths(self.program, partitions)
 
     @cached_property
     def halted(self) -> dict[int, Call]:
-        """The call in which each victim stands: blocked, or thrown out of it by a peer's fault."""
+        """The call in which each victim is blocked, or which a peer's fault made it leave."""
         return {
             report.rank: call
             for report in self._as_halted
@@ -76,7 +76,7 @@ class Context:
 
     @cached_property
     def _as_halted(self) -> tuple[RankReport, ...]:
-        """The reports, with ranks that a peer error threw out of a call put back into it."""
+        """Return the reports; ranks that left a call through a peer error are put back."""
         reports = []
         for report in self.snapshot.ranks:
             error = report.error
@@ -90,7 +90,7 @@ class Context:
 
     @staticmethod
     def _raised_in(report: RankReport) -> Call | None:
-        """The call in which a rank's exception was raised, None if it was raised elsewhere."""
+        """Return the call that raised a rank's exception, None if it was raised elsewhere."""
         if report.error is None:
             return None
         if report.error.call is not None:
@@ -99,17 +99,17 @@ class Context:
         last = report.calls[-1] if report.calls else None
         if last is None or not is_peer_error(report.error):
             return None
-        # The Flight Recorder retires a library's collective also when it failed.
+        # The Flight Recorder also retires a library's collective that failed.
         retired = last.source == "flight recorder" and last.where == report.error.where
         return last if retired or last.status in ("failed", "pending") else None
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
-        """For each victim, what it waits for (see `halted`)."""
+        """What each victim waits for (see `halted`)."""
         return {rank: self._still_missing(wait) for rank, wait in waits(self._as_halted).items()}
 
     def _still_missing(self, wait: Wait) -> Wait:
-        """Without the ranks that stand, or were thrown out, at the very same call."""
+        """Return the wait without ranks that are in the same call or left it through an error."""
         missing = frozenset(
             rank
             for rank in wait.missing
@@ -128,11 +128,11 @@ class Context:
 
     @cached_property
     def endless(self) -> frozenset[int]:
-        """Blocked ranks whose wait could never have ended."""
+        """Blocked ranks that could never have continued."""
         return cannot_complete(self.snapshot.ranks)
 
     def victims(self, ranks: Iterable[int]) -> list[int]:
-        """Who waits for ``ranks``, also through others; without ``ranks`` themselves."""
+        """Return the ranks that wait for ``ranks``, directly or through others."""
         culprits = set(ranks)
         reached = set(culprits)
         grown = True
@@ -150,7 +150,7 @@ class Context:
 
     @cached_property
     def handled(self) -> dict[int, RankError]:
-        """Exceptions that ranks had raised before they came to the call in which they stand."""
+        """Exceptions that ranks raised before they entered their current call."""
         earlier = {}
         for rank in self.halted:
             error = self.reports[rank].error
@@ -161,9 +161,9 @@ class Context:
 
     @cached_property
     def exhausted(self) -> frozenset[int]:
-        """Ranks that still ran when the hang was declared, and told of a lack of memory after it.
+        """Ranks that still ran when the hang was declared and then ran out of memory.
 
-        No interrupt brings that about: it was on its way when the others were freed.
+        The interrupt that frees the other ranks cannot cause this error.
         """
         return frozenset(
             rank
@@ -174,7 +174,7 @@ class Context:
         )
 
     def last_call(self, rank: int) -> Call | None:
-        """The call in which a rank ended or stands, else None."""
+        """Return the call in which a rank ended or is blocked, None if there is none."""
         report = self.reports[rank]
         if rank in self.halted:
             return self.halted[rank]
@@ -186,7 +186,7 @@ class Context:
 
     @cached_property
     def consequences(self) -> dict[int, Mismatch | MessageMismatch]:
-        """Ranks that died or raised because of a mismatch, and which one."""
+        """Ranks that died or raised because of a mismatch, with that mismatch."""
         result: dict[int, Mismatch | MessageMismatch] = {}
         for rank, report in self.reports.items():
             call = self.last_call(rank)
@@ -200,7 +200,7 @@ class Context:
         return result
 
     def _mismatch_before(self, rank: int, call: Call) -> Mismatch | MessageMismatch | None:
-        """The mismatch in which a call took part, or an earlier one that spoiled its group."""
+        """Return the mismatch of a call, or an earlier one that spoiled the group for it."""
         for message in self.matching.message_mismatches:
             mine = message.send if message.sender == rank else message.receive
             if rank in message.ranks and mine == call:
@@ -220,7 +220,7 @@ class Context:
     # -- places ----------------------------------------------------------------------------------
 
     def place(self, position: Position | None, role: Role = "stood") -> Place | None:
-        """A line with what a rank did there; its source is looked up if it is not known."""
+        """Return a line with what a rank did there; missing source is looked up."""
         if position is None:
             return None
         known = self._places.get((position, role))
@@ -243,12 +243,12 @@ class Context:
         return {}
 
     def label(self, position: Position | None) -> str:
-        """``cell[3] line 6: dist.all_reduce(loss)``, to tell lines apart."""
+        """Return ``cell[3] line 6: dist.all_reduce(loss)``, which distinguishes lines."""
         place = self.place(position)
         return place.label if place is not None else "an unknown line"
 
     def where(self, rank: int) -> Position | None:
-        """The line at which a rank stood: its blocked call, its error, else its last line."""
+        """Return the line where a rank was: its blocked call, its error, or else its last line."""
         report = self.reports[rank]
         call = self.halted.get(rank)
         if report.state == "blocked" and call is not None and call.asynchronous:
@@ -257,19 +257,19 @@ class Context:
             return call.where
         if report.error is not None and report.error.where is not None and report.state == "raised":
             return report.error.where
-        if report.state == "died":  # written as it crashed: newer than the line that was last seen
+        if report.state == "died":  # the crash wrote these frames after the last line was seen
             frames = crash_frames(report.crash_text)
             return next((frame for frame in frames if frame.cell is not None), report.position)
         return report.position
 
     def places(self, ranks: Iterable[int]) -> dict[int, Place]:
-        """Where ranks stood, for those of which it is known."""
+        """Return where ranks were, without those whose line is unknown."""
         known = {rank: self.where(rank) for rank in sorted(set(ranks)) if rank in self.reports}
         found = {rank: self.place(where, self._role(rank)) for rank, where in known.items()}
         return {rank: place for rank, place in found.items() if place is not None}
 
     def _role(self, rank: int) -> Role:
-        """What a rank did where it stood."""
+        """Return what a rank did at its last line."""
         if rank in self.halted:
             return "waits"
         state = self.reports[rank].state
@@ -278,12 +278,12 @@ class Context:
         return state if state in ("raised", "died") else "stood"
 
     def counterpart(self, call: Call, rank: int) -> Call | None:
-        """The call with which ``rank`` met a collective, None if it never did."""
+        """Return the call with which ``rank`` entered a collective, None if it never did."""
         if call.sequence is None:
             return None
         return self.matching.meetings.get(call.group, {}).get(call.sequence, {}).get(rank)
 
     def blocked_for(self, ranks: Iterable[int]) -> float | None:
-        """For how long the longest waiting of ``ranks`` has waited."""
+        """Return for how many seconds the longest waiting of ``ranks`` has been waiting."""
         times = [self.reports[rank].blocked_s for rank in ranks]
         return max((t for t in times if t is not None), default=None)

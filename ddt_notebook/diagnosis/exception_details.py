@@ -1,4 +1,4 @@
-"""What the text of an exception and the source tell beyond its kind: names, and a nearer cause."""
+"""Reads names and a more precise cause from the text of an exception and the source."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked"
 _OWN_NUMBER = re.compile(r"^\[\d+\]:")
 _CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
 _NO_NAME = re.compile(r"name '\w+' is not defined")
-#: Python tells the file of a syntax error at the end: text that the cell gives to eval has another.
+#: Python names the file of a syntax error at the end; text passed to eval has another file.
 _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
-    """A nearer cause, where the source shows one, and the facts that show it."""
+    """Return a more precise cause, if the source shows one, and the facts that show it."""
     if meaning.symptom == "D.1.11" and meaning.cause is None:
         return replace(meaning, cause=_of_the_cell(error)), []
     if meaning.cause == "out-of-memory" and (line := _kept_graph(context, error)) is not None:
@@ -52,14 +52,14 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
 
 
 def _kept_graph(context: Context, error: RankError) -> Place | None:
-    """The line that collects tensors with their graph in a loop around the exception."""
+    """Return the line that collects tensors with their graph in a loop around the exception."""
     modules = _observed_modules(context.snapshot) | module_names(context.program, error.frames)
     found = (p for frame in error.frames for p in kept_graphs(context.program, frame, modules))
     return next(found, None)
 
 
 def _observed_modules(snapshot: Snapshot) -> set[str]:
-    """The last parts of the names of the modules that the ranks reported."""
+    """Return the last parts of the module names that the ranks reported."""
     found = {item.name for p in snapshot.placement for item in p.objects if item.kind == "module"}
     found |= {model.name for training in snapshot.training for model in training.models}
     found |= {one.model for training in snapshot.training for one in training.optimizers}
@@ -67,14 +67,14 @@ def _observed_modules(snapshot: Snapshot) -> set[str]:
 
 
 def _plain_attribute(context: Context, error: RankError) -> tuple[Place, str] | None:
-    """The plain attribute that a line of the stack reads, the innermost line first."""
+    """Return the plain attribute that a line of the stack reads, the innermost line first."""
     frames = reversed(error.frames or ((error.where,) if error.where else ()))
     found = (plain_attribute(context.program, frame) for frame in frames)
     return next((one for one in found if one is not None), None)
 
 
 def _of_the_cell(error: RankError) -> str | None:
-    """What the study has no class for, but what to do about it is plain."""
+    """Return the cause of an error in the cell for which the study has no class."""
     innermost = error.frames[-1] if error.frames else error.where
     if innermost is None or innermost.cell is None:
         return None
@@ -85,7 +85,7 @@ def _of_the_cell(error: RankError) -> str | None:
 
 
 def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
-    """Whether another rank wrote the checkpoint that could not be loaded, but later."""
+    """Find out whether another rank wrote the checkpoint after the load that failed."""
     for report in context.snapshot.checkpoints:
         for use in report.uses:
             failed = _failed_load(context, error, use.path)
@@ -104,7 +104,7 @@ def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Me
 
 
 def _failed_load(context: Context, error: RankError, path: str) -> CheckpointUse | None:
-    """The load of a file in which an exception was raised."""
+    """Return the load of a file in which an exception was raised."""
     for report in context.snapshot.checkpoints:
         if context.reports[report.rank].error is not error or not report.uses:
             continue
@@ -115,7 +115,7 @@ def _failed_load(context: Context, error: RankError, path: str) -> CheckpointUse
 
 
 def _in_worker(context: Context, error: RankError) -> list[Fact]:
-    """What was raised in a worker of a DataLoader, and at which line of a cell."""
+    """Return what a DataLoader worker raised, and at which line of a cell."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if "Original Traceback" not in error.message or len(lines) < 2:
         return []
@@ -126,7 +126,7 @@ def _in_worker(context: Context, error: RankError) -> list[Fact]:
 
 
 def _odd_first_rank(context: Context) -> list[Fact]:
-    """DDP compares with rank 0: if all others raise, and alike, it is rank 0 that differs."""
+    """Report that rank 0 differs: DDP compares with rank 0, and all others raised the same."""
     told = set()
     for rank, report in context.reports.items():
         text = report.error.message if report.error is not None else ""

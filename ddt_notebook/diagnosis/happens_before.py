@@ -1,4 +1,4 @@
-"""What happened on one rank before something on another: told by what both took part in."""
+"""Orders events of different ranks by the collectives and messages in which both took part."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ddt_notebook.model.operations import RECEIVES, SENDS
 
 from .context import Context
 
-_Times = list[tuple[float, float]]  #: when two ranks entered what they met in, ascending
+_Times = list[tuple[float, float]]  #: when two ranks entered each common call, ascending
 
 
 class Order:
-    """The order in which ranks did things, of one run.
+    """The order of events on the ranks of one run.
 
     Parameters
     ----------
     context
-        Its collectives and messages are looked at.
+        The collectives and messages of its run give the order.
     """
 
     def __init__(self, context: Context) -> None:
@@ -27,10 +27,10 @@ class Order:
         self._met: dict[tuple[int, int], list[_Times]] = {}
 
     def comes_before(self, rank: int, ended_s: float, other: int, began_s: float) -> bool:
-        """Whether something puts the end of work on one rank before its begin on another.
+        """Whether a common call puts the end of work on one rank before its start on another.
 
-        That is a collective or a message in which ``rank`` took part after its work and ``other``
-        before its own. Also True where calls of that time were not kept, so that it is not known.
+        This is a collective or a message in which ``rank`` took part after its work and ``other``
+        before its own. Also True if calls of that time were not kept, so that the order is unknown.
         """
         reports = self._context.reports
         if any(reports[r].calls_dropped for r in (rank, other) if r in reports):
@@ -38,7 +38,7 @@ class Order:
         if (rank, other) not in self._met:
             self._met[rank, other] = [*self._collectives(rank, other), self._messages(rank, other)]
         for times in self._met[rank, other]:
-            # the first that follows the work on one rank is also the first on the other
+            # the first common call after the work on one rank is also the first on the other
             at = bisect.bisect_left(times, (ended_s, 0.0))
             if at < len(times) and times[at][1] <= began_s:
                 return True
@@ -50,7 +50,7 @@ class Order:
             yield _times(pairs)
 
     def _messages(self, rank: int, other: int) -> _Times:
-        """Messages from ``rank`` to ``other``, in the order in which they were sent."""
+        """Return the messages from ``rank`` to ``other`` in the order in which they were sent."""
         sent = self._calls(rank, SENDS, other)
         received = self._calls(other, RECEIVES, rank)
         return _times(zip(sent, received, strict=False))

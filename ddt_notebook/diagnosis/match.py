@@ -1,6 +1,6 @@
-"""Matches the calls of all ranks with each other: facts, not yet a diagnosis.
+"""Matches the calls of all ranks with each other; this yields facts, not yet a diagnosis.
 
-Collectives meet by group and sequence number; for messages see `messages`.
+Collectives are matched by group and sequence number; for messages see `messages`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Mismatch:
         What differs, as `Call.differences` names it.
     later
         How many later collectives of the group disagree as well, from the same lines or because
-        the ranks were out of step from here on.
+        the ranks were out of step from this one on.
     """
 
     group: str
@@ -55,12 +55,12 @@ class Mismatch:
 
     @property
     def out_of_step(self) -> bool:
-        """Whether the ranks stood at different lines: one of them has left the common order."""
+        """Whether the ranks were at different lines, so that one of them left the common order."""
         return len({_place(call.where) for call in self.calls.values()}) > 1
 
     @property
     def minority(self) -> tuple[int, ...]:
-        """Everyone outside the largest side; all ranks when no side is the largest."""
+        """All ranks outside the largest side; all ranks if no side is the largest."""
         return tuple(minority(side.ranks for side in self.sides))
 
 
@@ -76,7 +76,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Two collectives of equal form that two ranks issued in opposite order of lines."""
+    """Two collectives with the same form that two ranks issued in opposite order of lines."""
 
     group: str
     sequence: int
@@ -86,18 +86,18 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What the call logs of all ranks say together.
+    """What the call logs of all ranks show together.
 
     Attributes
     ----------
     collectives, groups, messages
         How many were seen.
     meetings
-        Who entered what, by group.
+        The calls with which ranks entered each collective, by group.
     outsiders
         Calls on a group of which the caller is not a member.
     lone_messages
-        Sends and receives without the other side.
+        Sends without a receive, and receives without a send.
     """
 
     collectives: int
@@ -122,7 +122,7 @@ def match(snapshot: Snapshot) -> Matching:
         differing = _mismatches(group, meetings)
         missing = _absences(group, meetings, snapshot)
         if (differing or missing) and snapshot.outcome == "ok" and _any_failed(meetings):
-            # A call that raised and was caught may never have reached the others.
+            # The other ranks may never have seen a call that raised and was caught.
             reached = _without_failed(meetings)
             if not _mismatches(group, reached) and not _absences(group, reached, snapshot):
                 continue
@@ -160,7 +160,7 @@ def _meetings(snapshot: Snapshot) -> tuple[dict[str, Meetings], list[Single]]:
 
 
 def _without_failed(meetings: Meetings) -> Meetings:
-    """The same calls, counted anew without those that raised."""
+    """Return the same calls with new sequence numbers, without those that raised."""
     counts: Counter[int] = Counter()
     result: Meetings = {}
     for _, calls in sorted(meetings.items()):
@@ -195,7 +195,7 @@ def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
             later[key] += 1
             continue
         found[key] = mismatch
-        # From other lines, or other operations: what follows is most likely its consequence.
+        # Different lines or operations: later mismatches are most likely consequences.
         out_of_step = mismatch.out_of_step or "op" in mismatch.fields
     return [replace(mismatch, later=later[key]) for key, mismatch in found.items()]
 
@@ -203,7 +203,7 @@ def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
 def _mismatch(
     group: str, sequence: int, calls: dict[int, Call], known: dict[object, tuple[str, ...]]
 ) -> Mismatch | None:
-    """The mismatch in one collective; ``known`` remembers which forms differ in what."""
+    """Return the mismatch in one collective; ``known`` caches the fields in which forms differ."""
     forms = {rank: _form(call) for rank, call in calls.items()}
     if len(set(forms.values())) < 2:
         return None
@@ -261,7 +261,7 @@ def _absences(group: str, meetings: Meetings, snapshot: Snapshot) -> list[Absenc
 
 
 def _swaps(group: str, meetings: Meetings) -> list[Swap]:
-    """At most one for each pair of lines: call sites of k and k+1 exchanged between two ranks."""
+    """Return swapped call sites of two ranks at k and k+1, at most one for each pair of lines."""
     found: dict[frozenset[object], Swap] = {}
     for sequence, calls in sorted(meetings.items()):
         following = meetings.get(sequence + 1)
@@ -279,7 +279,7 @@ def _swaps(group: str, meetings: Meetings) -> list[Swap]:
 
 
 def _crossed(first: Call, then: Call, second: Call, after: Call) -> tuple[object, object] | None:
-    """The two sites, by line or by the text of the line, if two ranks came to them crosswise."""
+    """Return the two sites, by line or its text, if two ranks reached them in opposite order."""
     for site in (_place, _code):
         here, there = site(first.where), site(second.where)
         crossed = (here, there) == (site(after.where), site(then.where))

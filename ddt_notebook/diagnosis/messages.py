@@ -21,7 +21,7 @@ _BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class MessageMismatch:
-    """A send and the receive that it meets, of different size or data type."""
+    """A send and its receive that differ in size or data type."""
 
     sender: int
     receiver: int
@@ -36,7 +36,7 @@ class MessageMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One call of one rank."""
+    """A call of one rank."""
 
     rank: int
     call: Call
@@ -45,10 +45,10 @@ class Single:
 def match_messages(
     reports: Iterable[RankReport],
 ) -> tuple[int, list[MessageMismatch], list[Single]]:
-    """How many messages were sent, those that do not fit, and calls without the other side."""
+    """Return the number of messages, those that do not fit, and calls without a counterpart."""
     sends: dict[_Route, dict[int, Single]] = defaultdict(dict)
     receives: dict[_Route, dict[int, Single]] = defaultdict(dict)
-    #: Receives from anyone: how many of a group, receiver and tag.
+    #: Receives from any sender, by group, receiver and tag.
     from_anyone: dict[tuple[str, int, int], list[Single]] = defaultdict(list)
     for report in reports:
         for call in report.calls:
@@ -97,7 +97,7 @@ def _message_differences(send: Call, receive: Call) -> tuple[str, ...]:
 
 
 def message_bytes(call: Call) -> int | None:
-    """Bytes that a call sends or has room for, None if its tensors are not known."""
+    """Return the bytes that a call sends or has room for, None if its tensors are unknown."""
     if not call.shapes or len(call.shapes) != len(call.dtypes):
         return None
     sizes = [_BYTES.get(dtype) for dtype in call.dtypes]

@@ -1,4 +1,4 @@
-"""How the ranks meant to join the group, and in what they disagree."""
+"""How the ranks tried to join the group, and where they disagree."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _PORT_TAKEN = "EADDRINUSE"
 
 @dataclass(frozen=True, slots=True)
 class Discord:
-    """Why a group could not form, read from what its ranks announced.
+    """Why a group could not form, according to what its ranks announced.
 
     Attributes
     ----------
     kind
-        ``"number"``: two ranks came under one number. ``"outside"``: a rank came under a number
-        that the group does not have. ``"size"``: they disagree on how many they are.
-        ``"address"``: they wait in different places. ``"file"``: the file in which they meet holds
-        what an earlier run left. ``"unreachable"``: no rank gets through to the address.
+        ``"number"``: two ranks announced the same rank number. ``"outside"``: a rank announced a
+        number that the group does not have. ``"size"``: the ranks announced different world sizes.
+        ``"address"``: they wait at different addresses. ``"file"``: the file at which they meet
+        holds data of an earlier run. ``"unreachable"``: no rank can connect to the address.
     culprits
-        Ranks of the session that announced something else than the rest.
+        Ranks of the session whose announcement differs from the rest.
     joined
-        The calls of all that took part, by rank of the session.
+        The calls of all ranks that took part, by rank of the session.
     """
 
     kind: Kind
@@ -40,16 +40,16 @@ class Discord:
     joined: Mapping[int, Call]
 
     def said(self, rank: int) -> Rendezvous:
-        """What a rank announced."""
+        """Return what a rank announced."""
         return self.joined[rank].rendezvous or Rendezvous()
 
 
 def discord(snapshot: Snapshot) -> Discord | None:
-    """In what the ranks disagree that could not form a group; None if they formed it or agree."""
+    """Return why the ranks could not form a group; None if they formed it or agree."""
     joined = _last_attempt(snapshot)
     taken = _port_taken(snapshot, joined)
     if taken is None:
-        return None  # a rank failed for a reason of its own
+        return None  # a rank failed for another reason
     said = {rank: call.rendezvous for rank, call in joined.items() if call.rendezvous is not None}
     said = {rank: one for rank, one in said.items() if one.address and one.world_size}
     by_address: dict[str, dict[int, Rendezvous]] = defaultdict(dict)
@@ -62,10 +62,10 @@ def discord(snapshot: Snapshot) -> Discord | None:
             kind, culprits = found
             calls = {rank: joined[rank] for rank in ranks}
             done = all(call.status == "done" for call in joined.values())
-            # a group that forms nevertheless is out of step from its first collective on
+            # a group that forms in spite of this is out of step from its first collective on
             return Discord(kind, culprits, calls) if kind == "size" or not done else None
     if taken or snapshot.outcome == "ok" or all(c.status == "done" for c in joined.values()):
-        return None  # somebody else holds the port; or they got along
+        return None  # another program uses the port, or the group formed
     if len(unfit) > 1:
         places = {rank: one.address for ranks in unfit for rank, one in ranks.items()}
         home = next((said[rank].address for rank in places if said[rank].rank == 0), None)
@@ -74,7 +74,7 @@ def discord(snapshot: Snapshot) -> Discord | None:
 
 
 def _port_taken(snapshot: Snapshot, joined: Mapping[int, Call]) -> bool | None:
-    """Whether a rank found the port in use; None if one failed in yet another way."""
+    """Whether a rank found the port in use; None if one failed for another reason."""
     failed = {rank for rank, call in joined.items() if call.status == "failed"}
     errors = [report.error for report in snapshot.ranks if report.rank in failed]
     own = [error for error in errors if error is not None and not is_peer_error(error)]
@@ -82,10 +82,10 @@ def _port_taken(snapshot: Snapshot, joined: Mapping[int, Call]) -> bool | None:
 
 
 def _among(ranks: Mapping[int, Rendezvous], world_size: int) -> tuple[Kind, tuple[int, ...]] | None:
-    """What is wrong with the numbers under which ranks came to one place."""
+    """Return what is wrong with the numbers of the ranks that met at one address."""
     sizes = {rank: one.world_size or 0 for rank, one in ranks.items()}
     others = tuple(rank for rank, size in sizes.items() if size != world_size)
-    if len(others) == len(sizes):  # none was told the size of the session
+    if len(others) == len(sizes):  # no rank announced the size of the session
         others = _odd(sizes, None)
     outside = tuple(r for r, one in ranks.items() if (one.rank or 0) >= (one.world_size or 0))
     repeated = _repeated({rank: one.rank for rank, one in ranks.items()})
@@ -98,7 +98,7 @@ def _among(ranks: Mapping[int, Rendezvous], world_size: int) -> tuple[Kind, tupl
 
 
 def _last_attempt(snapshot: Snapshot) -> dict[int, Call]:
-    """The last init_process_group that a rank made, and its counterparts."""
+    """Return the ``init_process_group`` calls of the last attempt, by rank."""
     made: dict[int, dict[int, Call]] = defaultdict(dict)
     for report in snapshot.ranks:
         for call in report.calls:
@@ -108,16 +108,16 @@ def _last_attempt(snapshot: Snapshot) -> dict[int, Call]:
 
 
 def _fit(ranks: Iterable[Rendezvous]) -> bool:
-    """Whether exactly the ranks came that a group needs, or several groups of different sizes."""
+    """Whether the ranks complete one group, or several groups of different sizes."""
     numbers: dict[int, list[int]] = defaultdict(list)
     for one in ranks:
         numbers[one.world_size or 0].append(-1 if one.rank is None else one.rank)
-    numbers[1] = sorted(set(numbers[1]))  # each may be alone in a group of its own
+    numbers[1] = sorted(set(numbers[1]))  # each can be alone in its own group
     return all(sorted(came) == list(range(size)) for size, came in numbers.items() if came)
 
 
 def _odd(values: Mapping[int, _Value], expected: _Value | None) -> tuple[int, ...]:
-    """The ranks with another value than most; where two are as frequent, the expected one holds."""
+    """Return the ranks whose value is not the most frequent; in a tie the expected one counts."""
     counts = Counter(values.values())
     if len(counts) < 2:
         return ()
@@ -128,19 +128,19 @@ def _odd(values: Mapping[int, _Value], expected: _Value | None) -> tuple[int, ..
 
 
 def _repeated(numbers: Mapping[int, int | None]) -> tuple[int, ...]:
-    """The ranks that came under a number that another one has."""
+    """Return the ranks whose number another rank also announced."""
     counts = Counter(numbers.values())
     doubles = [rank for rank, n in numbers.items() if n is not None and counts[n] > 1]
     return tuple(rank for rank in doubles if numbers[rank] != rank) or tuple(doubles)
 
 
 def _unfit_place(joined: Mapping[int, Call], said: Mapping[int, Rendezvous]) -> Discord | None:
-    """All came to one place, each under a number of its own, and it does not serve."""
+    """Return why an address did not serve, if all ranks met there with different numbers."""
     if len(said) < len(joined) or not _fit(said.values()):
         return None
     address = next(iter(said.values())).address
     if address.startswith("file://"):
-        # whoever came first cannot have found what a peer of this run wrote
+        # what the first rank found there cannot come from a peer in this run
         first = min(joined, key=lambda rank: joined[rank].entered_s or inf)
         return Discord("file", (), dict(joined)) if said[first].left_over else None
     host = address.rpartition(":")[0]

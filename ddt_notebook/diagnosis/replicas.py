@@ -1,4 +1,4 @@
-"""One optimizer as several ranks hold it: where they agree, and from which step on they do not."""
+"""Compares one optimizer on several ranks: in which steps they agree and in which not."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ddt_notebook.model import Fact, Snapshot
 from ddt_notebook.model.parity import Disagreement, disagreements, grouped, minority
 from ddt_notebook.model.training import NO_GRADIENT, ModelTraining, OptimizerTraining, TrainingState
 
-#: What spreads a model over ranks so that each holds a part of its own.
+#: Wrappers that divide a model among ranks, so that each rank holds a different part.
 _DIVIDED = frozenset({"FSDP", "FSDP2", "DTensor", "DeepSpeed"})
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """An optimizer and its parameters on the ranks that are to hold the same.
+    """An optimizer and its parameters on ranks that should hold the same values.
 
     Attributes
     ----------
     ranks
-        What it did on each rank.
+        The record of the optimizer on each rank.
     """
 
     ranks: dict[int, OptimizerTraining]
 
     @property
     def first(self) -> OptimizerTraining:
-        """That of the lowest rank."""
+        """The record of the lowest rank."""
         return next(iter(self.ranks.values()))
 
     @cached_property
     def states(self) -> dict[int, dict[int, TrainingState]]:
-        """By step, then rank: those of which every rank has fingerprints."""
+        """By step, then rank: the states of steps with fingerprints from every rank."""
         found: dict[int, dict[int, TrainingState]] = defaultdict(dict)
         for rank, optimizer in self.ranks.items():
             for state in optimizer.states:
@@ -44,7 +44,7 @@ class Replicas:
         return {step: at for step, at in sorted(found.items()) if len(at) == len(self.ranks)}
 
     def apart(self, step: int) -> list[int]:
-        """Positions of watched parameters that are not equal on all ranks before a step."""
+        """Return the positions of watched parameters that differ between ranks before a step."""
         return _unequal(state.values for state in self.states[step].values())
 
     @cached_property
@@ -56,16 +56,16 @@ class Replicas:
         return min(step for step in self.states if step > last_equal)
 
     def before(self, step: int) -> int | None:
-        """The sampled step that came before a step."""
+        """Return the sampled step before a step."""
         return max((known for known in self.states if known < step), default=None)
 
     def gradients_apart(self, step: int) -> list[int]:
-        """Positions of watched gradients that are not equal on all ranks at a step."""
+        """Return the positions of watched gradients that differ between ranks at a step."""
         return _unequal(state.gradients for state in self.states[step].values())
 
     @cached_property
     def stepped(self) -> list[int]:
-        """Sampled steps at which gradients were seen."""
+        """Sampled steps in which gradients were seen."""
         return [
             step
             for step, at in self.states.items()
@@ -75,7 +75,7 @@ class Replicas:
         ]
 
     def deviating(self, value: Callable[[int], Any]) -> list[int]:
-        """Ranks that are not as most are; all where no group is larger than the others."""
+        """Return the ranks outside the largest group of equal values; all if none is largest."""
         return minority(grouped({rank: value(rank) for rank in self.ranks}).values())
 
 
@@ -84,9 +84,9 @@ def _unequal(rows: Iterator[tuple[int, ...]] | Any) -> list[int]:
 
 
 def replicas(snapshot: Snapshot) -> list[Replicas]:
-    """The optimizers that several ranks stepped on parameters of the same names.
+    """Return the optimizers that several ranks stepped on parameters of the same names.
 
-    In DDP they stepped equally often, too: inside ``join()`` ranks end at other steps.
+    In DDP they also took equally many steps: inside ``join()`` ranks end at different steps.
     """
     together: dict[tuple[Any, ...], dict[int, OptimizerTraining]] = defaultdict(dict)
     for training in snapshot.training:
@@ -111,7 +111,7 @@ def replicas(snapshot: Snapshot) -> list[Replicas]:
 
 
 def models(snapshot: Snapshot) -> list[dict[int, ModelTraining]]:
-    """The DDP models through which something passed: each with what every rank of it saw."""
+    """Return the DDP models that ran a forward pass, each with the records of all its ranks."""
     together: dict[tuple[Any, ...], dict[int, ModelTraining]] = defaultdict(dict)
     for training in snapshot.training:
         seen: dict[tuple[Any, ...], int] = defaultdict(int)
@@ -123,13 +123,13 @@ def models(snapshot: Snapshot) -> list[dict[int, ModelTraining]]:
 
 
 def model_of(snapshot: Snapshot, rank: int, optimizer: OptimizerTraining) -> ModelTraining | None:
-    """The DDP model that holds the optimizer's parameters."""
+    """Return the DDP model that holds the optimizer's parameters."""
     training = next(one for one in snapshot.training if one.rank == rank)
     return next((model for model in training.models if model.name == optimizer.model), None)
 
 
 def differing(snapshot: Snapshot, model: str, role: str) -> list[Disagreement]:
-    """What the ranks hold of a model at the end and is not equal."""
+    """Return what differs between the ranks' copies of a model at the end."""
     return [
         found
         for found in disagreements(snapshot.parity)
@@ -138,7 +138,7 @@ def differing(snapshot: Snapshot, model: str, role: str) -> list[Disagreement]:
 
 
 def how_far(snapshot: Snapshot, name: str) -> list[Fact]:
-    """How far the ranks' values of a parameter are apart at the end, where they were compared."""
+    """Return how far the ranks' values of a parameter differ at the end, if compared."""
     for parity in snapshot.parity:
         for one in parity.differences:
             if one.name == name and one.count and one.largest is not None:

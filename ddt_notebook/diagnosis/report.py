@@ -40,7 +40,7 @@ from .wording import worded
 
 Rule = Callable[[Context], Iterable[Finding]]
 
-#: The order of verdicts. A rule leaves out what another rule's finding explains.
+#: The order of findings. A rule leaves out what a finding of another rule explains.
 RULES: tuple[Rule, ...] = (
     crash.crashes,
     exception.exceptions,
@@ -99,17 +99,17 @@ HINTS: tuple[Rule, ...] = (
 
 
 def diagnose(snapshot: Snapshot) -> Report:
-    """What went wrong in a run, the cause first.
+    """Return what went wrong in a run, the cause first.
 
     Parameters
     ----------
     snapshot
-        What was observed; nothing else is looked at.
+        What was observed; the diagnosis uses nothing else.
 
     Returns
     -------
     Report
-        Without findings and hints for a healthy run.
+        For a healthy run, it has no findings and no hints.
     """
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     told = [finding for rule in RULES for finding in rule(context)]
@@ -130,7 +130,7 @@ def diagnose(snapshot: Snapshot) -> Report:
 
 
 def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:
-    """A finding that lacks evidence, since the ranks' PyTorch lacks private names, says so."""
+    """Return a finding with a note on evidence that is missing because of the PyTorch version."""
     lacking = [
         Fact(kind="not-seen", values=asdict(missing))
         for missing in snapshot.missing_features
@@ -140,7 +140,7 @@ def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:
 
 
 def _checked(context: Context, ok: bool) -> str:
-    """``4 ranks, 12 collectives on 1 group agree``."""
+    """Return ``4 ranks, 12 collectives on 1 group agree``."""
     matching, snapshot = context.matching, context.snapshot
     parts = [count(len(snapshot.ranks), "rank")]
     if matching.collectives:

@@ -1,6 +1,6 @@
 """Titles and sentences of the rules on training: data, values, checkpoints, placement, speed.
 
-They are a part of the tables of `wording`, which explains the templates.
+They are part of the tables of `wording`, which explains the templates.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.collective import call_label
 from ddt_notebook.model.finding import Values
 
-#: chosen: names of parameters in a sentence; the rest is "others". No measurement.
+#: chosen: number of parameter names in a sentence; the rest is "others". No measurement.
 _MOST_NAMES = 3
-#: So many indices are recorded (`rank.probes.loaders`): where there are that many, more may follow.
+#: Number of recorded indices (`rank.probes.loaders`); if all are there, more may follow.
 _INDICES = 8
 
 
 def _label(values: Values) -> str:
-    """``all_reduce #17 (10 × float32)``."""
+    """Return ``all_reduce #17 (10 × float32)``."""
     return call_label(
         values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
     )
 
 
 def _names(values: Values) -> str:
-    """``model.0.weight and model.0.bias``; the first ones of many, and ``others``."""
+    """Return ``model.0.weight and model.0.bias``; of many names, the first ones and ``others``."""
     names = values["names"]
     more = ["others"] if len(names) > _MOST_NAMES else []
     return listing([*names[:_MOST_NAMES], *more])
 
 
 def _several(values: Values, one: str, several: str) -> str:
-    """The verb form that fits the number of names."""
+    """Return the verb form that fits the number of names."""
     return one if len(values["names"]) == 1 else several
 
 
 def _indices(values: Values) -> str:
-    """``3, 4, 5``, with dots where more may follow."""
+    """Return ``3, 4, 5``, with dots if more may follow."""
     indices = values["indices"]
     return ", ".join(map(str, indices)) + (", …" if len(indices) >= _INDICES else "")
 
@@ -73,12 +73,12 @@ def _ranks_share_a_gpu(finding: Finding) -> str:
 
 
 def _model(values: Values) -> str:
-    """The model's name, or that of the optimizer which holds its parameters."""
+    """Return the model's name, or the name of the optimizer that holds its parameters."""
     return values["model"] or f"the model of {values['optimizer']}"
 
 
 def _moment(values: Values, step: int) -> str:
-    """``after step 3``, or ``before the first step of optimizer``."""
+    """Return ``after step 3``, or ``before the first step of optimizer``."""
     return f"after step {step}" if step else f"before the first step of {values['optimizer']}"
 
 

@@ -1,10 +1,10 @@
 """The English of a diagnosis: a title for each kind of finding, a sentence for each kind of fact.
 
 Rules produce data (`Finding.kind`, ``values``, ``places``, ``facts``); `worded` turns it into text
-once, when the diagnosis is complete. No other module of the diagnosis holds sentences, and no code
-reads them: whoever needs a line, a rank or a number takes it from the data.
+once, when the diagnosis is complete. No other module of the diagnosis contains sentences, and no
+code reads them: code that needs a line, a rank or a number takes it from the data.
 
-An entry is a template, or a function where a template would not do. In a template
+An entry is a template, or a function if a template is not enough. In a template
 
 ``{ranks}``
     is ``rank 1`` or ``ranks 0, 2 and 3``.
@@ -22,8 +22,8 @@ An entry is a template, or a function where a template would not do. In a templa
     are ``ValueError: bad batch``, from `rules.exception.of_error`, and ``signal 9, SIGKILL`` or
     ``exit code 3``, from `rules.crash.ending`.
 ``{name}``
-    is the value of that name. One that ends in ``_s`` is printed as a time, one that ends in
-    ``_bytes`` as a size, a tuple as ``a, b and c``, ``{steps:step}`` as ``3 steps``, and
+    is the value of that name. A value whose name ends in ``_s`` is printed as a time, in
+    ``_bytes`` as a size; a tuple is printed as ``a, b and c``, ``{steps:step}`` as ``3 steps``, and
     ``{entered:ranks}`` like ``{ranks}``.
 """
 
@@ -48,7 +48,7 @@ Sentence = str | Callable[[Fact], str]
 
 
 def worded(finding: Finding) -> Finding:
-    """The finding with ``title``, ``where`` and ``evidence`` rendered from its data."""
+    """Return the finding with ``title``, ``where`` and ``evidence`` rendered from its data."""
     if not finding.kind:
         return finding
     return replace(
@@ -60,7 +60,7 @@ def worded(finding: Finding) -> Finding:
 
 
 def sentence(fact: Fact) -> str:
-    """A fact in one line; reasons that were read from the source begin with ``likely why``."""
+    """Return a fact as one line; reasons that come from the source begin with ``likely why``."""
     entries = next(entries for entries in (FACTS, REASONS, SHOWN) if fact.kind in entries)
     text = rendered(entries[fact.kind], fact)
     if entries is FACTS or fact.place is None:
@@ -70,7 +70,7 @@ def sentence(fact: Fact) -> str:
 
 
 def is_reason(fact: Fact) -> bool:
-    """Whether a fact is a likely reason that was read from the source, not an observation."""
+    """Whether a fact is a likely reason from the source and not an observation."""
     return fact.kind in REASONS
 
 
@@ -81,14 +81,14 @@ _SLOT = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 
 
 def rendered(entry: Title | Sentence, subject: Any) -> str:
-    """A template or a function of the tables, filled with the data of a finding or a fact."""
+    """Render an entry of the tables with the data of a finding or a fact."""
     if not isinstance(entry, str):
         return entry(subject)
     return _SLOT.sub(lambda slot: _filled(subject, slot[1], slot[2]), entry)
 
 
 def _filled(subject: Finding | Fact, name: str, noun: str | None) -> str:
-    """What stands in one pair of braces."""
+    """Return the text for one pair of braces."""
     values = subject.values
     if "|" in name:
         return agree(subject.ranks, *name.split("|"))
@@ -125,12 +125,12 @@ def _value(name: str, value: Any, noun: str | None) -> str:
 
 
 def at(place: Place | None) -> str:
-    """``cell[3] line 6: dist.barrier()``."""
+    """Return ``cell[3] line 6: dist.barrier()``."""
     return place.label if place is not None else "an unknown line"
 
 
 def wait(finding: Finding) -> str:
-    """Who waits for the culprits and for how long, as the end of a title."""
+    """Return who has been waiting for the culprits and for how long, as the end of a title."""
     waiting = finding.waiting
     if not waiting:
         return ""
@@ -145,7 +145,7 @@ def wait(finding: Finding) -> str:
 
 
 def call(values: Values, *, whose: bool = True, direction: bool = True) -> str:
-    """``all_reduce #17 (10 × float32) of DDP``, with its group or its peer and tag.
+    """Return ``all_reduce #17 (10 × float32) of DDP``, with its group or its peer and tag.
 
     Parameters
     ----------
@@ -164,24 +164,24 @@ def call(values: Values, *, whose: bool = True, direction: bool = True) -> str:
 
 
 def _label(values: Values) -> str:
-    """``all_reduce #17 (10 × float32)``."""
+    """Return ``all_reduce #17 (10 × float32)``."""
     return call_label(
         values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
     )
 
 
 def _issuer(values: Values) -> str:
-    """`` of DDP`` after the name of a call that the user never wrote; else empty."""
+    """Return `` of DDP`` for a call that the user did not write; else an empty text."""
     issuer = values.get("issued_by")
     return f" of {_LIBRARIES.get(issuer, issuer)}" if issuer else ""
 
 
-#: What users call a library, where it is not its class.
+#: The names that users give to libraries, if they are not the names of classes.
 _LIBRARIES = {"DistributedDataParallel": "DDP"}
 
 
 def exit_text(values: Values) -> str:
-    """``signal 9, SIGKILL`` or ``exit code 3``."""
+    """Return ``signal 9, SIGKILL`` or ``exit code 3``."""
     number = values["signal"]
     if number is None:
         return f"exit code {values['exit_code']}"
@@ -192,12 +192,12 @@ def exit_text(values: Values) -> str:
 
 
 def error_text(values: Values) -> str:
-    """``ValueError: bad batch``."""
+    """Return ``ValueError: bad batch``."""
     return f"{values['error']}: {values['message']}" if values["message"] else values["error"]
 
 
 def to_change(call: Call) -> str:
-    """What the user has to change: the call, or the library's work that issues it."""
+    """Return what the user has to change: the call, or the library's work that issues it."""
     if call.caller == "DistributedDataParallel":
         if call.op == "all_gather":  # it compares the models' parameters
             return "the constructor of the DDP model"
@@ -208,13 +208,13 @@ def to_change(call: Call) -> str:
 
 
 def lacking(ranks: Iterable[int], *, everywhere: bool) -> dict[str, str]:
-    """``who`` and ``choice`` in the advice on a name that ranks lack, for some or all of them."""
+    """Return ``who`` and ``choice`` for the advice on a name that some or all ranks lack."""
     if everywhere:
         return {"who": "the ranks", "choice": ""}
     return {"who": ranks_text(ranks), "choice": f" -r {rank_list(ranks).replace(' ', '')}"}
 
 
-#: Names in templates that stand for several values.
+#: Names in templates that combine several values.
 _PARTS: dict[str, Callable[[Values], str]] = {
     "call": call,
     "label": _label,
@@ -228,7 +228,7 @@ _PARTS: dict[str, Callable[[Values], str]] = {
 
 
 def _late(finding: Finding) -> str:
-    """Ranks that others waited for in vain: what the first of them does."""
+    """Describe ranks that others waited for in vain by what the first of them does."""
     first, place = finding.ranks[0], finding.places.get(finding.ranks[0])
     text = rendered("{ranks} did not enter {call} within {limit_s}", finding)
     if finding.kind == "silent":
@@ -241,7 +241,7 @@ def _late(finding: Finding) -> str:
 
 
 def _message_awaited(finding: Finding) -> str:
-    """A send or a receive that its partner never answered."""
+    """Describe a send or a receive that its partner never answered."""
     tag = ", tag {tag}" if "tag" in finding.values else ""
     verbs = ("received", "sends") if finding.kind == "never-received" else ("sent", "receives")
     text = f"{{ranks}} never {verbs[0]} what rank {{partner}} {verbs[1]} in {{label}}{tag}{{wait}}"
@@ -255,7 +255,7 @@ def _died(finding: Finding) -> str:
 
 
 def _blocked_clause(finding: Finding) -> str:
-    """``; ranks 0 and 1 have been blocked for 2.1 s`` of a mismatch."""
+    """Return ``; ranks 0 and 1 have been blocked for 2.1 s`` for a mismatch."""
     stuck = finding.values.get("blocked", ())
     if not stuck:
         return ""
@@ -264,7 +264,7 @@ def _blocked_clause(finding: Finding) -> str:
 
 
 def _sides(finding: Finding) -> list[Fact]:
-    """The sides of a mismatch, the largest first."""
+    """Return the sides of a mismatch, the largest first."""
     return [fact for fact in finding.facts if fact.kind == "entered"]
 
 
@@ -277,7 +277,7 @@ def _different_collectives(finding: Finding) -> str:
 
 
 def _out_of_step(finding: Finding) -> str:
-    """Where a condition on the rank parted the lines, they are named before what differs."""
+    """Name the lines before what differs, if a condition on the rank separated them."""
     sides = _sides(finding)
     entered = listing(
         f"{ranks_text(side.ranks)} at {side.place.place if side.place else at(None)} "
@@ -298,7 +298,7 @@ def _arguments_differ(finding: Finding) -> str:
     return f"{what} differ in {collective}: {values}{_blocked_clause(finding)}"
 
 
-#: Names of what the ranks of a collective must agree on.
+#: Names of the values on which the ranks of a collective must agree.
 _FIELDS = {
     "root": "roots",
     "reduce_op": "reduce operations",
@@ -308,7 +308,7 @@ _FIELDS = {
 
 
 def _differing(side: Fact, finding: Finding) -> str:
-    """The values of one side in which the sides of a mismatch differ."""
+    """Return the values of one side that differ between the sides of a mismatch."""
     values, fields = side.values, finding.values["fields"]
     texts = {
         "root": f"rank {values.get('root')}",
@@ -332,7 +332,7 @@ def _message_differs(finding: Finding) -> str:
 
 
 def _wait_cycle(finding: Finding) -> str:
-    """Up to three sides of the cycle, the rest counted."""
+    """Describe up to three sides of the cycle and count the rest."""
     sides = [fact for fact in finding.facts if fact.kind == "waits-for"]
     texts = [
         f"{ranks_text(side.ranks)} {agree(side.ranks, 'waits', 'wait')} in "
@@ -347,7 +347,7 @@ def _wait_cycle(finding: Finding) -> str:
 
 
 def _for(finding: Finding) -> str:
-    """`` for 2.1 s``, if it is known for how long the ranks have been blocked."""
+    """Return `` for 2.1 s``, if it is known how long the ranks have been blocked."""
     blocked_s = finding.values.get("blocked_s")
     return f" for {seconds(blocked_s)}" if blocked_s is not None else ""
 
@@ -604,7 +604,7 @@ def _called_as_outsider(fact: Fact) -> str:
 
 
 def _state(text: str) -> Sentence:
-    """What ranks did in the end, and their last collective if they entered any."""
+    """Make an entry for what ranks did in the end, and their last collective if there is one."""
 
     def told(fact: Fact) -> str:
         last = "; {its|their} last collective was {label}{at}" if "op" in fact.values else ""
@@ -742,7 +742,7 @@ def _uneven_rounds(fact: Fact) -> str:
     )
 
 
-#: Kind of a likely reason that was read from the source -> what the line of its place does.
+#: Kind of a likely reason from the source -> what the line of its place does.
 REASONS: dict[str, Sentence] = {
     "keeps-from-line": "keeps {ranks} from line {call_line}",
     "keeps-from-call": "keeps {ranks} from the call",

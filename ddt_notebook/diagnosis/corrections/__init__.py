@@ -1,6 +1,6 @@
-"""Rewrites the user's cell where the change can be derived from a finding and the source.
+"""Rewrites the user's cell if the change follows from a finding and the source.
 
-Each rewrite refuses when it cannot be sure to keep what the cell does otherwise.
+A rewrite returns None if it could change anything else that the cell does.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _MAKERS: dict[str, Callable[[Fault], Correction | None]] = {
     "group-initialized-twice": form_group_once,
     "loss-keeps-graph": keep_no_graph,
 }
-#: The causes for which a cell may be corrected.
+#: The causes for which a cell can be corrected.
 CORRECTED = frozenset(_MAKERS)
 
 
 def correction(finding: Finding, snapshot: Snapshot) -> Correction | None:
-    """The corrected cell of a run, None where the change cannot be derived."""
+    """Return the corrected cell of a run, None if the change cannot be derived."""
     make = _MAKERS.get(finding.cause or "")
     tree = tree_of(Document.of(snapshot.cell))
     if make is None or tree is None:

@@ -1,4 +1,4 @@
-"""A single call with other arguments, another name, or under a condition."""
+"""Rewrites a single call: other arguments, another name, or a condition around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fault import Correction, Fault
 
 
 def divide_data(fault: Fault) -> Correction | None:
-    """A DataLoader with a DistributedSampler, in place of a sampler of each rank's own."""
+    """Give a DataLoader a DistributedSampler in place of each rank's own sampler."""
     plain = [
         (name, call)
         for scope in fault.tree.scopes
@@ -37,7 +37,7 @@ def divide_data(fault: Fault) -> Correction | None:
 
 
 def ask_the_group(fault: Fault) -> Correction | None:
-    """A DistributedSampler that asks the process group for its number and for that of the ranks."""
+    """Let a DistributedSampler ask the process group for the rank and the number of ranks."""
     calls = [
         call
         for call in fault.calls("DistributedSampler")
@@ -50,7 +50,7 @@ def ask_the_group(fault: Fault) -> Correction | None:
 
 
 def leave_shuffling(fault: Fault) -> Correction | None:
-    """A loader that leaves the order to its sampler."""
+    """Leave the order of the samples to the loader's sampler."""
     calls = [
         call
         for call in fault.calls(lines=fault.lines_of(list(fault.finding.places)))
@@ -63,7 +63,7 @@ def leave_shuffling(fault: Fault) -> Correction | None:
 
 
 def reduce_for_all(fault: Fault) -> Correction | None:
-    """``all_reduce`` in place of ``reduce``."""
+    """Replace ``reduce`` by ``all_reduce``."""
     calls = fault.calls("reduce", fault.lines_of_facts("reduced-to"))
     if len(calls) != 1 or not 1 <= len(calls[0].args) <= 2:
         return None
@@ -77,7 +77,7 @@ def reduce_for_all(fault: Fault) -> Correction | None:
 
 
 def form_group_once(fault: Fault) -> Correction | None:
-    """``init_process_group`` only where there is no group yet."""
+    """Call ``init_process_group`` only if there is no group yet."""
     lines = fault.lines_of(list(fault.finding.places))
     for call in fault.calls("init_process_group", lines):
         node = fault.tree.parents[call]
@@ -85,7 +85,7 @@ def form_group_once(fault: Fault) -> Correction | None:
             continue
         own = fault.slice(node.lineno, end(node))
         if own[0][: node.col_offset].strip():
-            return None  # behind another statement
+            return None  # it follows another statement on its line
         condition = f"if not {ast.unparse(call.func.value)}.is_initialized():"
         new = [own[0][: node.col_offset] + condition, *(f"    {line}" for line in own)]
         changed = fault.with_lines(node.lineno, end(node), new)
@@ -94,7 +94,7 @@ def form_group_once(fault: Fault) -> Correction | None:
 
 
 def keep_no_graph(fault: Fault) -> Correction | None:
-    """``loss.detach()`` where a loss is added up or kept."""
+    """Use ``loss.detach()`` where a loss is summed or stored."""
     lines = fault.lines_of_facts("keeps-graph")
     sums = [one for one in fault.tree.of_kind(ast.AugAssign) if one.lineno in lines]
     kept = [one.value for one in sums]
@@ -106,7 +106,7 @@ def keep_no_graph(fault: Fault) -> Correction | None:
 
 
 def _backward_of(fault: Fault, sums: list[ast.AugAssign]) -> bool:
-    """Whether ``backward`` starts at what is added up: its graph is then meant to be kept."""
+    """Whether ``backward`` is called on the sum; its graph is then needed."""
     added = {ast.unparse(one.target) for one in sums}
     return any(
         isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in added

@@ -1,4 +1,4 @@
-"""A collective that stands inside ``if rank …``: it comes out."""
+"""Moves a collective out of ``if rank …``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .fault import Correction, Fault
 
 
 def out_of_condition(fault: Fault) -> Correction | None:
-    """The call before, after or between the parts of the condition that held it."""
+    """Move the call before, after or between the parts of its condition."""
     return _moved(fault, alone=True)
 
 
 def new_group_for_all(fault: Fault) -> Correction | None:
-    """The same for ``new_group``; what its members do with the group stays under the condition."""
+    """Do the same for ``new_group``; the members' use of the group stays under the condition."""
     return _moved(fault, alone=False)
 
 
 def _moved(fault: Fault, *, alone: bool) -> Correction | None:
-    """``alone``: only if no other collective stands under the condition."""
+    """Move the call; with ``alone`` only if the condition holds no other collective."""
     lines = fault.lines_of(fault.finding.waiting or list(fault.finding.places))
     if len(lines) != 1:
         return None
@@ -68,7 +68,7 @@ def _moved(fault: Fault, *, alone: bool) -> Correction | None:
 
 
 def _head_end(fault: Fault, node: ast.If) -> int:
-    """The last line of ``if …:``; comments below it belong to the body."""
+    """Return the last line of ``if …:``; comments below it belong to the body."""
     head = range(node.test.end_lineno or node.lineno, node.body[0].lineno)
     lines = ((number, fault.slice(number, number)[0].strip()) for number in head)
     return max(number for number, text in lines if text and not text.startswith("#"))
@@ -83,7 +83,7 @@ def _communicates(statement: ast.stmt) -> bool:
 
 
 def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
-    """Names that statements set or read; definitions and imports set theirs."""
+    """Return the names that statements set or read, also by definitions and imports."""
     found = set()
     for node in (node for statement in statements for node in ast.walk(statement)):
         if isinstance(node, ast.Name) and isinstance(node.ctx, context):

@@ -1,4 +1,4 @@
-"""A finding beside the parsed cell, and what a rewrite makes of it."""
+"""A finding with the parsed cell, and the result of a rewrite."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ddt_notebook.program.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """A cell without the fault of a finding.
+    """A cell in which the fault of a finding is corrected.
 
     Attributes
     ----------
     source
         The whole cell.
     says
-        What was changed, lower case, no full stop.
+        What was changed, in lower case and without a full stop.
     """
 
     source: str
@@ -30,7 +30,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Fault:
-    """A finding beside the parsed cell; line numbers are those of the notebook.
+    """A finding with the parsed cell; line numbers are those of the notebook.
 
     Attributes
     ----------
@@ -54,21 +54,21 @@ class Fault:
 
     @cached_property
     def program(self) -> Program:
-        """The cells up to the one that ran."""
+        """The cells up to and including the one that ran."""
         return Program.of(self.snapshot)
 
     def calls(self, name: str | None = None, lines: Container[int] | None = None) -> list[ast.Call]:
-        """The calls of the cell: of a function of this name, on certain lines."""
+        """Return the calls in the cell, only those of a function or on certain lines if given."""
         calls = self.tree.of_kind(ast.Call) if name is None else self.tree.calls.get(name, [])
         return [call for call in calls if lines is None or call.lineno in lines]
 
     def lines_of(self, ranks: list[int]) -> set[int]:
-        """The lines of this cell among the places of ranks."""
+        """Return the lines of this cell among the places of ranks."""
         places = (self.finding.places.get(rank) for rank in ranks)
         return self._in_cell(places)
 
     def lines_of_facts(self, *kinds: str) -> set[int]:
-        """The lines of this cell that facts of some kinds name."""
+        """Return the lines of this cell that facts of some kinds name."""
         return self._in_cell(fact.place for fact in self.finding.facts if fact.kind in kinds)
 
     def _in_cell(self, places: Iterable[Place | None]) -> set[int]:
@@ -76,23 +76,23 @@ class Fault:
         return {place.line for place in places if place is not None and place.cell == number}
 
     def slice(self, first: int, last: int) -> list[str]:
-        """The text from one line to another, both included."""
+        """Return the lines from ``first`` to ``last``, both included."""
         start = self.cell.first_line
         return self.text[first - start : last - start + 1]
 
     def with_lines(self, first: int, last: int, new: list[str]) -> str:
-        """The source with the lines from ``first`` to ``last`` replaced."""
+        """Return the source with the lines from ``first`` to ``last`` replaced."""
         start = self.cell.first_line
         return "\n".join([*self.text[: first - start], *new, *self.text[last - start + 1 :]])
 
     def insert(self, before: ast.stmt, line: str) -> str:
-        """The source with a line in front of a statement, indented like it."""
+        """Return the source with a line inserted before a statement, with the same indentation."""
         (own,) = self.slice(before.lineno, before.lineno)
         indentation = own[: len(own) - len(own.lstrip())]
         return self.with_lines(before.lineno, before.lineno, [indentation + line, own])
 
     def replaced(self, spans: Iterable[tuple[ast.expr, str]], says: str) -> Correction:
-        """The source with expressions replaced, each by a text of one line."""
+        """Return the source with expressions replaced, each by a text of one line."""
         lines = list(self.text)
         ordered = sorted(spans, key=lambda span: (-span[0].lineno, -span[0].col_offset))
         for node, new in ordered:

@@ -1,4 +1,4 @@
-"""A sampler that is not told the epoch: it is."""
+"""Gives a sampler the number of the epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .fault import Correction, Fault
 
 
 def set_epoch(fault: Fault) -> Correction | None:
-    """`sampler.set_epoch(epoch)` at the start of the one loop over epochs."""
+    """Insert ``sampler.set_epoch(epoch)`` at the start of the only loop over epochs."""
     for scope in fault.tree.scopes:
         samplers = [
             (name, call)

@@ -1,4 +1,4 @@
-"""A model beside, past or below its DDP wrapper: it goes through it."""
+"""Lets training use the DDP wrapper instead of the bare model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddt_notebook.program.tree import Tree
 from .fault import Correction, Fault
 
 _WRAPPER = DDP.rpartition(".")[2]
-#: What a wrapped model answers like the bare one.
+#: Attributes that a wrapped model has with the same meaning as the bare one.
 _SHARED = frozenset(
     "parameters named_parameters buffers train eval zero_grad state_dict requires_grad_ training "
     "modules named_modules apply forward".split()
@@ -20,7 +20,7 @@ _SHARED = frozenset(
 
 
 def wrap(fault: Fault) -> Correction | None:
-    """`model = DDP(model)` in front of the optimizer that gets its parameters."""
+    """Insert ``model = DDP(model)`` before the optimizer that gets its parameters."""
     for scope in fault.tree.scopes:
         made = [
             (statement, name)
@@ -50,7 +50,7 @@ def wrap(fault: Fault) -> Correction | None:
 
 
 def _parameters_of(node: ast.Call) -> str | None:
-    """``model`` of ``torch.optim.SGD(model.parameters(), …)``."""
+    """Return ``model`` for ``torch.optim.SGD(model.parameters(), …)``."""
     if not node.args or "optim" not in ast.unparse(node.func):
         return None
     first = node.args[0]
@@ -61,14 +61,14 @@ def _parameters_of(node: ast.Call) -> str | None:
 
 
 def _wrapper_name(tree: Tree) -> str:
-    """The name under which the cell imports DDP; ``DDP`` is there in every cell."""
+    """Return the name under which the cell imports DDP; every cell can use ``DDP``."""
     imported = (alias for node in tree.of_kind(ast.ImportFrom) for alias in node.names)
     names = (one.asname or one.name for one in imported if one.name == _WRAPPER)
     return next(names, "DDP")
 
 
 def through_wrapper(fault: Fault) -> Correction | None:
-    """``model(x)`` instead of ``model.module(x)``."""
+    """Call ``model(x)`` instead of ``model.module(x)``."""
     calls = fault.calls("module")
     past = [call.func for call in calls if isinstance(call.func, ast.Attribute)]
     lines = fault.lines_of(list(fault.finding.places))
@@ -83,7 +83,7 @@ def through_wrapper(fault: Fault) -> Correction | None:
 
 
 def below_wrapper(fault: Fault) -> Correction | None:
-    """``model.module.head`` instead of ``model.head``."""
+    """Read ``model.module.head`` instead of ``model.head``."""
     name = fault.finding.values.get("name")
     lines = fault.lines_of(list(fault.finding.places))
     if name is None or not lines:
@@ -108,7 +108,7 @@ def below_wrapper(fault: Fault) -> Correction | None:
 
 
 def _classes(tree: Tree) -> Iterator[frozenset[str]]:
-    """For each class: its methods, and what they set on ``self``."""
+    """Yield, for each class, its methods and the attributes that they set on ``self``."""
     for node in tree.of_kind(ast.ClassDef):
         inner = list(ast.walk(node))
         methods = {n.name for n in inner if isinstance(n, ast.FunctionDef)}
@@ -124,7 +124,7 @@ def _classes(tree: Tree) -> Iterator[frozenset[str]]:
 
 
 def without_device_ids(fault: Fault) -> Correction | None:
-    """``DDP(model)`` where the model is on the CPU."""
+    """Use ``DDP(model)`` without ``device_ids`` if the model is on the CPU."""
     lines = fault.lines_of(list(fault.finding.places))
     calls = [call for call in fault.calls(lines=lines) if "device_ids" in keywords(call)]
     if len(calls) != 1:

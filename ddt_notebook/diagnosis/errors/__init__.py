@@ -1,4 +1,4 @@
-"""What an exception says: a symptom of the taxonomy, by type and text."""
+"""Finds the symptom of an exception from its type and text."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _OTHER = Meaning("D.1.11", None)
 
 
 def classify(error: RankError, call: Call | None = None) -> Meaning:
-    """The symptom that an exception stands for; ``D.1.11`` (others) if no pattern fits.
+    """Return the symptom of an exception; ``D.1.11`` (others) if no pattern fits.
 
     Parameters
     ----------
     call
-        The call of ``torch.distributed`` in which it was raised, if any.
+        The ``torch.distributed`` call in which it was raised, if any.
     """
     if raised_by_user(error):
-        # The text is the user's own: it may use the words of PyTorch for something else.
+        # The user wrote this text and may use PyTorch's words for something else.
         first = first_of_chain(error)
         meaning = classify(first) if first is not None and not is_peer_error(first) else _OTHER
         if meaning.cause is not None:

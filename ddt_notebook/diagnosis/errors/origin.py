@@ -1,4 +1,4 @@
-"""Whose words an exception uses: those of PyTorch and Python, or those of the user's own code."""
+"""Finds who wrote the message of an exception: PyTorch and Python, a library, or the user."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from ddt_notebook.model import RankError
 
 _RAISE = re.compile(r"(raise|assert)\b")
-#: Where Python's own modules and PyTorch are; what is elsewhere is a library of somebody else.
+#: The packages other than PyTorch; a path without this part belongs to Python, PyTorch or the user.
 _PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\](?!torch[/\\])")
 
 
 def raised_by_user(error: RankError) -> bool:
-    """Whether the user's own ``raise`` or ``assert`` made it: the text may then say anything.
+    """Whether the user's own ``raise`` or ``assert`` raised it, with any text.
 
-    An exception of C++ code has the same innermost line as the call, which is no ``raise``.
+    For an exception from C++ code, the innermost line is the call, which is not a ``raise``.
     """
     if not error.frames:
         return False

@@ -1,4 +1,4 @@
-"""How an exception is recognised: by its type, its text and where it was raised."""
+"""Recognises an exception by its type, its text and the place where it was raised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddt_notebook.model.finding import Confidence
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an exception stands for: a code of the taxonomy and the id of a cause."""
+    """What an exception means: a code of the taxonomy and the id of a cause."""
 
     symptom: str
     cause: str | None
@@ -20,20 +20,20 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A symptom and a cause, recognised by type, text and the calls around.
+    """A symptom and a cause, recognised by the type, the text and the calls around.
 
     Attributes
     ----------
     symptom, cause
-        What it stands for.
+        What the exception means.
     text, types, ops, files
-        Regular expressions, all of which are found: in the message, in the name of the type, in
-        the call with the functions on the stack, and in the path or the code of a line on the
-        stack, if that is known.
+        Regular expressions that must all match: the message, the type's name, the call with the
+        functions on the stack, and the path or the code of a line on the stack, if the stack is
+        known.
     seen
-        True if the stack has to be known.
+        True if the pattern needs a known stack.
     confidence
-        ``"likely"`` where the words have more than one cause.
+        ``"likely"`` if the words have more than one cause.
     """
 
     symptom: str
@@ -46,7 +46,7 @@ class Pattern:
     confidence: Confidence = "certain"
 
     def fits(self, error: RankError, call: Call | None) -> bool:
-        """Whether an exception is of this kind."""
+        """Whether an exception fits the pattern."""
         return (
             bool(re.search(self.types, error.type))
             and bool(re.search(self.text, error.message))
@@ -62,5 +62,5 @@ class Pattern:
 
 
 def _operation(error: RankError, call: Call | None) -> str:
-    """The call in which it was raised and the functions on its stack."""
+    """Return the call in which it was raised and the functions on its stack."""
     return " ".join([call.op if call else "", *(frame.function for frame in error.frames)])

@@ -1,4 +1,4 @@
-"""What kind of exception it is: of the rank's own, from a peer, or the first of a chain."""
+"""Distinguishes a rank's own exceptions from those that a peer caused, and reads chains."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _BROKEN_CONNECTION = re.compile(
     r"|client socket has timed out|Detected at least one rank that exhausted inputs",
 )
 _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
-#: Types that torch.distributed raises for trouble with its peers. A user's own download that
-#: breaks with "Connection reset by peer" is a ConnectionError, and a cause.
+#: Types that torch.distributed raises for trouble with its peers. ConnectionError is not among
+#: them: the user's own download can raise it, and it is then the cause.
 _COMMUNICATION_TYPES = frozenset(
     {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
 )
@@ -26,22 +26,22 @@ _CHAIN = re.compile(
 )
 _HEADLINE = re.compile(r"^(\w+) +Traceback \(most recent call last\)", re.MULTILINE)
 _CELL_LINE = re.compile(r"^Cell (cell\[\d+\]), line (\d+)", re.MULTILINE)
-#: Unmistakable in the text of a chain of exceptions.
+#: Only gloo writes this into the text of a chain of exceptions.
 _TRANSPORT = "gloo/transport/tcp"
 
 
 def is_peer_error(error: RankError) -> bool:
-    """Whether the exception only tells that another rank, or the session, ended the connection."""
+    """Whether the exception only reports that another rank or the session closed the connection."""
     if error.released:
         return True
     if error.type in _COMMUNICATION_TYPES and _BROKEN_CONNECTION.search(error.message):
         return True
-    # Raised while a peer error was handled, or from one.
+    # Raised while a peer error was handled, or from a peer error.
     return _TRANSPORT in error.traceback and bool(_BROKEN_CONNECTION.search(error.traceback))
 
 
 def first_of_chain(error: RankError) -> RankError | None:
-    """The exception during whose handling this one was raised, the first if there are several."""
+    """Return the first exception of the chain that led to this one, None without a chain."""
     first, *later = _CHAIN.split(error.traceback)
     headline = _HEADLINE.search(first)
     if not later or headline is None:
@@ -54,5 +54,5 @@ def first_of_chain(error: RankError) -> RankError | None:
 
 
 def is_timeout(error: RankError) -> bool:
-    """Whether a wait ended because its time was over."""
+    """Whether a wait ended because of its time limit."""
     return bool(_TIMEOUT.search(error.message))

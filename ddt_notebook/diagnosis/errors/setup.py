@@ -1,4 +1,4 @@
-"""What exceptions of stages A and B say: packages, imports, setup of the communication."""
+"""Patterns for exceptions of stages A and B: packages, imports, setup of the communication."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from .pattern import Pattern
 
-#: What pip prints; it ends in the message of the command that failed.
+#: What pip prints; it is at the end of the message of the failed command.
 _NO_VERSION = (
     r"Could not find a version that satisfies|No matching distribution|ResolutionImpossible"
 )
@@ -17,20 +17,20 @@ _BUILD = (
 _TOOLS = r"CUDA_HOME environment variable is not set|Ninja is required to load C\+\+ extensions"
 _NO_TOOL = r"(?s)Error building extension.*: (command )?not found"
 _COMMAND = r"^CalledProcessError$"
-#: A package that is there, without the part that is asked for: Python names the path to it.
+#: A package that is installed but lacks the requested part: Python names its path.
 _OLD_NAME = r"cannot import name .*[\\/](site|dist)-packages[\\/]"
 _LACKS_PART = r"No module named '\w+\."
 _NO_MODULE = r"^(ModuleNotFound|PackageNotFound)Error$"
-#: A path of the user's, and none of Python's own or of an installed package.
+#: A path that belongs to the user, and not to Python or an installed package.
 _MINE = r"(?!.*([\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python\d))"
 _LOADED_HERE = rf"was loaded from {_MINE}"
 _STANDARD = "|".join(sorted(sys.stdlib_module_names))
-#: A module of Python's own library, of which the user's file has the name.
+#: A module of Python's standard library whose name the user's file has.
 _SHADOWS = (
     rf"cannot import name .* from '({_STANDARD})' \({_MINE}"
     rf"|partially initialized module '({_STANDARD})' has no attribute"
 )
-#: A socket that the user opens is an OSError.
+#: The types that torch raises; a socket that the user opens raises an OSError.
 _TORCHS = r"^(Dist\w*Error|RuntimeError|ValueError)$"
 _LIBRARY = (
     r"cannot open shared object file|undefined symbol|invalid ELF header|file too short"
@@ -44,7 +44,7 @@ _CHILD = r"^ProcessExitedException$"
 _CHILD_ENDED = r"process \d+ terminated with exit code 1$"
 _TYPE = r"Expected \w+ (argument )?to be (of type|an instance of)|unexpected keyword argument"
 
-#: The first that fits wins: from the specific to the general.
+#: The first pattern that fits is used, so specific patterns come first.
 PATTERNS = (
     # A · package build & import
     Pattern("A.1", "requirement-not-met", _NO_VERSION, types=_COMMAND),

@@ -1,10 +1,10 @@
-"""What exceptions of stages C and D say: preparation of data and model, training."""
+"""Patterns for exceptions of stages C and D: preparation of data and model, training."""
 
 from __future__ import annotations
 
 from .pattern import Pattern
 
-#: The keys of model and checkpoint are the same but for what the wrapper puts before them.
+#: The keys of model and checkpoint differ only in the prefix of the wrapper.
 _PREFIX = (
     r'loading state_dict[\s\S]*Missing key\(s\) in state_dict: "(module\.)?([^"]+)"'
     r'[\s\S]*Unexpected key\(s\) in state_dict: "(module\.)?\2"'
@@ -30,9 +30,9 @@ _MODULE = r"^module '(?!__main__)[\w.]+' has no attribute"
 _NO_CUDA = r"not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs|no attribute '_cuda_\w+'"
 _NOT_ALLOWED = r"Weights only load failed[\s\S]*(allowed global|Unsupported (glo|cla)|Trying to)"
 
-#: The first that fits wins: from the specific to the general.
+#: The first pattern that fits is used, so specific patterns come first.
 PATTERNS = (
-    # What is short of memory or misses a file says so, wherever it happens.
+    # Errors about memory and missing files are recognised in every stage.
     Pattern("D.1.2", "out-of-memory", _MEMORY, r"^(RuntimeError|Accelerator\w*|OSError|Sys\w+)$"),
     Pattern("D.1.2", "out-of-memory", types=r"^(MemoryError|OutOfMemoryError)$"),
     # C · data & model preparation

@@ -1,4 +1,4 @@
-"""Faults that the source of a program shows without running it: the rules and their findings."""
+"""Finds faults in the source of a program without running it: the rules and their findings."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from ddt_notebook.program.values import RANK, Instance, LibraryObject, Value, is
 from .foreseen import Foreseen, certain, foreseen, possible, shown
 
 _CHECKPOINT = re.compile(r"\.(pt|pth|ckpt|bin|tar|pkl|safetensors)\b")
-#: Words in an expression for a path that each process has for itself.
+#: Words in the expression for a path that show that each process has a different path.
 _OWN = re.compile(r"rank|gpu|proc|shard|worker|device|node|host|\bpid|uuid|time", re.IGNORECASE)
 
 
 def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
-    """Checkpoints that every rank writes, and folders that every rank makes."""
+    """Report checkpoints that every rank writes and folders that every rank makes."""
     if len(program.traces) < 2 or not program.is_distributed:
         return
     for event in program.first.of(Kind.SAVED):
@@ -39,7 +39,7 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _is_shared(program: TracedProgram, event: Event) -> bool:
-    """Whether the path is the same on every rank, as far as can be known."""
+    """Whether the path is the same on every rank, as far as the source shows."""
     paths = [
         other.values[1]
         for trace in program.traces
@@ -57,7 +57,7 @@ def _is_shared(program: TracedProgram, event: Event) -> bool:
 
 
 def names_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
-    """State dicts whose names carry the wrapper's prefix, or lack it."""
+    """Report state dicts whose names have the wrapper's prefix, or lack it."""
     trace = program.first
     loads = [event for event in trace.of(Kind.METHOD) if event.op == "load_state_dict"]
     for load in loads:
@@ -96,7 +96,7 @@ def _is_ddp(value: object) -> bool:
 
 
 def _states(saved: Value) -> Iterator[LibraryObject]:
-    """The state dicts in what is saved."""
+    """Yield the state dicts inside a saved value."""
     held = saved.value
     for value in held.values() if isinstance(held, dict) else [saved]:
         if isinstance(value.value, LibraryObject) and value.value.kind == "state_dict":
@@ -104,7 +104,7 @@ def _states(saved: Value) -> Iterator[LibraryObject]:
 
 
 def _clashes(load: Event, path: object, wrapped: bool) -> bool:
-    """Whether a model loads what was saved at a path, with names that do not fit."""
+    """Whether a model loads the file at a path although its names do not fit."""
     target, loaded = load.held(), load.held(1)
     if not isinstance(loaded, LibraryObject) or loaded.kind != "loaded" or not loaded.args:
         return False
@@ -116,7 +116,7 @@ def _clashes(load: Event, path: object, wrapped: bool) -> bool:
 
 
 def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
-    """Checkpoints that every rank loads onto the device that they were saved from."""
+    """Report checkpoints that every rank loads onto the device from which they were saved."""
     if len(program.traces) < 2 or not program.is_distributed:
         return
     on_gpus = program.calls("cuda", "set_device") or any(
@@ -134,7 +134,7 @@ def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
-    """Files that ranks read before they can know that another rank has written them."""
+    """Report files that ranks read before it is certain that another rank has written them."""
     loops = program.tree.of_kind(ast.While)
     polls = any(called_name(call) == "exists" for loop in loops for call in calls_in(loop.test))
     for writer, trace in enumerate(program.traces):
@@ -153,7 +153,7 @@ def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _writes(program: TracedProgram, trace: Trace) -> dict[str, tuple[int, int]]:
-    """Path -> line of the first write by some ranks alone, and how many collectives came before."""
+    """Path -> line of the first write by only some ranks, and number of collectives before it."""
     found: dict[str, tuple[int, int]] = {}
     met = 0
     for event in trace.events:
@@ -168,7 +168,7 @@ def _writes(program: TracedProgram, trace: Trace) -> dict[str, tuple[int, int]]:
 
 
 def _early_read(trace: Trace, path: str, met: int, line: int) -> Event | None:
-    """The first read of a file below a line, if no more than ``met`` collectives come before."""
+    """Return the first read of a file below a line, if at most ``met`` collectives come before."""
     count, written = 0, False
     for event in trace.events:
         count += event.kind is Kind.GROUP_CALL
@@ -182,7 +182,7 @@ def _early_read(trace: Trace, path: str, met: int, line: int) -> Event | None:
 
 
 def _reads_first(trace: Trace, read: Event) -> bool:
-    """Whether the writer reads the file at the same line before it writes: it is an older file."""
+    """Whether the writer reads the file at the same line before it writes, so the file is older."""
     for event in trace.events:
         if event.kind is Kind.FILE_WRITTEN:
             return False

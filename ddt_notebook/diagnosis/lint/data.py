@@ -12,13 +12,13 @@ from ddt_notebook.program.values import Instance, Items, LibraryObject, Value
 
 from .foreseen import Foreseen, certain, foreseen, shown
 
-#: Libraries that divide the data among the ranks themselves, and functions that do.
+#: Libraries that divide the data among the ranks, and functions that do so.
 _DIVIDING_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning", "transformers")
 _DIVIDING = ("prepare", "split_dataset_by_node", "get_worker_info", "shard")
-#: Random numbers, which differ between ranks that are not seeded alike.
+#: Functions for random numbers; the numbers differ between ranks with different seeds.
 _RANDOM = ("rand", "randn", "randint", "randperm")
 _SEEDS = ("manual_seed", "seed_everything")
-#: Modules whose data sets hold the same on every rank, unless their arguments differ.
+#: Modules whose data sets are the same on every rank, unless their arguments differ.
 _DATA_SETS = ("torch.utils.data.", "torchvision.", "datasets.")
 
 
@@ -29,7 +29,7 @@ def _may_be_divided(program: TracedProgram) -> bool:
 
 
 def _speaks_of(node: ast.AST, *words: str) -> bool:
-    """Whether a name or a string inside a node has one of these words in it: ``num_replicas``."""
+    """Whether a name or string inside a node contains one of these words, e.g. ``num_replicas``."""
     constants = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
     strings = (value for value in constants if isinstance(value, str))
     parts = (part for name in (*names_in(node), *strings) for part in name.lower().split("_"))
@@ -37,7 +37,7 @@ def _speaks_of(node: ast.AST, *words: str) -> bool:
 
 
 def _training_loop(program: TracedProgram, loader: LibraryObject) -> Event | None:
-    """The first loop over a loader in which a gradient is computed."""
+    """Return the first loop over a loader in which a gradient is computed."""
     trained = {one.line for event in program.first.of(Kind.BACKWARD) for one in event.loops}
     loops = (loop for loop in program.first.of(Kind.LOOP) if loop.held() is loader)
     return next((loop for loop in loops if loop.line in trained), None)
@@ -49,7 +49,7 @@ def _sampler(loader: LibraryObject) -> LibraryObject | None:
 
 
 def every_rank_trains_on_all(program: TracedProgram) -> Iterator[Foreseen]:
-    """Loaders without a sampler: every rank trains on all of the data."""
+    """Report loaders without a sampler, so that every rank trains on all of the data."""
     trace = program.first
     seeds = [value for event in trace.of(Kind.SEEDED) for value in event.values]
     own_seed = any(seed.marks for seed in seeds)
@@ -66,7 +66,7 @@ def every_rank_trains_on_all(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _is_alike(data: Value) -> bool:
-    """Whether a data set is known to be the same on every rank."""
+    """Whether a data set is certainly the same on every rank."""
     held = data.value
     if data.differs:
         return False
@@ -85,14 +85,14 @@ def _is_alike(data: Value) -> bool:
 
 
 def _has_own_items(held: object) -> bool:
-    """Whether it is a list with elements that may differ between ranks, or are not known."""
+    """Whether it is a list whose elements may differ between ranks or are unknown."""
     return isinstance(held, Items) and (
         held.items is None or any(one.differs for one in held.items)
     )
 
 
 def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
-    """A sampler that shuffles, over several epochs, without being given the epoch."""
+    """Report samplers that shuffle over several epochs without the number of the epoch."""
     if "set_epoch" in program.tree.names or program.calls("prepare"):
         return
     for loader in program.first.made("DataLoader"):
@@ -106,7 +106,7 @@ def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def samplers(program: TracedProgram) -> Iterator[Foreseen]:
-    """Samplers that do not go with their loader, their data set or the rank."""
+    """Report samplers that do not fit their loader, their data set or the rank."""
     for loader in program.first.made("DataLoader"):
         if _sampler(loader) is not None and _stream(loader) is not None:
             yield certain("sampler-with-iterable", "sampler-with-iterable", loader.line)
@@ -123,14 +123,14 @@ def samplers(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _stream(loader: LibraryObject) -> Instance | None:
-    """The data set of a loader, if it is an iterable one of the program."""
+    """Return the data set of a loader, if it is an iterable data set of the program."""
     data = loader.given("dataset", 0)
     stream = isinstance(data, Instance) and data.of.derives_from("IterableDataset")
     return data if isinstance(data, Instance) and stream else None
 
 
 def streams(program: TracedProgram) -> Iterator[Foreseen]:
-    """Streams of data that every rank, or every worker of a loader, reads as a whole."""
+    """Report data streams that every rank, or every worker of a loader, reads completely."""
     for loader in program.first.made("DataLoader"):
         data = _stream(loader)
         if data is None or _sampler(loader) is not None or data.of.parents:

@@ -1,4 +1,4 @@
-"""Rules about calls that not all ranks make, or in which ranks wait for each other for ever."""
+"""Rules about calls that not all ranks make, or in which ranks wait for each other forever."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ddt_notebook.program.traced import TracedProgram
 
 from .foreseen import Foreseen, foreseen, shown
 
-#: Why ranks make different calls -> kind of the finding, card, and what the line of the condition
-#: shows.
+#: Why ranks make different calls -> kind of the finding, card, and the fact that the line of the
+#: condition shows.
 _REASONS = {
     Reason.RANK_CONDITION: (
         "some-ranks-call", "collective-under-rank-condition", "keeps-some-ranks"
@@ -34,7 +34,7 @@ _REASONS = {
     Reason.REDUCE_OP_DIFFERS: ("reduce-ops-differ", "reduce-op-differs", ""),
     Reason.UNKNOWN: ("some-ranks-call", "rank-skips-collective", ""),
 }  # fmt: skip
-#: Why ranks wait for ever -> kind of the finding, card.
+#: Why ranks wait forever -> kind of the finding, card.
 _DEADLOCKS = {
     Stuck.ALL_RECEIVE: ("all-receive-first", "both-sides-wait"),
     Stuck.CYCLE: ("message-against-collective", "wait-cycle"),
@@ -42,18 +42,18 @@ _DEADLOCKS = {
     Stuck.NEVER_SENT: ("message-never-sent", "message-without-partner"),
     Stuck.GROUPS_CROSSED: ("groups-crossed", "groups-in-opposite-order"),
 }
-#: A program with messages may be meant for any of these numbers of ranks.
+#: A program with messages may be written for any of these world sizes.
 _WORLD_SIZES = (2, 3, 4)
 
 
 def some_ranks_call(program: TracedProgram) -> Iterator[Foreseen]:
-    """Calls that some ranks never come to, or make with other arguments."""
+    """Report calls that some ranks never reach, or make with other arguments."""
     seen: set[tuple[Reason, int]] = set()
     for passage in program.passages:
         for one in divergences(passage.traces):
             noted = passage.traces[0].of(Kind.HANDLER_SKIPS_CALL)
             if one.reason is Reason.EXCEPTION_CAUGHT and noted:
-                continue  # a finding of `after_exception`
+                continue  # `after_exception` reports it
             explained = any(line == one.line for _, line in seen)
             if one.reason is Reason.UNKNOWN and explained:
                 continue
@@ -80,7 +80,7 @@ def _diverging(one: Divergence, sure: bool) -> Foreseen:
 
 
 def some_ranks_step(program: TracedProgram) -> Iterator[Foreseen]:
-    """Optimizers that step on some ranks only, so that the copies of the model drift apart."""
+    """Report optimizers that step on some ranks only, so that the model's copies drift apart."""
     for passage in program.passages:
         if not passage.traces[0].made("DistributedDataParallel"):
             continue
@@ -94,7 +94,7 @@ def some_ranks_step(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
-    """Calls that a rank misses, or makes alone, when an exception is raised on it."""
+    """Report calls that a rank misses, or makes alone, after it raised an exception."""
     for event in program.events(Kind.HANDLER_SKIPS_CALL, Kind.HANDLER_CALLS):
         risk = event.about
         assert isinstance(risk, Risk)
@@ -107,17 +107,17 @@ def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def outsiders(program: TracedProgram) -> Iterator[Foreseen]:
-    """Calls on a group by ranks that are not in it."""
+    """Report calls on a group by ranks that are not its members."""
     for passage in program.passages:
         for trace in passage.traces:
             for event in trace.of(Kind.NOT_A_MEMBER):
-                if not event.may_not_happen:  # a condition that is not known may ask for membership
+                if not event.may_not_happen:  # an unknown condition may test membership
                     cause = "caller-not-in-group"
                     yield foreseen("outsiders-call", cause, event.line, op=event.op)
 
 
 def waits_for_ever(program: TracedProgram) -> Iterator[Foreseen]:
-    """Receives and collectives in which ranks wait for ever."""
+    """Report receives and collectives in which ranks wait forever."""
     found: Deadlock | None = None
     if program.calls("recv", "recv_object_list"):
         for world_size in _WORLD_SIZES:

@@ -1,4 +1,4 @@
-"""What a rule finds at a line of the source, and the finding that becomes of it."""
+"""The result of a rule at a line of the source, and its conversion to a finding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..advice import conclude
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A line that shows what is wrong; ``kind`` is an entry of `wording.SHOWN`."""
+    """A line that shows what is wrong; ``kind`` is a key of `wording.SHOWN`."""
 
     line: int
     kind: str
@@ -25,7 +25,7 @@ class Shown:
 
 
 def shown(line: int, kind: str, **values: Any) -> Shown:
-    """A line that shows what is wrong; line 0 stands for one that is not known."""
+    """Make a line that shows what is wrong; line 0 stands for an unknown line."""
     return Shown(line, kind, values)
 
 
@@ -38,11 +38,11 @@ class Foreseen:
     kind, cause, values, confidence
         As in `Finding`. ``values["op"]`` is what the user has to change, in the advice of the card.
     line
-        Where it is, counted from 1 in the source.
+        Its line, counted from 1 in the source.
     also
         Further lines that show it.
     symptom
-        Code in the taxonomy; empty for the usual one of the card.
+        Code in the taxonomy; empty for the card's usual one.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Foreseen:
     symptom: str = ""
 
     def finding(self, document: Document) -> Finding:
-        """As a finding about a document."""
+        """Convert it to a finding about a document."""
         lines = (shown(self.line, "source-line"), *(one for one in self.also if one.line))
         return conclude(
             self.symptom or faults.card(self.cause).symptom,
@@ -72,22 +72,22 @@ Rule = Callable[[TracedProgram], Iterator[Foreseen]]
 
 
 def foreseen(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
-    """Something that a rule finds and that is likely a fault; see `Foreseen`."""
+    """Make a `Foreseen` that is likely a fault."""
     return Foreseen(kind, cause, line, also, values)
 
 
 def certain(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
-    """The same for something that is certainly a fault."""
+    """Make a `Foreseen` that is certainly a fault."""
     return Foreseen(kind, cause, line, also, values, "certain")
 
 
 def possible(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
-    """The same for something that may be intended: a hint."""
+    """Make a `Foreseen` that may be intended: a hint."""
     return Foreseen(kind, cause, line, also, values, "possible")
 
 
 def place_of(document: Document, line: int) -> Place:
-    """A line of a document, counted from 1 in its source."""
+    """Return a line of a document as a place; the line is counted from 1 in its source."""
     number = line + document.first_line - 1
     code = document.line(number).strip()
     return Place(file=document.name, line=number, code=code, role="source")

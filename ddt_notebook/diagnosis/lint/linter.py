@@ -1,4 +1,4 @@
-"""`lint`: the findings that the source alone gives rise to."""
+"""`lint` finds faults in the source alone."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Findin
     Parameters
     ----------
     source
-        Python, with IPython's magics if it is a cell.
+        Python code; a cell may contain IPython's magics.
     name
-        What to call it: ``"cell"``, ``"cell[3]"``, or the name of a file.
+        Its name in findings: ``"cell"``, ``"cell[3]"``, or the name of a file.
     first_line
         Number of the first line.
 
     Returns
     -------
     list of Finding
-        In the order of the lines. The first fact of each holds its line. Those of confidence
+        In the order of the lines. The first fact of each has its line. Those of confidence
         ``"possible"`` are hints.
     """
     document = Document(name, source, first_line)

@@ -24,7 +24,7 @@ from ddt_notebook.program.values import Instance, LibraryObject, is_wrapper
 
 from .foreseen import Foreseen, foreseen, shown
 
-#: Libraries that train one model on all ranks themselves, and functions that do.
+#: Libraries that train one model on all ranks, and functions that do so.
 _TRAINING_LIBRARIES = (
     "accelerate", "colossalai", "deepspeed", "horovod", "lightning", "megatron",
     "pytorch_lightning", "torch_xla", "transformers",
@@ -33,7 +33,7 @@ _PARALLELIZING = (
     "DataParallel", "FSDP", "FullyShardedDataParallel", "fully_shard", "parallelize_module",
     "prepare", "replicate",
 )  # fmt: skip
-#: What a wrapped model has of its own, as every module.
+#: Attributes that a wrapped model has because it is a module.
 _OF_MODULE = frozenset(
     {"module", "parameters", "named_parameters", "train", "eval", "state_dict", "load_state_dict",
      "zero_grad", "modules", "named_modules", "children", "named_children", "buffers", "no_sync",
@@ -52,22 +52,22 @@ _TENSORS = frozenset({"tensor", "zeros", "ones", "rand", "randn", "full", "empty
 _LAYERS = ("Linear", "Conv2d", "Embedding")
 #: Functions that reach the parts of a model without naming them.
 _REACH_PARTS = ("getattr", "children", "named_children", "modules", "named_modules")
-#: Methods that move a tensor attribute, or tell where it is to be.
+#: Methods that move a tensor attribute, or give its device.
 _MOVES = ("to", "type_as", "cuda", "device")
-#: Functions that show or collect a figure.
+#: Functions that print or collect a number.
 _SHOWS = frozenset({"print", "log", "info", "append", "float"})
 #: Methods whose result has no graph.
 _WITHOUT_GRAPH = frozenset({"item", "detach", "argmax", "max", "tolist"})
 
 
 def _inner(wrapper: LibraryObject) -> object:
-    """The model inside a wrapper."""
+    """Return the model inside a wrapper."""
     value = wrapper.argument("module", 0)
     return value.value if value is not None else None
 
 
 def _steps(trace: Trace) -> list[Event]:
-    """The steps of optimizers."""
+    """Return the steps of optimizers."""
     return [
         event for event in trace.of(Kind.METHOD) if event.op == "step" and _optimizes(event.held())
     ]
@@ -81,7 +81,7 @@ def _optimizes(value: object) -> bool:
 
 
 def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
-    """The data is divided among ranks each of which trains for itself."""
+    """Report divided data on ranks that each train a separate model."""
     if program.first.made("DistributedDataParallel"):
         return
     if program.tree.imports(*_TRAINING_LIBRARIES) or program.calls(*_PARALLELIZING):
@@ -96,11 +96,11 @@ def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def past_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
-    """The model inside the wrapper is trained, and the wrapper itself is never called."""
+    """Report a model that is trained inside its wrapper while the wrapper is never called."""
     if not program.traces:
         return
     if program.calls("all_reduce", "requires_grad_", "parameters_to_vector"):
-        return  # the program averages the gradients by itself, or trains a part of the model
+        return  # the program averages the gradients by itself or trains a part of the model
     trace = program.first
     wrappers = trace.made("DistributedDataParallel")
     if not wrappers or any("__call__" in one.methods for one in wrappers):
@@ -121,7 +121,7 @@ def _in_training(trace: Trace, event: Event) -> bool:
 
 
 def never_synchronised(program: TracedProgram) -> Iterator[Foreseen]:
-    """Steps before which no backward pass has averaged the gradients."""
+    """Report optimizer steps before which no backward pass has averaged the gradients."""
     if not program.first.made("DistributedDataParallel"):
         return
     if program.calls("all_reduce") or "require_backward_grad_sync" in program.tree.names:
@@ -147,7 +147,7 @@ def never_synchronised(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def other_copy(program: TracedProgram) -> Iterator[Foreseen]:
-    """The optimizer holds the parameters of another model than the one that is trained."""
+    """Report optimizers that hold the parameters of another model than the trained one."""
     if not program.traces:
         return
     trace = program.first
@@ -173,7 +173,7 @@ def other_copy(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def attribute_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
-    """Attributes of the model that its wrapper is asked for, which does not have them."""
+    """Report attributes of the model that the program reads from the wrapper, which lacks them."""
     for event in program.first.events:
         wrapper, name = event.held(), event.op
         asked = event.kind in (Kind.WRAPPER_ATTRIBUTE, Kind.METHOD) and is_wrapper(wrapper)
@@ -188,7 +188,7 @@ def attribute_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
-    """Weights loaded on some ranks, after the wrapper has made the ranks equal."""
+    """Report weights that only some ranks load after the wrapper has made the ranks equal."""
     if any("broadcast" in name or name == "all_reduce" for name in program.tree.calls):
         return
     for trace in program.traces:
@@ -207,7 +207,7 @@ def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def not_registered(program: TracedProgram) -> Iterator[Foreseen]:
-    """Tensors of a module that do not move, are not saved, and are not averaged with it."""
+    """Report tensors of a module that are not moved, saved or averaged with it."""
     moves = program.calls("cuda", "to")
     for node in program.tree.nodes if program.is_distributed else ():
         if not isinstance(node, ast.ClassDef) or not _is_module(node):
@@ -226,7 +226,7 @@ def _is_module(node: ast.ClassDef) -> bool:
 
 
 def _plain_tensors(node: ast.ClassDef) -> Iterator[tuple[str, ast.Call]]:
-    """Tensors that the constructor makes attributes of the module, by name."""
+    """Yield the tensors that the constructor makes attributes of the module, with their names."""
     constructors = [one for one in node.body if getattr(one, "name", "") == "__init__"]
     for inner in ast.walk(constructors[0]) if constructors else ():
         match inner:
@@ -238,7 +238,7 @@ def _plain_tensors(node: ast.ClassDef) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _goes_anywhere(made: str, call: ast.Call) -> bool:
-    """Whether it is put on a device where it is made, or is a number, which goes with any."""
+    """Whether it is made on a chosen device, or is a number, which works with any device."""
     number = made == "tensor" and call.args and isinstance(call.args[0], ast.Constant)
     return bool(number) or keyword(call, "device") is not None
 
@@ -262,7 +262,7 @@ def _is_used_as_is(node: ast.ClassDef, name: str) -> bool:
 
 
 def never_used(program: TracedProgram) -> Iterator[Foreseen]:
-    """Layers that no forward pass goes through."""
+    """Report layers that no forward pass uses."""
     if not program.first.of(Kind.BACKWARD):
         return
     if program.calls(*_REACH_PARTS) or "requires_grad" in program.tree.names:
@@ -290,7 +290,7 @@ def never_used(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def checkpointed(program: TracedProgram) -> Iterator[Foreseen]:
-    """Parameters that are used several times inside reentrant checkpoints."""
+    """Report parameters that are used several times inside reentrant checkpoints."""
     if not program.wraps_models or "static_graph" in program.tree.names:
         return
     loops = program.tree.of_kind(ast.For)
@@ -306,7 +306,7 @@ def checkpointed(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
-    """Losses that are added up together with the graph of each batch."""
+    """Report losses that are summed together with the graph of each batch."""
     lines = {
         event.line
         for passage in program.passages
@@ -337,7 +337,7 @@ def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _is_shown(program: TracedProgram, total: str) -> bool:
-    """Whether a figure is printed, logged, collected or made a number."""
+    """Whether a sum is printed, logged, collected or converted to a number."""
     return any(
         called_name(node) in _SHOWS and any(source_of(one) == total for one in ast.walk(argument))
         for node in program.tree.nodes
@@ -347,7 +347,7 @@ def _is_shown(program: TracedProgram, total: str) -> bool:
 
 
 def _is_trained(program: TracedProgram, total: str) -> bool:
-    """Whether ``backward`` is called on a sum, or on the sum divided by something."""
+    """Whether ``backward`` is called on a sum or on the divided sum."""
     for node in program.tree.nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=ast.BinOp(left=loss), attr="backward")) | (

@@ -1,4 +1,4 @@
-"""Rules about results that are read too early, on the wrong rank, or for something they are not."""
+"""Rules about results that are read too early, on the wrong rank, or with a wrong meaning."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ddt_notebook.program.values import LOCAL, HeldElsewhere, InFlight
 
 from .foreseen import Foreseen, foreseen, possible, shown
 
-#: What a figure of a model's quality is called where it is printed.
+#: Names of quality measures where a program prints them.
 _METRIC = re.compile(
     r"accuracy|\bacc\b|f1|bleu|recall|precision|\bauc\b|miou|perplexity", re.IGNORECASE
 )
 _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
-#: Element types that no backend reduces.
+#: Data types that no backend reduces.
 _NARROW = re.compile(r"torch\.(int16|short|uint16|float8_\w+)")
 _WAITS = ("wait", "wait_all", "is_completed", "synchronize", "get_future")
 
 
 def in_flight(program: TracedProgram) -> Iterator[Foreseen]:
-    """Tensors that are read or changed while an asynchronous call still works on them."""
+    """Report tensors that are read or changed while an asynchronous call still uses them."""
     for event in program.events(Kind.READ_IN_FLIGHT, Kind.CHANGED_IN_FLIGHT):
         call = event.about
         assert isinstance(call, InFlight)
@@ -48,7 +48,7 @@ def in_flight(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
-    """The result of a reduce, read on a rank that does not have it."""
+    """Report reads of a ``reduce`` result on a rank that does not have it."""
     seen: set[int] = set()
     for passage in program.passages:
         for event in (one for trace in passage.traces for one in trace.of(Kind.READ_ELSEWHERE)):
@@ -63,7 +63,7 @@ def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def never_waited(program: TracedProgram) -> Iterator[Foreseen]:
-    """Asynchronous collectives whose handle is dropped."""
+    """Report asynchronous collectives whose handle is dropped."""
     if not program.tree.names.isdisjoint(_WAITS):
         return
     kept = {
@@ -80,7 +80,7 @@ def never_waited(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def own_metric(program: TracedProgram) -> Iterator[Foreseen]:
-    """A figure of one rank's share of the data, shown by one rank as if it were of all."""
+    """Report metrics of one rank's share of the data that are shown as those of all ranks."""
     for event in program.first.of(Kind.SHOWN):
         is_own = LOCAL in event.values[0].marks and program.is_alone(event)
         if is_own and _METRIC.search(event.text):
@@ -91,7 +91,7 @@ def own_metric(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _reduced(statement: ast.stmt) -> tuple[str, str]:
-    """The tensor and the operation of a blocking ``all_reduce`` on all ranks; else empty."""
+    """Return tensor and operation of a blocking ``all_reduce`` on all ranks, else empty strings."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or called_name(call) != "all_reduce" or not call.args:
         return "", ""
@@ -102,7 +102,7 @@ def _reduced(statement: ast.stmt) -> tuple[str, str]:
 
 
 def averages(program: TracedProgram) -> Iterator[Foreseen]:
-    """Sums that are shown as means, and means that are divided once more."""
+    """Report sums that are shown as means, and means that are divided again."""
     for block in program.tree.statement_lists:
         for index, statement in enumerate(block):
             tensor, op = _reduced(statement)
@@ -128,7 +128,7 @@ def _divides_by_world_size(statement: ast.stmt, tensor: str) -> bool:
 
 
 def _shows_mean(statement: ast.stmt, tensor: str) -> bool:
-    """Whether ``print`` calls it a mean without dividing by anything."""
+    """Whether ``print`` shows it as a mean without a division."""
     for call in calls_in(statement):
         if called_name(call) == "print" and occurs_in(call, tensor):
             divided = any(isinstance(node, ast.BinOp) for node in ast.walk(call))
@@ -139,7 +139,7 @@ def _shows_mean(statement: ast.stmt, tensor: str) -> bool:
 
 
 def narrow_types(program: TracedProgram) -> Iterator[Foreseen]:
-    """Collectives on element types that no backend reduces."""
+    """Report collectives on data types that no backend reduces."""
     for block in program.tree.statement_lists:
         narrow: dict[str, bool] = {}
         for statement in block:
@@ -162,7 +162,7 @@ def _is_narrow(value: ast.expr) -> bool:
 
 
 def fixed_outputs(program: TracedProgram) -> Iterator[Foreseen]:
-    """As many outputs as a number in the source says, whatever the number of ranks."""
+    """Report outputs whose number is fixed in the source instead of the number of ranks."""
     made = {
         source_of(target): _counted(node.value)
         for node in program.tree.nodes
@@ -179,7 +179,7 @@ def fixed_outputs(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _counted(value: ast.expr) -> int | None:
-    """The length of a list that a number in the source has made."""
+    """Return the length of a list that a number in the source determines."""
     match value:
         case ast.ListComp(
             generators=[ast.comprehension(iter=ast.Call(args=[ast.Constant(value=int(many))]))]

@@ -1,4 +1,4 @@
-"""Rules about how the process group is formed, about devices, and about how a process ends."""
+"""Rules about the setup of the process group, about devices, and about the end of a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "xla", "fak
 #: Functions of torch that make a tensor.
 _MAKES = frozenset({"arange", "empty", "full", "ones", "rand", "randn", "randint", "tensor",
                     "zeros"})  # fmt: skip
-#: Names that torch has had, and what took their place.
+#: Names that torch no longer has, and their replacements.
 _GONE = {
     "all_gather_base": "all_gather_into_tensor",
     "reduce_scatter_base": "reduce_scatter_tensor",
@@ -36,8 +36,8 @@ _GONE_MODULES = ("torch._six", "torch.utils.data.dataloader._SingleProcessDataLo
 
 
 def backends(program: TracedProgram) -> Iterator[Foreseen]:
-    """Backends that torch does not have, or that cannot serve the tensors at hand."""
-    # Tensors that are made in another file may be put on a GPU there.
+    """Report backends that torch does not have, or that do not support the program's tensors."""
+    # Tensors made in another file may be on a GPU.
     on_cpu = any(map(_makes_tensor, program.tree.nodes)) and not program.uses_devices
     for event in program.events(Kind.GROUP_FORMED):
         backend = event.held()
@@ -57,7 +57,7 @@ def backends(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _makes_tensor(node: ast.AST) -> bool:
-    """Whether it makes a tensor, or a layer of a model."""
+    """Whether it makes a tensor or a layer of a model."""
     if not isinstance(node, ast.Call):
         return False
     owner, _, name = dotted_name(node.func).rpartition(".")
@@ -66,7 +66,7 @@ def _makes_tensor(node: ast.AST) -> bool:
 
 
 def formed_twice(program: TracedProgram) -> Iterator[Foreseen]:
-    """A process group that is formed while there is one."""
+    """Report process groups that are formed while one exists."""
     formed = 0
     for event in program.first.of(Kind.GROUP_FORMED, Kind.GROUP_DESTROYED):
         if event.kind is Kind.GROUP_DESTROYED:
@@ -80,7 +80,7 @@ def formed_twice(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def before_setup(program: TracedProgram) -> Iterator[Foreseen]:
-    """What needs the group, and comes before the group is formed."""
+    """Report what needs the group but comes before the group is formed."""
     formed = program.first.of(Kind.GROUP_FORMED)
     if not formed or any(not one.loop for one in formed[0].around):
         return
@@ -96,7 +96,7 @@ def before_setup(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _asks_for_rank(event: Event) -> bool:
-    """Whether a sampler is made that has to ask the group for the rank."""
+    """Whether it makes a sampler that asks the group for the rank."""
     held = event.held()
     if event.kind is not Kind.MADE or not isinstance(held, LibraryObject):
         return False
@@ -105,7 +105,7 @@ def _asks_for_rank(event: Event) -> bool:
 
 
 def arguments(program: TracedProgram) -> Iterator[Foreseen]:
-    """Arguments that ``init_process_group`` refuses."""
+    """Report arguments that ``init_process_group`` refuses."""
     for event in program.events(Kind.GROUP_FORMED):
         given = event.held(1)
         timeout = given.get("timeout") if isinstance(given, dict) else None
@@ -117,7 +117,7 @@ def arguments(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _lacks_rank(call: ast.Call, given: dict[str, Value]) -> bool:
-    """Whether a meeting point is given, and neither the rank nor a query that may hold it."""
+    """Whether a rendezvous address is given, but neither the rank nor a query that may hold it."""
     if "init_method" not in given or "rank" in given or any(k.arg is None for k in call.keywords):
         return False
     constants = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant))
@@ -127,7 +127,7 @@ def _lacks_rank(call: ast.Call, given: dict[str, Value]) -> bool:
 
 
 def not_inherited(program: TracedProgram) -> Iterator[Foreseen]:
-    """A time-out that holds for the whole group, and not for a group made of some ranks."""
+    """Report timeouts of the whole group that a group of some ranks does not inherit."""
     for passage in program.passages:
         trace = passage.traces[0]
         given = [event.held(1) for event in trace.of(Kind.GROUP_FORMED)]
@@ -144,7 +144,7 @@ def not_inherited(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
-    """Ranks that all use one GPU."""
+    """Report ranks that all use one GPU."""
     contexts = (dotted_name(call.func) for call in program.tree.of_kind(ast.Call))
     chosen = (
         program.calls("set_device", "set_device_index", "init_device_mesh")
@@ -166,7 +166,7 @@ def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def device_ids(program: TracedProgram) -> Iterator[Foreseen]:
-    """``device_ids`` for a model that is on the CPU."""
+    """Report ``device_ids`` for a model that is on the CPU."""
     for wrapper in program.first.made("DistributedDataParallel"):
         model = wrapper.argument("module", 0)
         given = isinstance(wrapper.given("device_ids", 1), Items)
@@ -178,7 +178,7 @@ def device_ids(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def gone(program: TracedProgram) -> Iterator[Foreseen]:
-    """Modules and functions that today's torch does not have."""
+    """Report modules and functions that current torch versions do not have."""
     for node in program.tree.nodes:
         match node:
             case ast.Import(names=[ast.alias(name=module), *_]) | ast.ImportFrom(module=module):
@@ -191,7 +191,7 @@ def gone(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
-    """The debug level at which DDP on gloo crashes."""
+    """Report the debug level at which DDP on gloo crashes."""
     for node in (
         program.tree.nodes if program.wraps_models and "nccl" not in program.tree.strings else ()
     ):
@@ -207,7 +207,7 @@ def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def process_ends(program: TracedProgram) -> Iterator[Foreseen]:
-    """A process that ends under a condition, while others go on."""
+    """Report processes that end under a condition while others continue."""
     for passage in program.passages:
         trace = passage.traces[0]
         for event in trace.of(Kind.PROCESS_ENDED) if trace.of(Kind.GROUP_CALL) else ():

@@ -1,7 +1,7 @@
 """The rules: each looks for one kind of fault in a prepared snapshot and yields findings as data.
 
-A rule is a function ``(context: Context) -> Iterator[Finding]``, listed in `report.RULES`. It holds
-no English::
+A rule is a function ``(context: Context) -> Iterator[Finding]``, listed in `report.RULES`. It
+contains no English::
 
     yield conclude(
         "D.2.4",                                  # the symptom of the study

@@ -1,4 +1,4 @@
-"""Ranks that are at one file at the same time, and what they write into it."""
+"""Rules about ranks that use one file at the same time, and about what they write into it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Uses = dict[int, list[CheckpointUse]]
 
 
 def written_together(context: Context) -> Iterator[Finding]:
-    """Several ranks save to one path, and nothing puts them in an order."""
+    """Report ranks that save to one path in no fixed order."""
     order = Order(context)
     for path, saves in sorted(_by_path(context, "save").items()):
-        # One finding for each line: what is written again and again counts once.
+        # One finding for each line: a repeated write counts once.
         told: set[str] = set()
         for round_ in range(max(map(len, saves.values()))):
             nth = {r: uses[round_] for r, uses in saves.items() if len(uses) > round_}
@@ -31,7 +31,7 @@ def written_together(context: Context) -> Iterator[Finding]:
 
 
 def _unordered(uses: dict[int, CheckpointUse], order: Order) -> dict[int, CheckpointUse]:
-    """Those that another rank's use meets, or could have met."""
+    """Return the uses that overlap, or could overlap, with the use of another rank."""
     return {
         rank: use
         for rank, use in uses.items()
@@ -72,7 +72,7 @@ def _written(context: Context, path: str, uses: dict[int, CheckpointUse]) -> Fin
 
 
 def read_too_early(context: Context) -> Iterator[Finding]:
-    """A rank has loaded a file before another one had written it, and nobody noticed."""
+    """Report files that a rank loaded before another rank had written them, without an error."""
     saves, loads = _by_path(context, "save"), _by_path(context, "load")
     order = Order(context)
     for path in sorted(saves.keys() & loads.keys()):
@@ -86,12 +86,12 @@ def read_too_early(context: Context) -> Iterator[Finding]:
 def _early(
     context: Context, order: Order, writer: int, save: CheckpointUse, loads: _Uses
 ) -> dict[int, CheckpointUse]:
-    """Loads of other ranks that began before the file was written, and were to come after."""
+    """Return the loads of other ranks that began before the write that they should follow."""
     found: dict[int, CheckpointUse] = {}
     own = {context.label(u.where) for u in loads.get(writer, []) if u.ended_s <= save.began_s}
     for rank, uses in loads.items():
         for use in uses:
-            resumed = context.label(use.where) in own  # the writer read it there before, too
+            resumed = context.label(use.where) in own  # the writer also read it there before
             if rank == writer or not use.done or resumed or use.began_s >= save.ended_s:
                 continue
             if not order.comes_before(rank, use.ended_s, writer, save.began_s):
@@ -121,7 +121,7 @@ def _read(
 
 
 def nothing_loaded(context: Context) -> Iterator[Finding]:
-    """A state dict of which no key fits was loaded with ``strict=False``: nothing happened."""
+    """Report state dicts without a fitting key that ``strict=False`` loaded without effect."""
     where: dict[Place | None, dict[int, StateLoad]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
         for load in report.states:
@@ -146,7 +146,7 @@ def nothing_loaded(context: Context) -> Iterator[Finding]:
 
 
 def wrapped_states(context: Context) -> Iterator[Finding]:
-    """A checkpoint that has the names of the wrapper: it may be meant so."""
+    """Report checkpoints with the wrapper's names; this may be intended."""
     told = set()
     for report in context.snapshot.checkpoints:
         for use in report.uses:

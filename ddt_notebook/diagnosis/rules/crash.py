@@ -1,4 +1,4 @@
-"""A rank's process ended."""
+"""Rules about ranks whose process ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE
 
 
 def crashes(context: Context) -> Iterator[Finding]:
-    """Ranks that died, unless a mismatch killed them or the session did."""
+    """Report ranks that died, unless a mismatch or the session killed them."""
     together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
     for rank, report in context.reports.items():
         if report.state == "died" and not report.killed and rank not in context.consequences:
@@ -49,7 +49,7 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         held = {"memory_bytes": first.memory_bytes}
         facts.append(Fact(kind="memory-held", ranks=(first.rank,), values=held))
     call = context.last_call(first.rank)
-    if call is not None and call.where is not None:  # else it was seen some time before the end
+    if call is not None and call.where is not None:  # else the line is older than the end
         facts.append(
             Fact(
                 kind="ended-inside",
@@ -96,7 +96,7 @@ def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence
 
 
 def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:
-    """Whether DDP's constructor crashed, on gloo and with the most detailed debug level."""
+    """Whether DDP's constructor crashed on gloo with the most detailed debug level."""
     frame = next(iter(crash_frames(report.crash_text)), None)
     cells = (context.snapshot.cell, *context.snapshot.earlier_cells)
     return (
@@ -108,12 +108,12 @@ def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:
 
 
 def ending(report: RankReport) -> Values:
-    """``signal`` and ``exit_code`` of a process that ended; None for the one that is not known."""
+    """Return ``signal`` and ``exit_code`` of a process that ended; the unknown one is None."""
     return {"signal": report.exit_signal, "exit_code": report.exit_code}
 
 
 def deaths(context: Context, ranks: list[int]) -> list[Fact]:
-    """One fact for each of ``ranks`` that died."""
+    """Return one fact for each of ``ranks`` that died."""
     reports = [context.reports[rank] for rank in ranks]
     return [
         Fact(kind="died-of-it", ranks=(report.rank,), values=ending(report))

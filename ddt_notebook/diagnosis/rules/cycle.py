@@ -1,4 +1,4 @@
-"""Ranks wait for each other in a circle."""
+"""Rules about ranks that wait for each other in a cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .groups import hung_by_skip
 
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
-    """Sets of blocked ranks of which each waits for another; both sides are named."""
+    """Report sets of blocked ranks that wait for each other; the finding names both sides."""
     if hung_by_skip(context):
         return
     edges = {
@@ -35,7 +35,7 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
 
 
 def _circles(edges: dict[int, frozenset[int]]) -> Iterator[frozenset[int]]:
-    """Ranks that reach each other, at least two at a time."""
+    """Yield sets of ranks that reach each other, at least two at a time."""
     reach = {rank: _reachable(rank, edges) for rank in edges}
     done: set[int] = set()
     for rank in sorted(edges):
@@ -97,9 +97,9 @@ def _cause(context: Context, calls: list[Call]) -> str:
 
 
 def _meant_as_one(context: Context, calls: list[Call]) -> bool:
-    """Whether the ranks would call the operation once only, each on another group."""
+    """Whether the ranks would call the operation only once, each on another group."""
     again = {comes_again(context.program, c.where, c.op) if c.where else None for c in calls}
-    if again == {None}:  # no source: one line is more likely to be one collective
+    if again == {None}:  # without source, one line is probably one collective
         return len({(c.where.file, c.where.line) for c in calls if c.where}) == 1
     return len({call.op for call in calls}) == 1 and True not in again
 

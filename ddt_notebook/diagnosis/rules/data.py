@@ -1,4 +1,4 @@
-"""How the data of a run that trained was divided among the ranks that share a model."""
+"""Rules about the division of training data among the ranks that share a model."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ddt_notebook.model.partition import Division, unpack_indices
 from .loaders import Shared, samples, shared_loaders
 from .parallel_groups import take_parts
 
-#: A gap beside the shards may be a split for another use from this share on. From 0.025 to 0.2 no
-#: verdict on the recorded runs changes (`benchmarks.thresholds`).
+#: From this share on, a gap beside the shards may be a split for another use. From 0.025 to 0.2
+#: no verdict on the recorded runs changes (`benchmarks.thresholds`).
 _SPLIT_OFF = 0.1
-#: Samplers that go through all that the data set has.
+#: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
 
 def wrong_samplers(context: Context) -> Iterator[Finding]:
-    """Samplers that divide for another number of ranks, or take several ranks for one."""
+    """Report samplers for another number of ranks, or with the same part for several ranks."""
     for shared in shared_loaders(context):
         if shared.trains and (found := _wrong_sampler(shared)) is not None:
             yield found
@@ -68,19 +68,19 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
 
 
 def same_data(context: Context) -> Iterator[Finding]:
-    """Every rank trains on the whole data."""
+    """Report ranks that each train on all of the data."""
     for shared in shared_loaders(context):
         seen = shared.division
         if not _comparable(shared, seen) or not shared.trains or shared.random:
             continue
         if seen.same_content is None and _own_sizes(shared):
-            continue  # each rank may well have read a file of its own
+            continue  # each rank may have read a different file
         whole = _mostly_the_same(shared)
         if not whole or seen.overlap <= seen.padding:
             continue
         if _same_start(shared) and take_parts(context, shared.loaders):
             continue
-        # a loop that is left early may have met the same samples by chance
+        # ranks that leave a loop early can have the same samples by chance
         certain = shared.complete or _same_start(shared)
         first = shared.first()
         yield conclude(
@@ -118,7 +118,7 @@ def _own_sizes(shared: Shared) -> bool:
 
 
 def _mostly_the_same(shared: Shared) -> bool:
-    """Whether no rank got noticeably less than all ranks together."""
+    """Whether each rank got almost as much as all ranks together."""
     sets = [unpack_indices(loader.handed_out) for loader in shared.loaders.values()]
     everything = reduce(or_, sets).bit_count()
     return min(one.bit_count() for one in sets) >= 0.9 * everything > 0
@@ -129,7 +129,7 @@ def _same_start(shared: Shared) -> bool:
 
 
 def wrong_shards(context: Context) -> Iterator[Finding]:
-    """Shards made by hand that overlap, or leave samples out."""
+    """Report shards made by hand that overlap or leave samples out."""
     for shared in shared_loaders(context):
         seen = shared.division
         if not _comparable(shared, seen) or not shared.trains:
@@ -150,10 +150,10 @@ def wrong_shards(context: Context) -> Iterator[Finding]:
 
 
 def _are_ranges(shared: Shared) -> bool:
-    """Whether each rank's data is certainly a range of its own, however early its loop was left.
+    """Whether each rank's data is certainly a separate range, however early its loop ended.
 
-    A range reaches no further than it is long; a random part of the data does, and so does what a
-    rank draws from data that all share. Together the ranks have more than any of them could.
+    The indices of a range span no more than its length; those of a random part, or of a rank's
+    draws from shared data, span more. Together the ranks have more than any one could have.
     """
     loaders = shared.loaders.values()
     if len({(x.dataset, x.dataset_size) for x in loaders}) > 1 or not _by_hand(shared):
@@ -172,17 +172,17 @@ def _are_ranges(shared: Shared) -> bool:
 
 
 def _by_hand(shared: Shared) -> bool:
-    """Whether the parts come from the data set, and not from a sampler of the user's own."""
+    """Whether the parts come from the data set and not from the user's sampler."""
     return all(loader.sampler in _OF_TORCH for loader in shared.loaders.values())
 
 
 def _evened_out(shared: Shared) -> int:
-    """How many samples may be repeated or left out to give all ranks equally many."""
+    """Return how many samples may be repeated or left out to give all ranks equally many."""
     epochs = [loader.epochs[-1] for loader in shared.loaders.values()]
     if len({epoch.samples for epoch in epochs}) > 1:
         return 0
     batch = max(-(-epoch.samples // max(1, epoch.batches)) for epoch in epochs)
-    # a sampler of whole batches evens out whole batches
+    # a sampler of whole batches adds or drops whole batches
     return len(epochs) - 1 if _by_hand(shared) else len(epochs) * batch
 
 
@@ -205,7 +205,7 @@ def _overlap(shared: Shared, seen: Division) -> Finding:
 
 
 def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
-    """Samples that nobody got, unless another loader has them or they were split off."""
+    """Report samples that no rank got, unless another loader has them or they were split off."""
     mine = reduce(or_, (unpack_indices(x.handed_out) for x in shared.loaders.values()))
     size = shared.first().universe or 0
     if size != shared.first().dataset_size:
@@ -217,7 +217,7 @@ def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
     if inner and not all(
         _is_regular(unpack_indices(x.handed_out)) for x in shared.loaders.values()
     ):
-        return  # parts of a random selection: the rest was split off
+        return  # the parts are random selections: the rest was split off
     lost = missing.bit_count()
     split_off = not inner and lost >= max(_SPLIT_OFF * size, len(shared.loaders))
     yield conclude(
@@ -236,13 +236,13 @@ def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
 
 
 def _is_regular(indices: int) -> bool:
-    """Whether a set has every n-th index from its first to its last."""
+    """Whether a set contains every n-th index from its first to its last."""
     known = [at for at, bit in enumerate(reversed(f"{indices:b}")) if bit == "1"]
     return len({after - before for before, after in pairwise(known)}) <= 1
 
 
 def _handed_out_by_others(shared: Shared) -> int:
-    """Samples of the same data that another loader of the session has handed out."""
+    """Return the samples of the same data that another loader of the session handed out."""
     first = shared.first()
     seen = 0
     for partition in shared.context.snapshot.partition:

@@ -1,4 +1,4 @@
-"""Replicas that were to stay equal and did not: the first step, the parameter, and why."""
+"""Rules about replicas that should be equal but are not: first step, parameter and cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddt_notebook.program.parse import Document
 
 
 def diverged(context: Context) -> Iterator[Finding]:
-    """Replicas in DDP that end the run with different parameters."""
+    """Report DDP replicas that end the run with different parameters."""
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
         return
@@ -26,7 +26,7 @@ def diverged(context: Context) -> Iterator[Finding]:
         if group.first.wrapper != "DDP" or _is_special(context, group):
             continue
         if _holds_others(context, group):
-            continue  # what lies outside DDP may well differ
+            continue  # parameters outside DDP may differ
         if group.first_apart is not None:
             finding = _in_ddp(context, group, group.first_apart)
         else:
@@ -41,13 +41,13 @@ def _models(context: Context, group: Replicas) -> dict[int, ModelTraining]:
 
 
 def _is_special(context: Context, group: Replicas) -> bool:
-    """Whether DDP was told not to average everything at each step: ranks may well differ then."""
+    """Whether DDP was set up not to average everything in each step; ranks may then differ."""
     models = _models(context, group).values()
     return any(model.communication_hook or model.ignores_parameters for model in models)
 
 
 def _holds_others(context: Context, group: Replicas) -> bool:
-    """Whether the optimizer also steps parameters that are no part of the model in DDP."""
+    """Whether the optimizer also steps parameters outside the model in DDP."""
     for rank, model in _models(context, group).items():
         own = set(model.parameters)
         watched = {name.removeprefix(f"{model.name}.") for name in group.ranks[rank].watched}
@@ -188,7 +188,7 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
             confidence="likely",
         )
     if any(call.cell == context.snapshot.cell.number for call in _calls_past_wrapper(context)):
-        # DDP was called for something else then, such as an evaluation
+        # DDP was then called for something else, such as an evaluation
         return _past_ddp(context, group, step, list(group.ranks))
     return conclude(
         "D.2.4",
@@ -203,7 +203,7 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
 
 
 def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
-    """Equal gradients, equal settings, other parameters: written by something else."""
+    """Report parameters that differ after equal gradients and settings: other code wrote them."""
     changed = [rank for rank, o in group.ranks.items() if step in o.changed_before]
     told = bool(changed) and len(changed) < len(group.ranks)
     state = _differing_state(context, group)
@@ -239,18 +239,18 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
 
 
 def _differing_state(context: Context, group: Replicas) -> list[Disagreement]:
-    """Momentum and the like that was loaded or reset on some ranks only."""
+    """Return optimizer state, such as momentum, that only some ranks loaded or reset."""
     decays = any(
         name.startswith("weight_decay") and value not in ("0", "0.0")
         for name, value in group.first.settings.items()
     )
-    if decays:  # then it follows from other parameters, too
+    if decays:  # then different parameters also cause different state
         return []
     return replicas.differing(context.snapshot, f"{group.first.name}.state", "state")
 
 
 def _unwatched(context: Context, group: Replicas) -> Finding | None:
-    """A parameter of which no fingerprints were taken on the way, and that differs at the end."""
+    """Report a parameter without fingerprints during the run that differs at the end."""
     first = group.first
     found = [
         item
@@ -301,7 +301,7 @@ def _apart_from_the_start(context: Context, group: Replicas) -> Finding | None:
 
 
 def _course(context: Context, group: Replicas, step: int) -> list[Fact]:
-    """Since when which parameter differs, and by how much at the end."""
+    """Return which parameter differs since which step, and by how much at the end."""
     name = group.first.watched[group.apart(step)[0]]
     sides = grouped({rank: state.values for rank, state in group.states[step].items()})
     values = _moment(group, step) | {
@@ -313,12 +313,12 @@ def _course(context: Context, group: Replicas, step: int) -> list[Fact]:
 
 
 def _moment(group: Replicas, step: int) -> Values:
-    """After which step of which optimizer the ranks were first seen apart."""
+    """Return the step of the optimizer after which the ranks were first seen apart."""
     return {"model": group.first.model, "optimizer": group.first.name, "step": step}
 
 
 def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]]:
-    """Settings that were not equal on all ranks: what each rank had, the learning rate first."""
+    """Return settings that differ between ranks, with each rank's value; learning rate first."""
     found: dict[str, dict[int, str]] = {}
     for step, at in group.states.items():
         rates = {rank: ", ".join(f"{r:.6g}" for r in state.rates) for rank, state in at.items()}

@@ -1,4 +1,4 @@
-"""Hints at settings that cost time, and may well be meant so."""
+"""Hints about settings that cost time but may be intended."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Place, RankReport
 from ddt_notebook.model.matching import call_bytes
 
-# In brackets: the range in which no hint on the recorded runs changes (`benchmarks.thresholds`).
-#: Buckets are small from here on down (0.25 to 4; DDP's own limit is 25 MiB), and many from here on
-#: up (6 to 8).
+# The brackets give the range in which no hint on the recorded runs changes
+# (`benchmarks.thresholds`).
+#: Buckets are small up to this size (0.25 to 4; DDP's own limit is 25 MiB), and many from this
+#: number on (6 to 8).
 _SMALL_BUCKET_MB, _MANY_BUCKETS = 1.0, 8
-#: A run that is over sooner has no time to save (0.05 to 0.4 s).
+#: A shorter run has no time to save (0.05 to 0.4 s).
 _WORTH_S = 0.2
-#: Of the collectives from one line, so many are looked at to find their size (50 to 800).
+#: Number of collectives from one line whose size is read (50 to 800).
 _SAMPLE = 200
-#: They are small (16 to 256 KiB), many in each step (2 to 10) and in all (25 to 200), and take a
-#: large share of the time (0.075 to 0.375).
+#: Collectives count as small up to this size (16 to 256 KiB), as many from this number on per step
+#: (2 to 10) and in all (25 to 200), and as expensive above this share of the time (0.075 to 0.375).
 _SMALL_BYTES, _PER_STEP, _IN_ALL, _TIME = 1 << 16, 8, 100, 0.3
 
 
 def small_buckets(context: Context) -> Iterator[Finding]:
-    """Hint: gradients that DDP sends in many small pieces."""
+    """Report, as a hint, gradients that DDP sends in many small pieces."""
     told: dict[str, tuple[list[int], float, int]] = {}
     for training in context.snapshot.training:
         for model in training.models:
@@ -47,7 +48,7 @@ def small_buckets(context: Context) -> Iterator[Finding]:
 
 
 def oversubscribed_threads(context: Context) -> Iterator[Finding]:
-    """Hint: ranks that together compute in more threads than there are processors."""
+    """Report, as a hint, ranks that together compute in more threads than there are processors."""
     trainings = context.snapshot.training
     longest = max((p.ran_s for p in context.snapshot.performance), default=0.0)
     processors = max((training.processors for training in trainings), default=0)
@@ -68,7 +69,7 @@ def oversubscribed_threads(context: Context) -> Iterator[Finding]:
 
 
 def small_collectives(context: Context) -> Iterator[Finding]:
-    """Hint: a line that issues many small collectives in each step of training."""
+    """Report, as a hint, lines that issue many small collectives in each training step."""
     steps = max((training.backwards for training in context.snapshot.training), default=0)
     if steps < 2:
         return
@@ -108,7 +109,7 @@ def small_collectives(context: Context) -> Iterator[Finding]:
 
 
 def _by_line(context: Context, report: RankReport) -> dict[Place | None, list[Call]]:
-    """The collectives of the user's own lines that waited for their result."""
+    """Return the collectives of the user's lines that waited for their result."""
     found: dict[tuple[str, int], list[Call]] = defaultdict(list)
     for call in report.calls:
         own = call.kind == "collective" and call.source == "call log" and not call.asynchronous

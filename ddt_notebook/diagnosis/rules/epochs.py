@@ -1,4 +1,4 @@
-"""Epochs that were not what they seem: the same stream, the same order, nothing at all."""
+"""Rules about epochs with the same stream, the same order or no data at all."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ddt_notebook.model.partition import Epoch, LoaderPartition
 from .loaders import loops, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
-#: Content of samples without index is compared: this many must be alike in a row. From 2 to 16 no
-#: verdict on the recorded runs changes (`benchmarks.thresholds`).
+#: Samples without index are compared by content: this many in a row must be equal. From 2 to 16
+#: no verdict on the recorded runs changes (`benchmarks.thresholds`).
 _TELLING = 4
 
 
 def undivided_streams(context: Context) -> Iterator[Finding]:
-    """Iterated data sets that give every rank the same samples."""
+    """Report iterable data sets that give every rank the same samples."""
     for shared in shared_loaders(context):
         loaders = shared.loaders
         if any(loader.indexed or not loader.dataset for loader in loaders.values()):
@@ -48,7 +48,7 @@ def undivided_streams(context: Context) -> Iterator[Finding]:
 
 
 def repeating_workers(context: Context) -> Iterator[Finding]:
-    """Iterated data sets of which each worker of a loader yields everything."""
+    """Report iterable data sets that yield everything in each worker of a loader."""
     for name, loaders in used_loaders(context).items():
         repeated = {rank: loader for rank, loader in loaders.items() if _is_repeated(loader)}
         if not repeated:
@@ -70,7 +70,7 @@ def repeating_workers(context: Context) -> Iterator[Finding]:
 
 
 def _is_repeated(loader: LoaderPartition) -> bool:
-    """Whether the first batches of all workers are the same, and the next ones, too."""
+    """Whether the first batches of all workers are the same, and also the next ones."""
     every, heads = loader.workers, loader.epochs[-1].heads
     groups = [heads[at : at + every] for at in range(0, len(heads) - every + 1, every or 1)]
     if every < 2 or len(groups) < 2 or not loader.epochs[-1].trained:
@@ -79,7 +79,7 @@ def _is_repeated(loader: LoaderPartition) -> bool:
 
 
 def fixed_orders(context: Context) -> Iterator[Finding]:
-    """Epochs in the same order, because nobody told the sampler that a new one has begun."""
+    """Report epochs in the same order, because the sampler did not get the number of the epoch."""
     for shared in shared_loaders(context):
         single = shared.team.trainings == 1
         pairs = {rank: _same_order(x, anew=single) for rank, x in shared.loaders.items()}
@@ -100,13 +100,13 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
                 Fact(kind="epochs-begin-alike", values={"indices": start} | _numbers(first, alike)),
                 Fact(kind="sampler-epoch", values={"sampler": first.sampler, "epochs": given}),
             ],
-            # each of several trainings may have had one epoch
+            # there may have been several trainings of one epoch each
             confidence="likely" if single else "possible",
         )
 
 
 def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> Values:
-    """The numbers of epochs: within the cell, if all of them are its own, else of the session."""
+    """Return the numbers of epochs: in the cell if it ran all of them, else in the session."""
     run = loader.epochs[-1].run
     if all(epoch.run == run and epoch.in_cell for epoch in epochs):
         return {"epochs": [epoch.in_cell for epoch in epochs], "of_all_cells": False}
@@ -115,12 +115,12 @@ def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> Values:
 
 
 def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
-    """Whether an epoch of training repeated the order of the one before, which was to change.
+    """Whether a training epoch repeated the order of the one before, although it should change.
 
     Parameters
     ----------
     anew
-        Also if the loader had been made anew in between.
+        Also compare epochs between which the loader was made anew.
     """
     if not loader.shuffles:
         return False
@@ -129,7 +129,7 @@ def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
     for before, after in pairwise(trained):
         common = min(len(before.first), len(after.first))
         again = common > 2 and before.first[:common] == after.first[:common]
-        # a cell that is run again may well begin at the same epoch again
+        # a cell that runs again may begin at the same epoch
         together = before.run == after.run or (before.made == after.made and not after.epoch_set)
         if before.made != after.made and not anew:
             continue
@@ -139,7 +139,7 @@ def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
 
 
 def empty_loaders(context: Context) -> Iterator[Finding]:
-    """Loaders that gave a rank nothing, because its part makes no whole batch."""
+    """Report loaders that gave a rank nothing, because its part is smaller than a batch."""
     for name, loaders in used_loaders(context).items():
         empty = {
             rank: loader

@@ -1,4 +1,4 @@
-"""A rank raised an exception of its own."""
+"""Rules about exceptions that a rank raised by itself."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .facts import blocked_in, of_call, of_wait
 _LONGEST = 160
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _MAX_PRINTED = 2
-#: In it an exercise's ranks have their data; fresh ranks do not have it.
+#: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
-#: Python's own words.
+#: Python's own message.
 _NO_NAME = re.compile(
     r"name '(?P<name>\w+)' is not defined|object has no attribute '(?P<attribute>\w+)'"
 )
 
 
 def exceptions(context: Context) -> Iterator[Finding]:
-    """The first exceptions, by time; those that peers or a mismatch brought about are left out."""
+    """Report the first exceptions by time, without those that peers or a mismatch caused."""
     together: dict[tuple[object, ...], dict[int, RankError]] = defaultdict(dict)
     for rank, report in context.reports.items():
         error = report.error
@@ -58,7 +58,7 @@ def _raised_in(error: RankError, call: Call | None) -> bool:
 
 
 def _handled(context: Context, rank: int, error: RankError) -> Finding:
-    """A rank that raised, and in a ``finally`` or ``except`` came to a call of its own."""
+    """Report a rank that raised and then made a call in a ``finally`` or ``except``."""
     waiting = context.victims([rank])
     call = context.halted[rank]
     meaning = classify(error)
@@ -123,7 +123,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
 def _known_elsewhere(
     context: Context, cause: str | None, error: RankError, ranks: list[int]
 ) -> tuple[str, dict[str, str]]:
-    """Whether the notebook has the name that ranks lack: the case of the advice, and its slots."""
+    """Return the advice case and its slots, if the notebook has the name that ranks lack."""
     name = of_error(error).get("name", "")
     if cause != NAME_NOT_DEFINED or not name:
         return "", {}
@@ -137,7 +137,7 @@ def _known_elsewhere(
 
 
 def _printed(error: RankError) -> list[Fact]:
-    """What a command that failed printed, or where a module is: below the first line."""
+    """Return what a failed command printed, or where a module is: the text below the first line."""
     further = [line.strip() for line in error.message.splitlines()[1:]]
     if error.type == "ModuleNotFoundError":
         return [Fact(kind="note", values={"note": line}) for line in further[:1]]
@@ -151,10 +151,10 @@ def _printed(error: RankError) -> list[Fact]:
 
 
 def of_error(error: RankError) -> Values:
-    """The values by which findings name an exception.
+    """Return the values with which findings describe an exception.
 
-    ``error``: its class; ``message``: what it says first, of bounded length; ``name``: the variable
-    or the attribute that does not exist.
+    ``error``: its class; ``message``: the start of its text, of bounded length; ``name``: the
+    variable or the attribute that does not exist.
     """
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):

@@ -14,16 +14,16 @@ from ddt_notebook.program.escape_paths import Reason
 
 
 def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
-    """The values by which findings name a call; `wording.call` renders them.
+    """Return the values with which findings describe a call; `wording.call` renders them.
 
     ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the library that
-    issued it; ``group`` of a collective, in a run with several groups; ``peer`` (None: anyone) and
-    ``tag`` of a message. What does not apply is left out.
+    issued it; ``group`` of a collective, in a run with several groups; ``peer`` (None: any rank)
+    and ``tag`` of a message. Values that do not apply are left out.
 
     Parameters
     ----------
     issuer
-        Whether ``issued_by`` is one of them.
+        Whether to include ``issued_by``.
     """
     values: Values = {"op": call.op}
     if call.sequence is not None:
@@ -42,7 +42,7 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
 
 
 def of_wait(context: Context, waiting: Iterable[int]) -> Values:
-    """``waited_s``: for how long victims have been waiting; ``freed``: they do not wait now."""
+    """Return ``waited_s``, how long victims have been waiting, or ``freed`` if none is blocked."""
     victims = list(waiting)
     if victims and not any(context.reports[rank].state == "blocked" for rank in victims):
         return {"freed": True}
@@ -51,7 +51,7 @@ def of_wait(context: Context, waiting: Iterable[int]) -> Values:
 
 
 def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int], Call]]:
-    """Victims grouped by the call and the line in which they stand."""
+    """Yield the victims, grouped by their call and line."""
     groups: dict[object, list[int]] = defaultdict(list)
     for rank in waiting:
         if rank in context.halted:
@@ -63,7 +63,7 @@ def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int
 
 
 def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
-    """One fact for each call in which victims are blocked."""
+    """Return one fact for each call in which victims are blocked."""
     return [
         Fact(
             kind="waits-for-handle" if call.asynchronous else "blocked-in",
@@ -76,9 +76,9 @@ def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
 
 
 def did_instead(context: Context, ranks: Iterable[int], group: str | None = None) -> list[Fact]:
-    """What ranks did instead: their state, and their last collective on a group.
+    """Return what ranks did instead: their state, and their last collective on a group.
 
-    One fact of each kind for all ranks of which it is true.
+    Ranks with the same fact share it.
     """
     alike: list[tuple[list[Fact], list[int]]] = []
     for rank in ranks:
@@ -96,9 +96,9 @@ def did_instead(context: Context, ranks: Iterable[int], group: str | None = None
 
 
 def _instead(context: Context, rank: int, group: str | None) -> list[Fact]:
-    """The state of a rank at the end, and its last collective; without the rank's number.
+    """Return the last state and the last collective of a rank; without the rank's number.
 
-    Where a rank stands somewhere else than at its last collective, these are two facts.
+    If the rank is not at its last collective, these are two facts.
     """
     if rank not in context.reports:
         return [Fact(kind="no-record")]
@@ -121,9 +121,9 @@ def _instead(context: Context, rank: int, group: str | None) -> list[Fact]:
     ]
 
 
-#: States of which the line at which a rank stands says something.
+#: States in which the rank's line is informative.
 _STANDING = frozenset({"blocked", "running", "stopped", "silent"})
-#: What a rank did in the end -> the kind of the fact.
+#: Last state of a rank -> the kind of the fact.
 STATES: dict[RankState, str] = {
     "finished": "finished",
     "raised": "raised-exception",
@@ -138,7 +138,7 @@ STATES: dict[RankState, str] = {
 
 
 def reasons(found: Iterable[Reason]) -> list[Fact]:
-    """One fact for all ranks that the same line of the source took past the call."""
+    """Return one fact for all ranks that the same line of the source led past the call."""
     together: dict[tuple[Place, str, tuple[tuple[str, object], ...]], set[int]] = {}
     for reason in found:
         key = (reason.place, reason.kind, tuple(reason.values.items()))
@@ -152,5 +152,5 @@ def reasons(found: Iterable[Reason]) -> list[Fact]:
 def forward_passes(
     context: Context, models: Mapping[int, ModelTraining]
 ) -> dict[int, Place | None]:
-    """The line of the first forward pass with gradients through each rank's model."""
+    """Return the line of the first forward pass with gradients through each rank's model."""
     return {rank: context.place(model.where, "called") for rank, model in models.items()}

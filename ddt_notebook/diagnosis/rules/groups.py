@@ -1,4 +1,4 @@
-"""Ranks that left out a ``new_group`` and wait for the others in a later one, or are waited for."""
+"""Rules about ranks that left out a ``new_group``: a later one then blocks some of the ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Site = tuple[str, int]
 
 
 def skipped_new_groups(context: Context) -> Iterator[Finding]:
-    """Groups are named by counting the calls, so a rank that left one out waits for other keys."""
+    """Report skipped ``new_group`` calls: the names of groups count them and no longer match."""
     if not hung_by_skip(context):
         return
     ranks, callers = _skipped(context)
@@ -67,7 +67,7 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
 
 
 def hung_by_skip(context: Context) -> bool:
-    """Whether all that ranks wait for is a group of which they have different ideas."""
+    """Whether all blocked ranks wait for a group about which the ranks disagree."""
     if context.snapshot.outcome != "hung" or not context.halted:
         return False
     calls = context.halted.values()
@@ -80,7 +80,7 @@ def hung_by_skip(context: Context) -> bool:
 
 
 def _skipped(context: Context) -> tuple[list[int], dict[int, Call]]:
-    """The ranks that left one out, and the others' calls of it."""
+    """Return the ranks that left out a ``new_group``, and the other ranks' calls of it."""
     made = {rank: _new_groups(context, rank) for rank in context.reports}
     for index in range(max(map(len, made.values()), default=0)):
         here = {rank: calls[index] for rank, calls in made.items() if index < len(calls)}

@@ -1,4 +1,4 @@
-"""Ranks wait in a call that another rank never entered."""
+"""Rules about ranks that wait in a call that another rank never entered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddt_notebook.program.iterations import have_fixed_rounds
 from .facts import blocked_in, did_instead, of_call, of_wait, reasons
 from .groups import hung_by_skip
 
-#: States in which a rank will not come any more, and those in which it still could.
+#: States in which a rank can no longer enter a call, and those in which it still could.
 _SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
 _MOVING = frozenset({"running", "silent"})
 #: A hang while data or model are prepared.
@@ -35,7 +35,7 @@ _CAUSES = {
 
 @dataclass
 class _Absence:
-    """Ranks that never came, and the calls in which others wait for them."""
+    """Ranks that never entered, and the calls in which others wait for them."""
 
     ranks: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
@@ -43,7 +43,7 @@ class _Absence:
 
 
 def missing_ranks(context: Context) -> Iterator[Finding]:
-    """For each call that cannot complete: the ranks that never entered it."""
+    """Report, for each call that cannot complete, the ranks that never entered it."""
     if hung_by_skip(context):
         return
     for (_, state), absence in sorted(_absences(context).items(), key=lambda item: item[0]):
@@ -52,7 +52,7 @@ def missing_ranks(context: Context) -> Iterator[Finding]:
 
 
 def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
-    """By culprits and their state, so that one rank that many wait for is one finding."""
+    """Return absences by culprits and their state, so that each culprit yields one finding."""
     by_call: dict[tuple[object, ...], dict[str, _Absence]] = defaultdict(dict)
     for waiter, wait in context.waits.items():
         if context.snapshot.outcome == "interrupted" and waiter not in context.endless:
@@ -70,12 +70,12 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
             state in ("raised", "died") or rank in context.exhausted
             for rank, state in roots.items()
         )
-        # where a rank has failed, nobody will ever know whether the others would have come in time
+        # after a failure, it is unknown whether the other ranks would have entered in time
         if not settled and not failed and context.snapshot.outcome == "hung":
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
         if call.op == "init_process_group" and context.discord is not None:
-            continue  # they came, but not to one place
+            continue  # they called it, but their arguments disagree
         key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
         if call.kind == "p2p":
             key = (waiter, call.index)
@@ -120,13 +120,13 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     else:
         cause, told = _cause(context, ranks, direct[0], call, state)
     if call.op == "init_process_group" and state == "finished":
-        cause = "rank-missing-at-setup"  # whatever kept it away: `told` says so
+        cause = "rank-missing-at-setup"  # whatever the reason was: `told` reports it
     facts = blocked_in(context, direct)
     if state != "idle":
         facts += did_instead(context, ranks, _group(call))
     facts += told
     places = context.places([*ranks, *waiting])
-    if state == "finished":  # there they went past the call
+    if state == "finished":  # at this place they went past the call
         places |= {rank: reason.place for rank, reason in found.items()}
     in_turn = [rank for rank in waiting if rank not in direct]
     if in_turn:
@@ -148,7 +148,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
 
 
 def _stage(context: Context, cause: str) -> list[Fact]:
-    """That the study may file it elsewhere: the calls alone do not show the stage."""
+    """Return a note that the study may use another stage: the calls alone do not show it."""
     if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
         return []
     trained = any(one.backwards for one in context.snapshot.training)
@@ -164,7 +164,7 @@ def _group(call: Call) -> str | None:
 def _what_happened(
     context: Context, ranks: list[int], waiting: list[int], call: Call, state: str
 ) -> tuple[str, Values]:
-    """The kind of the finding, and what its title says beside the call and the wait."""
+    """Return the kind of the finding and the title's values besides the call and the wait."""
     if state == "idle":
         return "not-asked", {}
     if state == "stopped":
@@ -185,7 +185,7 @@ def _what_happened(
 def _cause(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
 ) -> tuple[str, list[Fact]]:
-    """The cause as far as the records show it, and what shows it."""
+    """Return the cause, as far as the records show it, and the facts that show it."""
     if state in ("idle", "stopped", "silent"):
         return _CAUSES[state], []
     if state == "unknown" and context.snapshot.origin == "dumps":
@@ -219,7 +219,7 @@ def _cause(
 def _reasons(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
 ) -> dict[int, Reason]:
-    """Why ``ranks`` never came, as far as the source shows."""
+    """Return why ``ranks`` never entered the call, as far as the source shows."""
     if state not in ("finished", "running") or call.kind == "p2p":
         return {}
     if any(_other_group(context, rank, call) for rank in ranks):
@@ -229,7 +229,7 @@ def _reasons(
 
 
 def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:
-    """Read from the source at the line of the call, or where the two first went apart."""
+    """Read the reason from the source at the line of the call or at the first differing lines."""
     caller, absent = context.reports[waiter], context.reports[rank]
     at = absent.position if absent.state == "running" else None
     reason = context.escape_paths.why_absent(call, caller, absent, at)
@@ -242,7 +242,7 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
         if theirs is None or theirs.where is None or theirs.where == mine.where:
             continue
         reason = context.escape_paths.why_absent(mine, caller, absent, theirs.where)
-        # A legal program may issue one collective from two lines, one for each side.
+        # A correct program may issue one collective from two lines, one for each side.
         back = context.escape_paths.why_absent(theirs, absent, caller, mine.where)
         if reason is not None and back is None and not reason.other_branch:
             return reason
@@ -256,7 +256,7 @@ def _made_such(context: Context, rank: int, call: Call) -> bool:
 
 
 def _other_group(context: Context, rank: int, call: Call) -> Call | None:
-    """A call of the same operation from the same line, on another group."""
+    """Return a call of the same operation from the same line on another group."""
     return next(
         (
             c

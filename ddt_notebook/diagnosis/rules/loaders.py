@@ -1,4 +1,4 @@
-"""What the rules on data look at: the loaders of a run, on the ranks that share a model."""
+"""The input of the rules about data: the loaders of a run, on the ranks that share a model."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ class Shared:
 
     @property
     def division(self) -> Division:
-        """How its last epoch was divided."""
+        """The division of its last epoch."""
         return division(self.loaders)
 
     @property
     def complete(self) -> bool:
-        """Whether every rank went through all of it."""
+        """Whether every rank iterated over the whole loader."""
         return all(loader.epochs[-1].complete for loader in self.loaders.values())
 
     @property
     def trains(self) -> bool:
-        """Whether every rank trained on what it got, and not on its part of it only."""
+        """Whether every rank trained on all that it got, and not only on a part of it."""
         return all(
             epoch.trained * len(self.loaders) > epoch.batches
             for epoch in (loader.epochs[-1] for loader in self.loaders.values())
         )
 
     def first(self) -> LoaderPartition:
-        """Of the lowest rank."""
+        """Return the loader of the lowest rank."""
         return self.loaders[min(self.loaders)]
 
     def places(self) -> dict[int, Place]:
-        """The line of the loop, by rank."""
+        """Return the line of the loop, by rank."""
         return loops(self.context, self.loaders)
 
     @property
     def random(self) -> bool:
-        """Whether samples may come again by design, so that overlap tells nothing."""
+        """Whether samples may repeat by design, so that an overlap shows nothing."""
         return any(x.with_replacement or x.repeated or x.uncounted for x in self.loaders.values())
 
 
 def shared_loaders(context: Context) -> Iterator[Shared]:
-    """The loaders of this run over which ranks that share a model iterated."""
+    """Yield the loaders of this run over which ranks that share a model iterated."""
     used = used_loaders(context)
     found = teams(context) if used else []
     for name, loaders in used.items():
@@ -69,7 +69,7 @@ def shared_loaders(context: Context) -> Iterator[Shared]:
 
 
 def used_loaders(context: Context) -> dict[str, dict[int, LoaderPartition]]:
-    """The loaders over which ranks iterated in this run, by name and rank."""
+    """Return the loaders over which ranks iterated in this run, by name and rank."""
     by_name: dict[str, dict[int, LoaderPartition]] = {}
     if context.snapshot.outcome != "ok":
         return by_name
@@ -81,7 +81,7 @@ def used_loaders(context: Context) -> dict[str, dict[int, LoaderPartition]]:
 
 
 def loops(context: Context, loaders: Loaders) -> dict[int, Place]:
-    """The line of the last loop over each loader."""
+    """Return the line of the last loop over each loader."""
     return {
         rank: place
         for rank, loader in loaders.items()
@@ -90,13 +90,13 @@ def loops(context: Context, loaders: Loaders) -> dict[int, Place]:
 
 
 def line_at(context: Context, place: str) -> Place | None:
-    """The line of a loop over a loader, which the record names as ``cell[3] line 5``."""
+    """Return the line of a loop that the record names, for example ``cell[3] line 5``."""
     match = _PLACE.fullmatch(place)
     at = Position(file=match[1], line=int(match[2])) if match else None
     return context.place(at, "loops")
 
 
 def samples(loaders: Loaders) -> Fact:
-    """How many samples each rank got in the last epoch."""
+    """Return how many samples each rank got in the last epoch."""
     handed_out = tuple(loader.epochs[-1].samples for loader in loaders.values())
     return Fact(kind="samples-handed-out", ranks=tuple(loaders), values={"samples": handed_out})

@@ -1,4 +1,4 @@
-"""A rank's own value that is shown, or used, as if it were that of all ranks."""
+"""Rules about values of one rank that are shown or used as those of all ranks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.result_use import Use
 from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues
 
-#: Where letters end a word: `val_acc` and `accuracy` are metrics, `accumulate` is not.
+#: Metric names must end where a word ends: `val_acc` and `accuracy` are metrics, `accumulate` is
+#: not.
 _METRIC = re.compile(
     r"(?<![a-z])(accuracy|acc|correct|hits|precision|recall|f1|auc|iou|top[15]|bleu|score)(?![a-z])",
     re.IGNORECASE,
 )
 _LOSS = re.compile(r"(?<![a-z])(loss|losses|error)(?![a-z])", re.IGNORECASE)
-#: Words by which a text says that it speaks of one rank, or of all.
+#: Words that show whether a text is about one rank or about all ranks.
 _LOCAL = re.compile(
     r"(?<![a-z])(rank|local|shard|own|mine|my|partial|worker|share|subset|fold)(?![a-z])",
     re.IGNORECASE,
@@ -32,10 +33,10 @@ _Shown = tuple[ShardedValue, str, dict[int, Use]]
 
 
 def local_values(context: Context) -> Iterator[Finding]:
-    """A metric of an evaluation on divided data, of which one rank's part stands for the whole.
+    """Report metrics of an evaluation on divided data in which one rank's part stands for all.
 
-    A loss may well be meant as an estimate: that is a hint, where its text speaks of all ranks or
-    it comes from an evaluation.
+    A loss may be intended as an estimate: it is a hint, if its text is about all ranks or it comes
+    from an evaluation.
     """
     hint: Finding | None = None
     for value, names, uses in _shown(context):
@@ -52,7 +53,7 @@ def local_values(context: Context) -> Iterator[Finding]:
 
 
 def _shown(context: Context) -> Iterator[_Shown]:
-    """Values of a rank's shard that some ranks show for all, or decide by, and their names."""
+    """Yield values of a rank's shard that ranks show for all or use in decisions, with names."""
     snapshot = context.snapshot
     states = {report.state for report in snapshot.ranks}
     if snapshot.outcome != "ok" or states != {"finished"} or len(snapshot.ranks) < 2:
@@ -78,10 +79,10 @@ def _shown(context: Context) -> Iterator[_Shown]:
 
 
 def _counts(use: Use) -> bool:
-    """Whether a use takes the value for that of all ranks."""
+    """Whether a use treats the value as that of all ranks."""
     if use.kind == "print":
         return not _LOCAL.search(use.text)
-    # `if correct:` asks whether there is anything, and decides nothing by how good it is
+    # `if correct:` tests whether there is a value, not how good it is
     return use.kind == "decision" and use.compares and use.stops_or_saves
 
 

@@ -1,4 +1,4 @@
-"""Ranks met in one collective, or one message, with calls that do not fit."""
+"""Rules about ranks whose calls of one collective or one message do not fit."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .crash import deaths
 from .exception import of_error
 from .facts import blocked_in, of_call, reasons
 
-#: Field that differs -> id of the cause; the first that differs names the cause.
+#: Field that differs -> id of the cause; the first field that differs determines the cause.
 _FIELDS = {
     "root": "root-differs",
     "reduce_op": "reduce-op-differs",
     "dtype": "dtype-differs",
     "shape": "shape-differs",
 }
-#: Causes that a condition on the rank shows: nothing else need be compared.
+#: Causes that a condition on the rank shows; then no other comparison is needed.
 _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-condition"})
 
 
 def mismatches(context: Context) -> Iterator[Finding]:
-    """Collectives that their members entered with different calls."""
+    """Report collectives that their members entered with different calls."""
     for mismatch in context.matching.mismatches:
         if not (mismatch.out_of_step and context.handled.keys() & set(mismatch.minority)):
             yield _mismatch(context, mismatch)
@@ -88,7 +88,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
 
 
 def _of_side(context: Context, call: Call) -> Values:
-    """The values of a call, with what the ranks of a collective must agree on."""
+    """Return the values of a call, with those on which the ranks of a collective must agree."""
     values = of_call(context, call)
     if call.reduce_op:
         values["reduce_op"] = call.reduce_op
@@ -101,7 +101,7 @@ def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str
     if mismatch in context.consequences.values():
         return "D.1.1"
     if _stuck(context, mismatch):
-        # A rank that left the common order: the calls are right, one of them does not belong here.
+        # If a rank left the common order, the calls are right, but one is in the wrong place.
         left = reason is not None and not reason.other_branch
         return "D.2.1" if left else "D.1.1"
     return "D.2.4"
@@ -116,9 +116,9 @@ def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
 
 
 def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[Fact]]:
-    """Why the sides stood at different lines, as the source shows; also the call passed by.
+    """Return why the sides were at different lines, and the call that one side went past.
 
-    Last comes the fact of it, with all ranks that the same line took past the call.
+    Last comes the fact about the reason, with all ranks that the same line led past the call.
     """
     one, *others = mismatch.sides
     found: list[tuple[Reason | None, Side]] = [(None, one)]
@@ -155,7 +155,7 @@ def _rank(found: tuple[Reason | None, Side]) -> tuple[bool, bool, int]:
 
 
 def _stuck(context: Context, mismatch: Mismatch) -> list[int]:
-    """Ranks that the mismatch keeps blocked, or that a peer error threw out of it."""
+    """Return the ranks that the mismatch blocks, or that left it through a peer error."""
     inside = {
         rank
         for rank, call in context.halted.items()
@@ -172,7 +172,7 @@ def _stuck(context: Context, mismatch: Mismatch) -> list[int]:
 
 
 def _returned(context: Context, mismatch: Mismatch) -> list[Fact]:
-    """Ranks that came out of the mismatch and went on to wait elsewhere."""
+    """Return a fact about ranks that left the mismatch and now wait elsewhere."""
     ranks = [
         rank
         for rank, call in mismatch.calls.items()
@@ -212,7 +212,7 @@ def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> lis
 
 
 def message_mismatches(context: Context) -> Iterator[Finding]:
-    """Sends whose receive has another size or data type."""
+    """Report sends whose receive has another size or data type."""
     seen: dict[tuple[object, ...], int] = {}
     for mismatch in context.matching.message_mismatches:
         key = (mismatch.ranks, mismatch.send.where, mismatch.receive.where, mismatch.fields)

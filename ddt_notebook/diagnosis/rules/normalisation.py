@@ -1,4 +1,4 @@
-"""Batch statistics, dropout masks and DDP's options: what may be meant, and often is not."""
+"""Rules about batch statistics, dropout masks and DDP's options that often are not intended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddt_notebook.model import Fact, Finding
 
 from .facts import forward_passes
 
-#: Searches without a hit after which DDP searches for nothing. From 1 to 4 no hint on the recorded
-#: runs changes (`benchmarks.thresholds`).
+#: After so many searches without a result, DDP's search counts as needless. From 1 to 4 no hint
+#: on the recorded runs changes (`benchmarks.thresholds`).
 _LOOKED_OFTEN_ENOUGH = 2
 
 
 def statistics(context: Context) -> Iterator[Finding]:
-    """Batch-norm statistics that differ, where DDP was told not to copy them."""
+    """Report batch-norm statistics that differ because a DDP option turned their copying off."""
     if context.snapshot.outcome != "ok":
         return
     for ranks in replicas.models(context.snapshot):
@@ -50,7 +50,7 @@ def statistics(context: Context) -> Iterator[Finding]:
 
 
 def same_masks(context: Context) -> Iterator[Finding]:
-    """Hint: dropout that starts from one random state on all ranks."""
+    """Report, as a hint, dropout that starts from the same random state on all ranks."""
     for ranks in replicas.models(context.snapshot):
         first = next(iter(ranks.values()))
         dropping = all(model.dropout for model in ranks.values())
@@ -70,7 +70,7 @@ def same_masks(context: Context) -> Iterator[Finding]:
 
 
 def needless_search(context: Context) -> Iterator[Finding]:
-    """Hint: DDP looks for unused parameters in every step and finds none."""
+    """Report, as a hint, that DDP looks for unused parameters in every step and finds none."""
     if context.snapshot.outcome != "ok":
         return
     for ranks in replicas.models(context.snapshot):

@@ -1,4 +1,4 @@
-"""Which ranks train one model together, and how that is known."""
+"""Finds the ranks that train one model together, and the fact that shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Team:
     ranks
         Ascending.
     fact
-        What shows it.
+        The fact that shows it.
     trainings
         How many optimizers stepped on a rank in this run.
     """
@@ -31,14 +31,14 @@ class Team:
 
 
 def teams(context: Context) -> list[Team]:
-    """The ranks that train a model together; disjoint or equal sets, the largest first."""
+    """Return the ranks that train a model together; disjoint or equal sets, the largest first."""
     known = [*_reduced_by_hand(context), *_sharded(context), *_wrapped(context)]
     found = {team.ranks: team for team in known}
     return sorted(found.values(), key=lambda team: (-len(team.ranks), team.ranks))
 
 
 def _wrapped(context: Context) -> Iterator[Team]:
-    """Models in DistributedDataParallel that were trained in this run."""
+    """Yield the teams of models in DistributedDataParallel that were trained in this run."""
     trainings = {training.rank: training for training in context.snapshot.training}
     for training in trainings.values():
         stepped = max(len(training.optimizers), 1)
@@ -50,7 +50,7 @@ def _wrapped(context: Context) -> Iterator[Team]:
 
 
 def _sharded(context: Context) -> Iterator[Team]:
-    """Models that FSDP2 spreads over all ranks, along one dimension."""
+    """Yield the teams of models that FSDP2 spreads over all ranks along one dimension."""
     partitions = context.snapshot.partition
     trained = {t.rank for t in context.snapshot.training if t.backwards}
     ranks = tuple(p.rank for p in partitions if p.rank in trained)
@@ -62,7 +62,7 @@ def _sharded(context: Context) -> Iterator[Team]:
 
 
 def _reduced_by_hand(context: Context) -> Iterator[Team]:
-    """Gradients that the cell itself reduces: ``dist.all_reduce(p.grad)``."""
+    """Yield the teams of gradients that the cell reduces: ``dist.all_reduce(p.grad)``."""
     lines: Counter[tuple[tuple[int, ...], str, int]] = Counter()
     for report in context.snapshot.ranks:
         for call in report.calls:

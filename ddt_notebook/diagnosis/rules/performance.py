@@ -1,4 +1,4 @@
-"""Runs that gave the right result too slowly: a rank that lags, data that does not come in time."""
+"""Rules about slow runs with the right result: a rank that lags, or data that comes late."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ddt_notebook.program.parse import Document
 
 from .loaders import line_at
 
-# Behind each threshold stands the range in which no verdict on the recorded runs changes
-# (`benchmarks.thresholds`); within it the value is chosen.
-#: A rank lags if the others stand still for it for this share of the time (0.1 to 0.4), and for at
+# Each threshold names the range in which no verdict on the recorded runs changes
+# (`benchmarks.thresholds`); the value is chosen within it.
+#: A rank lags if the others wait for it during this share of the time (0.1 to 0.4), and for at
 #: least this long (0.01 to 0.2 s).
 _SHARE, _LEAST_S = 0.2, 0.05
-#: It is late in this share of the steps (0.3 to 0.9), of which there are at least so many (5 to
-#: 10), and holds up the others so many times longer than any other rank does (0.75 to 12).
+#: It is late in this share of the steps (0.3 to 0.9), the run has at least so many steps (5 to
+#: 10), and it delays the others so many times longer than any other rank does (0.75 to 12).
 _REGULAR, _STEPS, _DOMINANT = 0.6, 5, 3.0
-#: What it did instead makes up this share of that time (0.2 to 0.8; 0.03 to 0.4).
+#: What it did instead takes this share of that time (0.2 to 0.8; 0.03 to 0.4).
 _EXPLAINED, _NOTICEABLE = 0.4, 0.1
-#: It spent so many times more on it (0.25 to 2): less may come from a busy machine.
+#: It spent so many times more on it (0.25 to 2); a smaller excess may come from a busy machine.
 _FAR_MORE = 1.0
-#: From here on, sleep can be told from the jitter of the machine (1 to 10 ms).
+#: A longer delay is sleep and not jitter of the machine (1 to 10 ms).
 _DELAY_S = 5e-3
 #: chosen: conditions of one rank that are shown, no measurement.
 _MAX_FOUND = 3
@@ -42,7 +42,7 @@ _STARVED, _STARVED_S, _BATCH_S = 0.6, 0.2, 4e-3
 
 @dataclass(frozen=True, slots=True)
 class _Excess:
-    """What the lagging rank did for longer than the others, in seconds."""
+    """What the lagging rank did longer than the others, in seconds."""
 
     cause: str
     spent_s: float
@@ -50,7 +50,7 @@ class _Excess:
 
 
 def stragglers(context: Context) -> Iterator[Finding]:
-    """A rank for which the others wait in step after step, and what it does meanwhile."""
+    """Report a rank for which the others wait in many steps, and what it does meanwhile."""
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or not snapshot.performance:
         return
@@ -61,7 +61,7 @@ def stragglers(context: Context) -> Iterator[Finding]:
         one for one in _excesses(context, found) if one.spent_s > _EXPLAINED * found.held_up_s
     ]
     if not reasons:
-        return  # it had to wait for a processor, as any rank may
+        return  # it waited for a processor, as any rank may
     reason = max(reasons, key=lambda one: one.spent_s)
     call = found.call
     members = call.members or snapshot.groups.get(call.group, ())
@@ -98,7 +98,7 @@ def stragglers(context: Context) -> Iterator[Finding]:
 
 
 def _only_for(context: Context, rank: int) -> list[Place]:
-    """The lines of conditions in the cell that only this rank meets."""
+    """Return the lines of conditions in the cell that only this rank meets."""
     cell = Document.of(context.snapshot.cell).name
     return list(context.program.conditions_only_on(rank, cell))[:_MAX_FOUND]
 
@@ -112,7 +112,7 @@ def _lags(found: Laggard) -> bool:
 
 
 def _places(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, Place | None]:
-    """The loop over the loader, the collective to which it came late, or the model's call."""
+    """Return the loop over the loader, the collective that it entered late, or the model's call."""
     run, loaders = _loaders(context).get(found.rank, (0, []))
     loops = [e for loader in loaders for e in loader.epochs if e.run == run and e.trained]
     if in_loop and loops and loops[-1].place:
@@ -127,10 +127,10 @@ def _places(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, Pla
 
 
 def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
-    """What the rank spent more time on than the others (their median).
+    """Yield what the rank spent more time on than the others (their median).
 
-    All ranks run for equally long. What the others stood still for the rank, it computed longer,
-    queued longer for a processor, or slept: of the last, there is no count of its own.
+    All ranks run equally long. While the others waited for the rank, it computed longer, queued
+    longer for a processor, or slept; sleep is not measured directly.
     """
     rank, reports = found.rank, {p.rank: p for p in context.snapshot.performance}
     if rank not in reports or len(reports) < 2:
@@ -143,7 +143,7 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
     computed = {r: p.cpu_s for r, p in reports.items()}
     more_data = max(0.0, _more(data_s, rank))
     more_cpu = max(0.0, _more(computed, rank))
-    # who computes far more also queues for longer where processors are scarce
+    # a rank that computes far more also queues longer if processors are scarce
     taken = more_cpu + queued if more_cpu > _NOTICEABLE * found.held_up_s else 0.0
     computed_longer: Values = {"longer_s": more_cpu}
     larger = _larger_batches(context, rank)
@@ -163,7 +163,7 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
     if more_cpu > _FAR_MORE * _others(computed, rank):
         fact = Fact(kind="computed-longer", ranks=(rank,), values=computed_longer)
         yield _Excess("straggler-compute", taken, fact)
-    # a busy machine delays ranks unevenly, also by the threads that send for them
+    # a busy machine delays ranks unevenly, also through the threads that send for them
     sent_late = max(report.queued_beside_s for report in reports.values())
     known = all(report.queued_s is not None for report in reports.values())
     if known and found.alone and found.even and found.usual_s > _DELAY_S:
@@ -175,7 +175,7 @@ def _excesses(context: Context, found: Laggard) -> Iterator[_Excess]:
 
 
 def _others(spent: Mapping[int, float], rank: int) -> float:
-    """The median of the other ranks."""
+    """Return the median of the other ranks."""
     others = [value for one, value in spent.items() if one != rank]
     return statistics.median(others) if others else 0.0
 
@@ -185,7 +185,7 @@ def _more(spent: Mapping[int, float], rank: int) -> float:
 
 
 def _loaders(context: Context) -> dict[int, tuple[int, list[LoaderPartition]]]:
-    """The loaders of each rank that it used in this run, with the number of the run."""
+    """Return the loaders that each rank used in this run, with the number of the run."""
     return {
         p.rank: (p.run, [x for x in p.loaders if x.last is not None and x.last.run == p.run])
         for p in context.snapshot.partition
@@ -193,7 +193,7 @@ def _loaders(context: Context) -> dict[int, tuple[int, list[LoaderPartition]]]:
 
 
 def _larger_batches(context: Context, rank: int) -> Values:
-    """The loader with larger batches, and how many samples they have; empty if there is none."""
+    """Return the loader with larger batches and their number of samples; empty without one."""
     sizes: dict[str, dict[int, float]] = {}
     for one, (_, loaders) in _loaders(context).items():
         for loader in loaders:
@@ -212,7 +212,7 @@ def _larger_batches(context: Context, rank: int) -> Values:
 
 
 def starving_loaders(context: Context) -> Iterator[Finding]:
-    """Loaders for which every rank waits longer than it trains."""
+    """Report loaders for which every rank waits longer than it trains."""
     if context.snapshot.outcome != "ok":
         return
     by_name: dict[str, dict[int, tuple[float, float, int, str]]] = {}

@@ -1,4 +1,4 @@
-"""Ranks that train on one GPU while others are idle."""
+"""Rules about ranks that train on one GPU while others are idle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ddt_notebook.model.placement import RankPlacement
 
 
 def crowded_gpus(context: Context) -> Iterator[Finding]:
-    """Several ranks train their model of one job on the same GPU, and another GPU has none.
+    """Report ranks that train one job's model on the same GPU while another GPU has none.
 
-    With more ranks than GPUs some have to share: that is left alone.
+    With more ranks than GPUs some ranks have to share a GPU, so this is not reported.
     """
     placements = context.snapshot.placement
     users: dict[str, list[int]] = defaultdict(list)
@@ -40,7 +40,7 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
 
 
 def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
-    """Ranks that have loaded a checkpoint onto a GPU on which they do not train."""
+    """Report ranks that loaded a checkpoint onto a GPU on which they do not train."""
     placements = {placement.rank: placement for placement in context.snapshot.placement}
     strangers: dict[tuple[str, str], dict[int, Place | None]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
@@ -66,7 +66,7 @@ def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
 
 
 def _trained_on(placement: RankPlacement) -> set[str]:
-    """The GPUs on which a rank has the models that it trains together with others."""
+    """Return the GPUs that hold the models that a rank trains together with others."""
     devices = {
         tensor.device
         for item in placement.objects
@@ -78,7 +78,7 @@ def _trained_on(placement: RankPlacement) -> set[str]:
 
 
 def _forward(context: Context, rank: int) -> Place | None:
-    """Where a rank first ran its model."""
+    """Return where a rank first ran its model."""
     for report in context.snapshot.training:
         if report.rank == rank:
             places = (model.where for model in report.models if model.where is not None)

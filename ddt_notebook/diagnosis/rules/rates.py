@@ -1,4 +1,4 @@
-"""A learning rate that was chosen for one process, by its name."""
+"""Rules about learning rates whose names show that they were chosen for one process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ddt_notebook.program.nodes import argument, key
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
 _DEVICE = r"(_?(gpu|device|rank|process|worker))?"
 _RATE = r"(lr|learning_rate)"
-#: ``base_lr``, ``single_gpu_lr``, ``lr_one_gpu``: what such a name says is meant for one process.
+#: ``base_lr``, ``single_gpu_lr``, ``lr_one_gpu``: names of rates for one process.
 _FOR_ONE = re.compile(rf"({_ONE}{_DEVICE}_{_RATE}|{_RATE}_(for_)?{_ONE}{_DEVICE})", re.IGNORECASE)
 
 
 def unscaled(context: Context) -> Iterator[Finding]:
-    """Hint: SGD on several ranks with the rate that a variable names as that of one."""
+    """Report, as a hint, SGD on several ranks with a rate that is named as that of one rank."""
     if context.snapshot.outcome != "ok":
         return
     for group in replicas.replicas(context.snapshot):
@@ -51,7 +51,7 @@ def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
 
 
 def _name_of_rate(context: Context, made: Position) -> str:
-    """The variable that is given as ``lr`` at a line, if its name says that it is for one rank."""
+    """Return the variable that is passed as ``lr`` at a line, if its name is that for one rank."""
     given = (argument(call, 1, "lr") for call in context.program.calls_at(made))
     names = ((key(value) or "").rpartition(".")[2] for value in given)
     return next((name for name in names if _FOR_ONE.fullmatch(name)), "")

@@ -1,7 +1,7 @@
-"""Values that are read where, or when, a collective has not delivered them.
+"""Rules about values that are read where, or when, a collective has not delivered them.
 
-The call log says which calls were made, with which root and whether they returned a handle; the
-source says what a rank does with the tensor afterwards.
+The call log shows which calls were made, with which root and whether they returned a handle; the
+source shows what a rank does with the tensor afterwards.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ddt_notebook.program.result_use import Use, uses_of_result
 
 from .facts import of_call
 
-#: Calls of one line: position -> rank -> calls.
+#: The calls of each line: position -> rank -> calls.
 Sites = dict[Position, dict[int, list[Call]]]
 
 
 def read_on_wrong_rank(context: Context) -> Iterator[Finding]:
-    """``reduce`` leaves its result on one rank, and others use their tensor as if they had it.
+    """Report ranks that use the result of ``reduce`` although only another rank has it.
 
-    If all they do is to compute something that nothing reads in this cell, or to show what each
-    rank holds, it is a hint.
+    It is a hint if they only compute something that the cell never reads, or only show what each
+    rank holds.
     """
     for calls, readers in _wrong_readers(context):
         used = {rank: use for rank, use in readers.items() if not _harmless(use)}
@@ -62,7 +62,7 @@ def _wrong_readers(
 
 
 def _broadcasts(context: Context) -> bool:
-    """Whether the cell sends values from one rank to all: then only that rank's own count."""
+    """Whether the cell sends values from one rank to all; then only that rank's values matter."""
     return any(
         call.op.startswith("broadcast") and call.source == "call log"
         for report in context.snapshot.ranks
@@ -71,7 +71,7 @@ def _broadcasts(context: Context) -> bool:
 
 
 def sites(context: Context, *ops: str) -> Sites:
-    """Calls of operations by the line of a cell and by rank."""
+    """Return the calls of operations by line of the cell and rank."""
     found: Sites = defaultdict(lambda: defaultdict(list))
     for rank, report in context.reports.items():
         for call in report.calls:
@@ -82,7 +82,7 @@ def sites(context: Context, *ops: str) -> Sites:
     return found
 
 
-#: What a rank does with a tensor of which it has a part only -> the kind of the fact.
+#: What a rank does with a tensor of which it has only a part -> the kind of the fact.
 _USED = {
     "print": "prints-own-part",
     "decision": "decides-by-own-part",
@@ -118,7 +118,7 @@ def _wrong_rank(context: Context, calls: dict[int, list[Call]], readers: dict[in
 
 
 def read_before_wait(context: Context) -> Iterator[Finding]:
-    """A result is read between an asynchronous call and ``wait()``."""
+    """Report results that are read between an asynchronous call and ``wait()``."""
     if context.snapshot.outcome != "ok":
         return
     for place, calls in sites(context, *DELIVERING_LATE).items():
@@ -152,7 +152,7 @@ def read_before_wait(context: Context) -> Iterator[Finding]:
 
 
 def changed_before_wait(context: Context) -> Iterator[Finding]:
-    """A tensor is changed in place while it is still being sent."""
+    """Report tensors that are changed in place while they are still being sent."""
     if context.snapshot.outcome != "ok":
         return
     for place, calls in sites(context, "isend").items():

@@ -1,4 +1,4 @@
-"""Hints: a sum that is taken for a mean, and a mean that is divided once more."""
+"""Hints about sums that are used as means, and means that are divided again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
 
 
 def sums_shown_as_means(context: Context) -> Iterator[Finding]:
-    """Hint: a sum over the ranks is printed as a mean, and nothing divides it."""
+    """Report, as a hint, sums over the ranks that are printed as means without a division."""
     if context.snapshot.outcome != "ok":
         return
     for place, calls in sites(context, "all_reduce", "reduce").items():
@@ -51,7 +51,7 @@ def sums_shown_as_means(context: Context) -> Iterator[Finding]:
 
 
 def averaged_twice(context: Context) -> Iterator[Finding]:
-    """Hint: what ``ReduceOp.AVG`` has averaged is divided by the number of ranks."""
+    """Report, as a hint, results of ``ReduceOp.AVG`` that are divided by the number of ranks."""
     if context.snapshot.outcome != "ok":
         return
     for place, calls in sites(context, "all_reduce", "reduce").items():

@@ -1,4 +1,4 @@
-"""Ranks that do not find each other when they form the group."""
+"""Rules about ranks that do not find each other when they form the group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ddt_notebook.model.finding import Confidence, Values
 
 from .facts import blocked_in, of_wait
 
-#: In what the ranks disagree -> the kind of the finding, which is the id of its card, too.
+#: What the ranks disagree about -> the kind of the finding, which is also the id of its card.
 _CAUSES: Mapping[Kind, str] = {
     "number": "rank-number-repeated",
     "outside": "rank-outside-world",
@@ -23,12 +23,12 @@ _CAUSES: Mapping[Kind, str] = {
     "file": "rendezvous-file-left-over",
     "unreachable": "master-unreachable",
 }
-#: What was announced contradicts itself, or only makes the failure likely.
+#: A contradiction is certain; these announcements only make the failure likely.
 _CONFIDENCE: Mapping[Kind, Confidence] = {"file": "likely", "unreachable": "likely"}
 
 
 def strangers(context: Context) -> Iterator[Finding]:
-    """What the ranks told ``init_process_group`` does not fit together."""
+    """Report arguments of ``init_process_group`` on different ranks that do not fit together."""
     found = context.discord
     if found is None:
         return
@@ -53,7 +53,7 @@ def strangers(context: Context) -> Iterator[Finding]:
 
 
 def _values(found: Discord, ranks: list[int]) -> Values:
-    """What the culprits announced, and what the others did."""
+    """Return what the culprits announced, and what the others did."""
     said = found.said(ranks[0])
     values = _said(said)
     others = tuple(rank for rank in found.joined if rank not in ranks)
@@ -74,7 +74,7 @@ def _said(said: Rendezvous) -> Values:
 
 
 def _announced(found: Discord) -> list[Fact]:
-    """One fact for each way in which ranks meant to join."""
+    """Return one fact for each way in which ranks tried to join."""
     together: dict[tuple[tuple[str, object], ...], list[int]] = defaultdict(list)
     for rank in found.joined:
         together[tuple(_said(found.said(rank)).items())].append(rank)

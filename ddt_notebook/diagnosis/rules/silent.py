@@ -1,4 +1,4 @@
-"""Faults that stop nobody: the run ends, but not what was meant has happened."""
+"""Rules about faults that stop no rank: the run ends, but did not do what was intended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .facts import blocked_in, did_instead, of_call, of_wait, reasons
 
 
 def blocking_outsiders(context: Context) -> Iterator[Finding]:
-    """Calls on a group of which the caller is not a member, for which members of others wait."""
+    """Report calls by non-members of a group for which members of other groups wait."""
     return (finding for finding in _outsiders(context) if finding.waiting)
 
 
 def outsiders(context: Context) -> Iterator[Finding]:
-    """Calls on a group of which the caller is not a member: they do nothing."""
+    """Report calls by non-members of a group, which have no effect."""
     return (finding for finding in _outsiders(context) if not finding.waiting)
 
 
@@ -65,7 +65,7 @@ def _outsiders(context: Context) -> Iterator[Finding]:
 
 
 def unnoticed_absences(context: Context) -> Iterator[Finding]:
-    """Collectives that some members completed although others never entered."""
+    """Report collectives that some members completed although others never entered."""
     if context.snapshot.outcome != "ok":
         return
     for absence in _first_of_group(context):
@@ -75,7 +75,7 @@ def unnoticed_absences(context: Context) -> Iterator[Finding]:
 
 
 def unanswered_handles(context: Context) -> Iterator[Finding]:
-    """Hint: asynchronous collectives that nobody waited for and others have not entered (yet)."""
+    """Report, as a hint, async collectives that no rank waited for and some have not entered."""
     if context.snapshot.outcome != "ok":
         return
     for absence in _first_of_group(context):
@@ -94,13 +94,13 @@ def unanswered_handles(context: Context) -> Iterator[Finding]:
 
 
 def partial_new_groups(context: Context) -> Iterator[Finding]:
-    """Hint: ``new_group`` is to be called by every rank of the default group, member or not."""
+    """Report, as a hint, ``new_group`` calls that not every rank of the default group made."""
     if context.snapshot.outcome != "ok":
         return
     made: dict[int | None, dict[int, Call]] = defaultdict(dict)
     for rank, report in context.reports.items():
         for call in report.calls:
-            # without members: formed by its own ranks alone (use_local_synchronization)
+            # without members: only its own ranks formed it (use_local_synchronization)
             if call.op == "new_group" and call.members and call.status == "done":
                 made[call.sequence][rank] = call
     for callers in made.values():
@@ -124,7 +124,7 @@ def _first_of_group(context: Context) -> Iterator[Absence]:
     seen = set()
     for absence in context.matching.absences:
         calls = absence.entered.values()
-        # The Flight Recorder's ring may have lost entries; a call that failed may have had no one.
+        # The Flight Recorder may have lost entries; a failed call may have had no partner.
         if any(c.source == "flight recorder" for c in calls) or all(
             c.status == "failed" for c in calls
         ):
@@ -171,7 +171,7 @@ def _absence(context: Context, absence: Absence, call: Call) -> Finding:
 
 
 def swaps(context: Context) -> Iterator[Finding]:
-    """Hint: two collectives of equal form that ranks issued from exchanged lines."""
+    """Report, as a hint, two collectives of equal form that ranks issued from swapped lines."""
     for swap in context.matching.swaps:
         places = {
             rank: context.place(call.where, "called")

@@ -1,4 +1,4 @@
-"""An optimizer that took more steps on some ranks than on others, with the same gradients."""
+"""Rules about optimizers that took more steps on some ranks, with the same gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 
 
 def uneven_steps(context: Context) -> Iterator[Finding]:
-    """Replicas in DDP that went forward equally often, stepped unequally and end apart."""
+    """Report DDP replicas with equally many forward passes but unequal steps that end different."""
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
         return
@@ -43,7 +43,7 @@ def _finding(context: Context, group: Replicas) -> Finding:
 
 
 def _groups(context: Context) -> Iterator[Replicas]:
-    """The optimizers of models in DDP, on all ranks of the model; some may never have stepped."""
+    """Yield the optimizers of DDP models on all ranks of the model; some may never have stepped."""
     together: dict[tuple[Any, ...], dict[int, OptimizerTraining]] = defaultdict(dict)
     for training in context.snapshot.training:
         seen: dict[tuple[Any, ...], int] = defaultdict(int)
@@ -64,7 +64,7 @@ def _groups(context: Context) -> Iterator[Replicas]:
 
 
 def _went_equally(context: Context, group: Replicas) -> bool:
-    """Whether all passes were the same on all ranks; inside ``join()`` they are not."""
+    """Whether all ranks made the same passes; inside ``join()`` they do not."""
     models = [_model(context, rank, optimizer) for rank, optimizer in group.ranks.items()]
     passes = {
         (model.forwards, model.unsynchronised) if model is not None else None for model in models
@@ -77,7 +77,7 @@ def _went_equally(context: Context, group: Replicas) -> bool:
 
 
 def _model(context: Context, rank: int, optimizer: OptimizerTraining) -> ModelTraining | None:
-    """The DDP model of an optimizer; in a function it may have gone by another name."""
+    """Return the DDP model of an optimizer; a function may have used another name for it."""
     found = replicas.model_of(context.snapshot, rank, optimizer)
     training = next(one for one in context.snapshot.training if one.rank == rank)
     alike = [model for model in training.models if model.members == optimizer.members]

@@ -1,4 +1,4 @@
-"""A run that went wrong without a cause that the records show: say what was seen."""
+"""Rules about failed runs without a recorded cause: they report what was seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .facts import blocked_in, did_instead, of_call
 
 
 def lost_connection(context: Context) -> Iterator[Finding]:
-    """Only consequences are on record: broken connections or time-outs."""
+    """Report broken connections or timeouts if the records show no cause of them."""
     errors = {
         rank: report.error
         for rank, report in context.reports.items()
@@ -45,7 +45,7 @@ def lost_connection(context: Context) -> Iterator[Finding]:
 
 
 def stalled_transfer(context: Context) -> Iterator[Finding]:
-    """All members are inside a call that does not end."""
+    """Report a call that does not end although all members have entered it."""
     if context.snapshot.outcome != "hung" or not context.halted:
         return
     ranks = sorted(context.halted)
@@ -68,7 +68,7 @@ def stalled_transfer(context: Context) -> Iterator[Finding]:
 
 
 def time_limit(context: Context) -> Iterator[Finding]:
-    """The run was ended while ranks still ran code, and nobody is known to have waited for them."""
+    """Report a run that was ended while ranks ran code and no rank is known to wait for them."""
     snapshot = context.snapshot
     if snapshot.outcome != "hung":
         return
@@ -93,5 +93,5 @@ def time_limit(context: Context) -> Iterator[Finding]:
     )
 
 
-#: Tried in this order, only when no other rule found anything.
+#: These rules run in this order, only if no other rule has a finding.
 RULES = (lost_connection, stalled_transfer, time_limit)

@@ -1,4 +1,4 @@
-"""Models that nothing keeps equal on the ranks, although they are trained together."""
+"""Rules about models that are trained together but not kept equal on the ranks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
 
 
 def unwrapped(context: Context) -> Iterator[Finding]:
-    """Replicas without DDP that drift apart, and gradients of which only some were reduced."""
+    """Report replicas without DDP that drift apart, and gradients that are only partly reduced."""
     return (f for f in _unwrapped(context) if f.confidence != "possible")
 
 
 def perhaps_unwrapped(context: Context) -> Iterator[Finding]:
-    """Hint: ranks that train copies of one model and never talk: a search, perhaps."""
+    """Report, as a hint, ranks that train copies of one model without communication."""
     return (f for f in _unwrapped(context) if f.confidence == "possible")
 
 
@@ -42,7 +42,7 @@ def _unwrapped(context: Context) -> Iterator[Finding]:
 
 
 def _in_a_group(context: Context) -> bool:
-    """Whether the ranks know of each other at all."""
+    """Whether the ranks have a group or made calls."""
     return context.snapshot.has_group or any(r.calls for r in context.reports.values())
 
 
@@ -59,7 +59,7 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
         return None
     broadcasts = max(sum(one.broadcast[s] for s in shapes) for one in sent.values())
     if broadcasts > sum(shapes.values()):
-        return None  # a server hands out parameters
+        return None  # a parameter server sends parameters
     return _not_wrapped(context, group)
 
 
@@ -100,7 +100,7 @@ def _steps_at(context: Context, group: Replicas) -> dict[int, Place | None]:
 
 
 def _divided_by_sampler(context: Context) -> bool:
-    """Whether every rank trained from a loader that takes it for one of several replicas."""
+    """Whether every rank trained with a loader that divides the data among several replicas."""
     partitions = context.snapshot.partition
     return len(partitions) > 1 and all(
         any(
@@ -112,20 +112,20 @@ def _divided_by_sampler(context: Context) -> bool:
 
 
 def _own_data(context: Context) -> bool:
-    """Whether ranks took subsets of the data on purpose, as for a cross-validation."""
+    """Whether ranks took subsets of the data on purpose, for example for cross-validation."""
     return any(
         loader.dataset == "Subset" for one in context.snapshot.partition for loader in one.loaders
     )
 
 
 def _compares(context: Context, group: Replicas) -> bool:
-    """Whether copies are compared: their results are gathered, and no numbers are averaged."""
+    """Whether the cell compares copies: it gathers results and does not average numbers."""
     ops = {call.op for rank in group.ranks for call in context.reports[rank].calls}
     return bool(ops & {"all_gather_object", "gather_object"}) and "all_reduce" not in ops
 
 
 def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:
-    """Gradients that the cell reduces by hand: some agree and some never do."""
+    """Report gradients that the cell reduces by hand if some agree and some never do."""
     first = group.first
     never = set(range(len(first.watched)))
     always = set(never)
@@ -145,7 +145,7 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
         kind = "other-tensors-reduced"
         confidence = "likely"
     else:
-        # Parameters are averaged now and then; a gradient that agrees may not depend on the data.
+        # The cell averages parameters now and then; a gradient that agrees may not depend on data.
         return None
     facts = [Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names})]
     if always:
@@ -164,7 +164,7 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
 
 
 def _own_parts(group: Replicas, never: set[int], always: set[int]) -> bool:
-    """Whether what is not reduced seems to be each rank's own, as a head on a shared trunk."""
+    """Whether the unreduced gradients seem to belong to each rank, as a head on a shared trunk."""
     watched = group.first.watched
     variables = [{watched[at].partition(".")[0] for at in part} for part in (never, always)]
     apart = set(group.apart(min(group.states)))
@@ -172,7 +172,7 @@ def _own_parts(group: Replicas, never: set[int], always: set[int]) -> bool:
 
 
 def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:
-    """Gradients that agree in every step, of models that never did."""
+    """Report models that never agree although their gradients agree in every step."""
     first = group.first
     start = min(group.states)
     if group.first_apart != start or start or _compares(context, group):
@@ -203,7 +203,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
 
 
 def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, int]) -> bool:
-    """Whether all ranks reduced each parameter's gradient in every step, and sent nothing else."""
+    """Whether all ranks reduced each parameter's gradient in every step and sent nothing else."""
     shapes = group.first.shapes
     steps = _steps(context, group.first)
     if any(reduced.get(shape, 0) < times * steps for shape, times in shapes.items()):
@@ -215,7 +215,7 @@ def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, 
 
 
 def _in_smaller_groups(context: Context, group: Replicas) -> bool:
-    """Whether the cell reduces in groups that lack some of the ranks: each may have a model."""
+    """Whether the cell reduces in groups without some of the ranks: each may train a model."""
     return any(
         call.op == "all_reduce" and call.members and not set(group.ranks) <= set(call.members)
         for rank in group.ranks
@@ -232,7 +232,7 @@ def _has_gradients(group: Replicas, position: int) -> bool:
 
 
 def _steps(context: Context, optimizer: OptimizerTraining) -> int:
-    """Steps on these parameters: an optimizer may be built anew for each round."""
+    """Return the steps on these parameters; each round may build a new optimizer for them."""
     return max(
         sum(one.steps for one in training.optimizers if one.watched == optimizer.watched)
         for training in context.snapshot.training

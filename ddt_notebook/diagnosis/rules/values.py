@@ -1,4 +1,4 @@
-"""Values that cannot be right: losses that are no number, gradients that reach no optimizer."""
+"""Rules about wrong values: losses that are nan or inf, gradients that reach no optimizer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .facts import forward_passes
 
 
 def not_finite(context: Context) -> Iterator[Finding]:
-    """Losses that became nan or inf and stayed so, and the rank on which that began."""
+    """Report losses that became and stayed nan or inf, and the rank on which this began."""
     trainings = {one.rank: one for one in context.snapshot.training if one.backwards}
     found = {rank: one.not_finite for rank, one in trainings.items() if one.not_finite}
     if context.snapshot.outcome != "ok" or not any(nf.lasting for nf in found.values()):
@@ -53,7 +53,7 @@ def not_finite(context: Context) -> Iterator[Finding]:
 
 
 def _state_of_pass(origin: Mapping[int, NotFinite]) -> Iterator[Fact]:
-    """Whether the inputs and the parameters were finite in the pass in which it began."""
+    """Yield whether the inputs and the parameters were finite in the pass in which it began."""
     for rank, nf in origin.items():
         for what, finite in (("inputs", nf.inputs), ("parameters", nf.parameters)):
             if finite is not None:
@@ -62,7 +62,7 @@ def _state_of_pass(origin: Mapping[int, NotFinite]) -> Iterator[Fact]:
 
 
 def other_copies(context: Context) -> Iterator[Finding]:
-    """Optimizers whose parameters never have a gradient, beside a model whose parameters do."""
+    """Report optimizers whose parameters get no gradient, next to a model whose parameters do."""
     together: dict[tuple[str, str], dict[int, OptimizerTraining]] = defaultdict(dict)
     for training in context.snapshot.training:
         for optimizer in training.optimizers:
@@ -86,7 +86,7 @@ def other_copies(context: Context) -> Iterator[Finding]:
 
 
 def old_layers(context: Context) -> Iterator[Finding]:
-    """Optimizers that hold a layer which was replaced, and not the one in its place."""
+    """Report optimizers that hold a replaced layer instead of the new one."""
     together: dict[str, dict[int, OptimizerTraining]] = defaultdict(dict)
     first: dict[str, tuple[int, list[str]]] = {}
     for training in context.snapshot.training:
@@ -114,7 +114,7 @@ def old_layers(context: Context) -> Iterator[Finding]:
 
 
 def _made(context: Context, optimizers: Mapping[int, OptimizerTraining]) -> dict[int, Place | None]:
-    """The lines that made optimizers, or that stepped them first where that is not known."""
+    """Return the lines that made optimizers or, if unknown, the lines of their first steps."""
     return {
         rank: context.place(o.made, "created") if o.made else context.place(o.where, "steps")
         for rank, o in optimizers.items()
@@ -122,16 +122,16 @@ def _made(context: Context, optimizers: Mapping[int, OptimizerTraining]) -> dict
 
 
 def other_orders(context: Context) -> Iterator[Finding]:
-    """DDP models whose parameters come in another order on some ranks.
+    """Report DDP models whose parameters have another order on some ranks.
 
-    All shapes fit, so nothing fails, and DDP averages gradients of different parameters.
+    All shapes fit, so no call fails, and DDP averages gradients of different parameters.
     """
     for ranks in replicas.models(context.snapshot):
         names = {rank: model.parameters for rank, model in ranks.items()}
         if len({model.names_digest for model in ranks.values()}) == 1:
             continue
         if len({tuple(sorted(known)) for known in names.values()}) > 1:
-            continue  # renamed rather than exchanged
+            continue  # the names differ, not only the order
         deviating = minority(grouped(names).values())
         reference = next((r for r in names if r not in deviating), min(names))
         other = next(r for r in names if names[r] != names[reference])
@@ -157,7 +157,7 @@ def other_orders(context: Context) -> Iterator[Finding]:
 
 
 def unregistered(context: Context) -> Iterator[Finding]:
-    """Tensors that are trained as plain attributes of a DDP model."""
+    """Report tensors that are trained as plain attributes of a DDP model."""
     if context.snapshot.outcome != "ok":
         return
     for ranks in replicas.models(context.snapshot):

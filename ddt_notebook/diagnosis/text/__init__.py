@@ -1,4 +1,4 @@
-"""What a pasted traceback, a log or a description tells: symptoms, the most likely first."""
+"""Diagnoses a pasted traceback, a log or a description: the most likely symptoms come first."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from .matches import Match, Text
 
 __all__ = ["diagnose_log", "diagnose_text"]
 
-#: chosen: findings and hints that are shown, no measurement. Of 120 labelled reports, the right
-#: symptom is among the first three in 91 %.
+#: chosen: number of findings and hints that are shown, no measurement. Of 120 labelled reports, the
+#: right symptom is among the first three in 91 %.
 _FINDINGS = 3
 _HINTS = 3
-#: A less likely symptom is not shown. Of 120 labelled reports, 107 then have the
-#: right symptom among 285 findings in all; with 0.05, 103 among 201; without a limit,
-#: 108 among 324.
+#: Less likely symptoms are not shown. Of 120 labelled reports, 107 then have the right symptom
+#: among 285 findings in all; with 0.05, 103 among 201; without a limit, 108 among 324.
 _WORTH = 0.015
-#: The least probability of the first symptom where a text says only what was being done. With 0.5,
+#: The least probability of the first symptom if a text shows only what was being done. With 0.5,
 #: 7 instead of 3 of 120 labelled reports have no finding, and 2 right first findings are lost.
 _BY_CONTEXT = 0.15
-#: chosen: characters from which on a text is read like a log, no measurement.
+#: chosen: a text with more characters is read like a log, no measurement.
 _LONG = 200_000
 
 _UNKNOWN = (
@@ -37,19 +36,19 @@ _UNKNOWN = (
 
 
 def diagnose_text(text: str) -> Report:
-    """What a traceback, the end of a log, or somebody's words tell.
+    """Diagnose a traceback, the end of a log, or a person's description.
 
     Parameters
     ----------
     text
-        Of any length, of PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM or
+        A text of any length about PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM or
         Colossal-AI.
 
     Returns
     -------
     Report
-        Symptoms as findings, the most likely first; the words that decided stand between ``«`` and
-        ``»`` in the evidence. Without findings if nothing in the text is known.
+        Symptoms as findings, the most likely first; ``«`` and ``»`` in the evidence enclose the
+        decisive words. It has no findings if nothing in the text is known.
     """
     if len(text) > _LONG:
         return diagnose_log(io.BytesIO(text.encode("utf-8", "replace")))
@@ -58,7 +57,7 @@ def diagnose_text(text: str) -> Report:
 
 
 def diagnose_log(source: str | Path | BinaryIO) -> Report:
-    """What the log of a job tells; it is read as a stream, and may have hundreds of megabytes.
+    """Diagnose the log of a job; it is read as a stream and may have hundreds of megabytes.
 
     Parameters
     ----------
@@ -80,10 +79,10 @@ def _diagnose(lines: list[Line], total: int) -> Report:
     speaks_of = frameworks.of(text.lower)
     worth = [one for one in ranked if one.matches and one.probability >= _WORTH]
     shown, more = worth[:_FINDINGS], worth[_FINDINGS : _FINDINGS + _HINTS]
-    # A message that several faults print has been recognised only if all of them are named.
+    # A message that several faults print is recognised only if the findings name all of them.
     named = {code for match in found if match.weight == 1.0 for code in _symptoms(match)}
     shown += [one for one in ranked if one.symptom in named and one not in shown]
-    # A healthy log says a lot about what is being done.
+    # A healthy log also describes what is being done.
     likely = not text.is_log and ranked[0].probability >= _BY_CONTEXT
     known = bool(worth) and (ranking.is_telling(found) or likely)
     made = [findings.finding(one, lines, speaks_of, text.lower) for one in shown]
@@ -98,12 +97,12 @@ def _diagnose(lines: list[Line], total: int) -> Report:
 
 
 def _symptoms(match: Match) -> set[str]:
-    """Symptoms of the fault cards that print what was found."""
+    """Return the symptoms of the fault cards that print what was found."""
     return {faults.card(name).symptom for name in match.cards}
 
 
 def _checked(lines: list[Line], total: int, speaks_of: list[str]) -> str:
-    """``1,204 lines of ranks 0-3, PyTorch``."""
+    """Return ``1,204 lines of ranks 0-3, PyTorch``."""
     ranks = {line.rank for line in lines if line.rank is not None}
     whose = f" of {ranks_text(ranks)}" if ranks else ""
     names = ", ".join(frameworks.title(name) for name in speaks_of)

@@ -1,4 +1,4 @@
-"""What to change: for the cause, for the versions that a text shows, for the framework."""
+"""Finds what to change: for the cause, the versions that a text shows, and the framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ddt_notebook.diagnosis import advice
 from ddt_notebook.model import Fix
 from ddt_notebook.symptoms import loader as taxonomy
 
-#: chosen: pieces of advice that are shown, no measurement.
+#: chosen: number of pieces of advice that are shown, no measurement.
 _FIXES = 4
 _GENERAL = "general"
 
@@ -32,21 +32,21 @@ class _Message:
 def fixes(
     symptom: str, cause: str | None, frameworks: Sequence[str], lower: str, rank: int
 ) -> list[Fix]:
-    """What to change, best first.
+    """Return what to change, the best first.
 
-    First what fits the cause, and what explains a message by a change of version; then the study's
-    patterns for the symptom by their share, in the words of the framework that is spoken of.
+    First come fixes for the cause and for messages that a change of version explains; then the
+    study's patterns for the symptom by their share, in the words of the text's framework.
 
     Parameters
     ----------
     symptom, cause
         Code of the symptom, and the cause if it is known.
     frameworks
-        Those that the text speaks of, the outermost first.
+        Those that the text names, the outermost first.
     lower
         The text in lower case.
     rank
-        The culprit.
+        The rank that caused the fault.
     """
     shares = {pattern.pattern: pattern.share for pattern in taxonomy.fixes(symptom)}
     chosen = advice.fixes(symptom, cause, rank=rank) if cause else []
@@ -74,11 +74,11 @@ def _messages(symptom: str, frameworks: Sequence[str], lower: str) -> Iterator[_
 def _by_pattern(
     symptom: str, frameworks: Sequence[str], shares: dict[str, float]
 ) -> Iterator[tuple[Fix, bool]]:
-    """One fix for each pattern, of the outermost framework that has one; and whether one has."""
+    """Yield one fix for each pattern, and whether it is of a framework (the outermost first)."""
     seen: set[str] = set()
     names = [*frameworks]
     if "keras" in names and not {"tensorflow", "pytorch"} & {*names}:
-        names.append("tensorflow")  # upon which Keras ran for most of its life
+        names.append("tensorflow")  # Keras ran on it for most of its history
     for name in (*names, _GENERAL):
         for entry in _table(name).get(symptom, []):
             pattern = entry["pattern"]
@@ -90,7 +90,7 @@ def _by_pattern(
 
 @functools.cache
 def _table(framework: str) -> dict[str, list[dict[str, str]]]:
-    """The advice for one framework, by symptom; empty if there is none of its own."""
+    """Return the advice for one framework, by symptom; empty if it has none."""
     file = resources.files(__package__).joinpath("advice", f"{framework}.toml")
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 

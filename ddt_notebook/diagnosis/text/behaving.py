@@ -1,4 +1,4 @@
-"""Clues of stage D, where the program runs but does not do what was wanted."""
+"""Clues of stage D: the program runs but does not do what was intended."""
 
 from __future__ import annotations
 

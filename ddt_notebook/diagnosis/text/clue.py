@@ -1,9 +1,9 @@
-"""Clues: patterns that are searched for in a text, and what each of them speaks for.
+"""Clues: patterns that are searched for in a text, and the symptoms that each supports.
 
 A pattern may contain abbreviations, which `expand` replaces:
 
 ``<hang>``
-    One of the groups of words in `_GROUPS`, which reports use with the same meaning.
+    A group of words in `_GROUPS`, which reports use with the same meaning.
 ``<40>``
     At most 40 characters of the same line.
 ``<40.>``
@@ -18,26 +18,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: ``error``: the text says what is wrong; ``effect``: a rank says that another one failed or did
+#: ``error``: the text names the error; ``effect``: a rank reports that another one failed or did
 #: not come; ``context``: what was being done; ``complaint``: a person describes the problem.
 Kind = Literal["error", "effect", "context", "complaint"]
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """A pattern, and how strongly it speaks for each symptom.
+    """A pattern, and how strongly it supports each symptom.
 
     Attributes
     ----------
     says
-        What the text says, as the title of a finding; empty where the words make no title.
+        The meaning of the text as the title of a finding; empty if the words make no title.
     pattern
-        Regular expression over the text in lower case. Alternatives of the whole pattern are
-        separated by line breaks; `expand` replaces what stands in ``<>``.
+        Regular expression for the text in lower case. Line breaks separate alternatives of the
+        whole pattern; `expand` replaces what is in ``<>``.
     votes
         Maps the code of a symptom to the logarithm of the odds that the words give it.
     cause
-        Id of the cause that the words name, None if they name none.
+        Id of the cause that the words name, None without one.
     kind
         See `Kind`.
     apart
@@ -52,7 +52,7 @@ class Clue:
     apart: str = ""
 
     def find(self, text: str) -> re.Match[str] | None:
-        """The first match in a text, which must be in lower case."""
+        """Return the first match in a text, which must be in lower case."""
         found = [match for branch in _branches(self.pattern) if (match := branch.search(text))]
         for match in sorted(found, key=lambda m: m.start()):
             if not self.apart or not _branches(self.apart)[0].search(line_of(text, match)):
@@ -62,12 +62,12 @@ class Clue:
 
 @functools.cache
 def _branches(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The alternatives one by one: the search is much faster for plain letters."""
+    """Return the alternatives separately: searches for plain letters are much faster."""
     return tuple(re.compile(expand(line)) for line in pattern.split("\n") if line)
 
 
 def line_of(text: str, match: re.Match[str]) -> str:
-    """The line in which a match begins."""
+    """Return the line in which a match begins."""
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.start())
     return text[start:] if end < 0 else text[start:end]
@@ -138,14 +138,14 @@ _GROUPS = {
 }
 _NAME = re.compile(r"<([a-z ]+)>")
 _GAP = re.compile(r"<(\d+)(\.?)>")
-#: An unlimited repetition before a gap takes quadratic time on a long word. It can be left out: the
-#: gap matches the rest of the word.
+#: An unlimited repetition before a gap takes quadratic time on a long word. It is not needed,
+#: because the gap matches the rest of the word.
 _WORD_BEFORE_GAP = re.compile(r"\\w\*(?=[^()|]?<\d)")
 _REST_OF_WORD = re.compile(r"\\w\*")
 
 
 def expand(pattern: str) -> str:
-    """The regular expression for a pattern; unknown names in ``<>`` are kept as they are."""
+    """Return the regular expression for a pattern; unknown names in ``<>`` are kept."""
     named = _NAME.sub(lambda match: _GROUPS.get(match[1], match[0]), pattern)
     plain = _REST_OF_WORD.sub(r"\\w{0,20}", _WORD_BEFORE_GAP.sub("", named))
     return _GAP.sub(lambda match: rf"[^\n{match[2]}]{{0,{match[1]}}}", plain)

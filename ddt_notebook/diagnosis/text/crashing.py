@@ -1,4 +1,4 @@
-"""Clues of stage D, where memory or a device fails, or a process dies."""
+"""Clues of stage D: memory or a device fails, or a process dies."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-#: Parts of words that stand in lines about trouble. Plain bytes are searched faster than patterns.
+#: Parts of words in lines about trouble. Searches for plain bytes are faster than for patterns.
 _TRIGGERS = tuple(
     word.encode()
     for word in (
@@ -21,30 +21,30 @@ _TRIGGERS = tuple(
 _TRACEBACK = b"Traceback (most recent call last)"
 #: The limits below bound memory and time. With them, a log of 200 MB takes 4 s and 32 MB
 #: (``python -m benchmarks.text_diagnosis``); each value alone is chosen, without a measurement.
-#: Bytes that are read at once.
+#: Bytes in one read.
 _BLOCK = 1 << 21
-#: How often a line is kept that differs from others in its numbers only, the characters that are
-#: compared for this, and the number of such templates.
+#: How often a line is kept that differs from others only in its numbers, the compared characters,
+#: and the number of such templates.
 _PER_TEMPLATE = 3
 _TEMPLATE = 200
 _KEPT = 1500
-#: From so many lines with triggers in a block on, the block is searched line by line.
+#: A block with at least this many lines with triggers is searched line by line.
 _DENSE = 2_000
-#: Lines at the beginning and at the end that are kept in any case.
+#: Lines at the beginning and at the end that are always kept.
 _HEAD = 40
 _TAIL = 80
-#: Lines that are kept after the head of a traceback, for the first and the last of a log.
+#: Lines that are kept after the head of a traceback, for the first and the last tracebacks.
 _WINDOW = 60
 _FIRST_TRACEBACKS = 24
 _LAST_TRACEBACKS = 6
-#: Characters of a line.
+#: Characters that are kept of a line.
 _LINE = 1200
 _DIGITS = b"0123456789"
 
 
 @dataclass(slots=True)
 class Digest:
-    """The kept lines of a log, and how much there was.
+    """The kept lines of a log, and its length.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Digest:
 
 @dataclass(slots=True)
 class _Keeper:
-    """What is kept while the blocks pass by."""
+    """Collects lines while the blocks are read."""
 
     kept: dict[int, bytes] = field(default_factory=dict)
     seen: Counter[bytes] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class _Keeper:
     )
 
     def offer(self, number: int, line: bytes) -> None:
-        """A line with a word of trouble in it."""
+        """Offer a line with a trigger in it."""
         template = line[:_TEMPLATE].translate(None, _DIGITS)
         if self.seen[template] >= _PER_TEMPLATE:
             return
@@ -85,7 +85,7 @@ class _Keeper:
         self.kept[number] = line
 
     def traceback(self, number: int, following: list[bytes]) -> None:
-        """The head of a traceback, and the lines after it."""
+        """Add the head of a traceback and the lines after it."""
         self.tracebacks += 1
         window = {number + offset: line for offset, line in enumerate(following)}
         if self.tracebacks <= _FIRST_TRACEBACKS:
@@ -97,14 +97,14 @@ class _Keeper:
         self.wanted = _WINDOW - len(following)
 
     def following(self, number: int, lines: list[bytes]) -> None:
-        """The first lines of a block, which may belong to the last traceback of the one before."""
+        """Add the first lines of a block, which may belong to the previous block's last traceback."""
         if self.open is not None and self.wanted > 0:
             taken = lines[: self.wanted]
             self.open.update({number + offset: line for offset, line in enumerate(taken)})
             self.wanted -= len(taken)
 
     def lines(self) -> list[tuple[int, str]]:
-        """All that was kept, in order."""
+        """Return all kept lines in order."""
         found = dict(self.kept)
         for window in self.windows:
             found.update(window)
@@ -142,7 +142,7 @@ def read(stream: BinaryIO) -> Digest:
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, as many as fit; a line longer than a block is cut."""
+    """Yield blocks of whole lines; a line longer than a block is cut."""
     rest = b""
     while chunk := stream.read(_BLOCK):
         rest += chunk
@@ -172,9 +172,9 @@ def _search(block: bytes, number: int, keeper: _Keeper) -> None:
 
 
 def _hits(block: bytes) -> dict[int, tuple[int, int]]:
-    """Start of each line with a trigger, to the place of the trigger and the line's end.
+    """Map the start of each line with a trigger to the trigger's place and the line's end.
 
-    It stops at `_DENSE` lines.
+    Stops after `_DENSE` lines.
     """
     found: dict[int, tuple[int, int]] = {}
     for trigger in _TRIGGERS:
@@ -191,7 +191,7 @@ def _hits(block: bytes) -> dict[int, tuple[int, int]]:
 
 
 def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
-    """As `_hits`, faster where most lines have triggers and are of few kinds."""
+    """Do the same as `_hits`, faster if most lines have triggers and few kinds exist."""
     found: dict[int, tuple[int, int]] = {}
     start = 0
     for line in block.split(b"\n"):
@@ -206,7 +206,7 @@ def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
 
 
 def _around(block: bytes, start: int, at: int, end: int) -> bytes:
-    """A line; of a very long one, or of a progress bar, the part around the word."""
+    """Return a line; for a very long one, or a progress bar, the part around the word."""
     if end - start > _LINE:
         start, end = max(start, at - _LINE // 2), min(end, at + _LINE // 2)
     line = block[start:end].rstrip(b"\r")

@@ -1,4 +1,4 @@
-"""Finds the exceptions in a text: tracebacks line by line, and those that are only quoted."""
+"""Finds the exceptions in a text: tracebacks line by line, and quoted exceptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
 _QUOTED = re.compile(
     r"\b([A-Z]\w{0,60}?(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
 )
-#: chosen: lines of a message after that with its type, and characters of a line that are read, no
+#: chosen: lines of a message after the one with its type, and read characters of a line, no
 #: measurement. They bound the time that a text without line breaks takes.
 _MESSAGE = 12
 _LINE = 2000
@@ -25,7 +25,7 @@ _LINE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception and where in the text it stands.
+    """An exception and its place in the text.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Raised:
     line
         Number of the line with its type.
     rank
-        Who printed it, None if unknown.
+        The rank that printed it, None if unknown.
     """
 
     error: RankError
@@ -43,7 +43,7 @@ class Raised:
 
 
 def find(lines: list[Line]) -> list[Raised]:
-    """All exceptions in the order in which they are printed."""
+    """Return all exceptions in the order in which they are printed."""
     found: dict[int, Raised] = {}
     for own in by_rank(lines).values():
         for raised in _of_rank(own):
@@ -67,7 +67,7 @@ def _of_rank(lines: list[Line]) -> Iterator[Raised]:
 
 
 def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
-    """The exception whose traceback begins here, and the index of the line after it."""
+    """Return the exception whose traceback begins here, and the index of the line after it."""
     indent = lines[start].text.find(_HEAD)
     frames: list[Position] = []
     index = start + 1

@@ -1,10 +1,10 @@
-"""Clues of stage D, where the program fails with an error of its framework."""
+"""Clues of stage D: the program fails with an error of its framework."""
 
 from __future__ import annotations
 
 from .clue import Clue
 
-#: A missing header or shared library is a matter of stage A.
+#: A missing header or shared library belongs to stage A.
 _BUILD = r"shared object|fatal error|\.h\b|\.so\b|\.hpp|compil"
 
 CLUES = (

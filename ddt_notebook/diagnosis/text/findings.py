@@ -1,4 +1,4 @@
-"""From ranked symptoms to findings: title, what decided it, and what to change."""
+"""Turns ranked symptoms into findings: title, decisive words, and what to change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ranking import Ranked
 #: Of 120 labelled reports, 29 have a certain finding, of which 26 are right. Of the alternatives to
 #: a first finding, 10 of 36 are right at or above the limit for likely, and 10 of 184 below.
 _CERTAIN, _LIKELY = 0.8, 0.12
-#: chosen: lines of the text, cards and characters that are shown, no measurement.
+#: chosen: number of lines of the text, cards and characters that are shown, no measurement.
 _EVIDENCE = 4
 _HANGS = ("B.2", "C.4", "D.2.1")
 _CARDS = 6
@@ -30,7 +30,7 @@ _EXCERPT = 160
 def finding(
     ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str
 ) -> Finding:
-    """One symptom as a finding; ``lower`` is the whole text in lower case."""
+    """Return a symptom as a finding; ``lower`` is the whole text in lower case."""
     cause = _cause(ranked)
     ranks = _ranks(ranked)
     said = _said(ranked)
@@ -60,7 +60,7 @@ def _confidence(ranked: Ranked) -> Confidence:
 
 
 def _said(ranked: Ranked) -> Values | None:
-    """What the strongest match says, and the rank that printed it; None if none says anything."""
+    """Return the meaning of the strongest match that has one, and who printed it; None without."""
     for match in ranked.matches:
         if match.says and _mostly(match, ranked.symptom):
             printed_by = match.rank if match.kind == "error" else None
@@ -78,9 +78,9 @@ def _mostly(match: Match, symptom: str) -> bool:
 
 
 def _cause(ranked: Ranked) -> str | None:
-    """A cause that some message tells, if this is the symptom that the message speaks for most."""
+    """Return the cause that a message names, if this symptom is the one that it supports most."""
     known = advice.causes()
-    # A card's own message is more precise than an exception, and that more than a clue.
+    # A card's message is more precise than an exception, and an exception more than a clue.
     exact = sorted(ranked.matches, key=lambda s: (not s.cards, s.raised is None))
     for match in exact:
         others = {
@@ -94,7 +94,7 @@ def _cause(ranked: Ranked) -> str | None:
 
 
 def _has(match: Match, symptom: str) -> bool:
-    """Whether a card of that cause shows the symptom; a cause without card is not asked."""
+    """Whether the card of that cause shows the symptom; True for a cause without card."""
     cause = match.cause or ""
     return cause not in faults.card_ids() or symptom in faults.card(cause).symptoms
 
@@ -112,7 +112,7 @@ def _ranks(ranked: Ranked) -> list[int]:
 
 
 def _waiting(ranked: Ranked) -> list[int]:
-    """Ranks that print that they waited for others in vain."""
+    """Return the ranks that print that they waited for others in vain."""
     if ranked.symptom not in _HANGS:
         return []
     effects = (match.rank for match in ranked.matches if match.kind == "effect")
@@ -120,7 +120,7 @@ def _waiting(ranked: Ranked) -> list[int]:
 
 
 def _places(ranked: Ranked) -> dict[int, Place]:
-    """The user's line, where a traceback and the rank that printed it are known."""
+    """Return the user's line, if a traceback and the rank that printed it are known."""
     found: dict[int, Place] = {}
     for match in ranked.matches:
         raised = match.raised
@@ -165,7 +165,7 @@ def _facts(ranked: Ranked, lines: Sequence[Line]) -> list[Fact]:
 
 
 def _marked(text: str, words: str) -> str:
-    """An excerpt in which the words that decided stand between ``«`` and ``»``."""
+    """Return an excerpt in which ``«`` and ``»`` enclose the decisive words."""
     found = re.search(re.escape(words.partition("\n")[0]), text, re.IGNORECASE)
     if found is None:
         return _one_line(text)

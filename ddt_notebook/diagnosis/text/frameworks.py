@@ -1,10 +1,10 @@
-"""Which framework a text speaks of."""
+"""Finds the frameworks that a text names."""
 
 from __future__ import annotations
 
 import re
 
-#: In the order in which they are asked: those that build upon another one come first.
+#: In the order of the search: frameworks that build on another one come first.
 _WORDS = {
     "deepspeed": r"deepspeed|\bds_report|zero_optimization|zero-?(2|3)\b|stage3_",
     "megatron": r"megatron|\bmpu\.|tensor-model-parallel|initialize_megatron",
@@ -26,10 +26,10 @@ _TITLES = {
 
 
 def of(lower: str) -> list[str]:
-    """Names of the frameworks in a text in lower case, the outermost first."""
+    """Return the names of the frameworks in a text in lower case, the outermost first."""
     return [name for name, words in _WORDS.items() if re.search(words, lower)]
 
 
 def title(name: str) -> str:
-    """As the framework writes itself."""
+    """Return the name as the framework writes it."""
     return _TITLES[name]

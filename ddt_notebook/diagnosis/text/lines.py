@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _DATE = r"(?:\w{3} \w{3} +\d+ [\d:]+ \d{4} ?)?"
-#: What launchers print before a line of a rank.
+#: Marks that launchers print before a line of a rank.
 _TAGS = (
     re.compile(r"\[(?:rank|default) ?(\d+)\]: ?"),  # torchrun
     re.compile(_DATE + r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?"),  # mpirun
     re.compile(_DATE + r"\[(\d+)\]<std(?:out|err)>: ?"),  # horovodrun
     re.compile(r"\[(\d{1,5})\]: ?"),
 )  # fmt: skip
-#: ``srun --label``; a line of plain text may begin like that, so most lines have to.
+#: ``srun --label``; plain text may begin like that, so most lines must have the mark.
 _SLURM = re.compile(r" *(\d{1,5}): ")
-#: Most of the lines: more than this part.
+#: "Most lines" means more than this part.
 _MOST = 0.5
 
 
@@ -29,11 +29,11 @@ class Line:
     Attributes
     ----------
     number
-        In the log, counted from 1.
+        Its number in the log, counted from 1.
     rank
-        Who printed it, None if the log does not say.
+        The rank that printed it, None if the log does not show it.
     text
-        Without terminal codes.
+        Its text without terminal codes.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Line:
 
 
 def separate(numbered: Iterable[tuple[int, str]]) -> list[Line]:
-    """Tell the ranks of a log apart by what the launcher printed before each line."""
+    """Assign the lines of a log to ranks by the marks that the launcher printed before them."""
     plain = [(number, _ANSI.sub("", text) if "\x1b" in text else text) for number, text in numbered]
     tags: Sequence[re.Pattern[str]] = _TAGS
     labelled = sum(1 for _, text in plain if _SLURM.match(text))
@@ -59,7 +59,7 @@ def _line(number: int, text: str, tags: Sequence[re.Pattern[str]]) -> Line:
 
 
 def by_rank(lines: Iterable[Line]) -> dict[int | None, list[Line]]:
-    """The lines of each rank in their order."""
+    """Return the lines of each rank in their order."""
     found: dict[int | None, list[Line]] = defaultdict(list)
     for line in lines:
         found[line.rank].append(line)

@@ -1,4 +1,4 @@
-"""Finds in a text what speaks for a symptom: clues, exceptions and the messages of fault cards."""
+"""Finds what supports a symptom in a text: clues, exceptions and messages of fault cards."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ CLUES: tuple[Clue, ...] = (
     *crashing.CLUES,
     *behaving.CLUES,
 )
-#: The vote of an exception whose meaning is known, and of one that could mean anything. Halved or
-#: doubled, they change the first symptom in none of the tests' texts and in one of 120 reports.
+#: The votes of an exception with a known meaning and of one with any meaning. Halved or doubled,
+#: they change the first symptom in none of the tests' texts and in one of 120 reports.
 _EXCEPTION = 2.0
 _ANY_EXCEPTION = 0.6
-#: The vote of a message that fault cards quote, shared among their symptoms. It is less than that
-#: of an exception, whose whole message is known: with twice as much, three texts of the tests get
-#: another first symptom.
+#: The vote of a message that fault cards quote, shared among their symptoms. It is below that of an
+#: exception, whose whole message is known: with twice as much, three texts of the tests get another
+#: first symptom.
 _CARD = 1.6
-#: The factor for what probably follows from another error: what a rank says of its peers when an
-#: error says plainly what is wrong; in a log, what comes after the first error or from another
-#: rank than the one that failed first. The tests of logs need it below 1.
+#: The factor for probable consequences of another error: what a rank reports about its peers beside
+#: a clear error; in a log, what comes after the first error or from another rank than the one that
+#: failed first. The tests of logs need it below 1.
 _CONSEQUENCE = 0.4
-#: chosen: characters of a line that are shown, no measurement.
+#: chosen: number of characters of a line that are shown, no measurement.
 _SHOWN = 80
-#: The part of a text's lines that repeat another one but for the digits from which on it is a log.
+#: A text is a log if more than this part of its lines repeat another line except for the digits.
 _REPEATED = 0.5
-#: torchrun's summary, which names the rank that failed first.
+#: The summary of torchrun, which names the rank that failed first.
 _ROOT_CAUSE = re.compile(
     r"root cause \(first observed failure\)[\s\S]{0,400}?rank *: (\d+)"
     r"[\s\S]{0,120}?exitcode *: -?\d+"
 )
-#: After the exit code torchrun prints error_file and traceback.
+#: After the exit code, torchrun prints two more lines: error_file and traceback.
 _SUMMARY = 2
-#: Lines that say nothing about this run: forms for bug reports, warnings that every run prints,
-#: and the launcher when it ends the other ranks.
+#: Lines without information about this run: forms for bug reports, warnings of every run, and the
+#: launcher's lines when it ends the other ranks.
 _FORM = re.compile(
     r"[Dd]id you (read|check|search)|If your question is about|[Dd]eprecat|FutureWarning"
     r"|^\s*\d+\. ?(Framework|Horovod|MPI|CUDA|NCCL|Python|Spark|Ray|OS|GCC|CMake)\b[\w /]*:"
@@ -57,29 +57,29 @@ _FORM = re.compile(
     r"|closing signal SIG|SIGTERM|exitcode *: -15"
     r"|^\s*-? ?\[[ x]\] I (have|acknowledge)"
 )
-#: Raised by launchers because a rank has failed.
+#: Launchers raise these because a rank failed.
 _OF_LAUNCHER = frozenset({"ChildFailedError", "CalledProcessError", "ProcessExitedException"})
 _DIGITS = re.compile(r"\d+")
-#: Numbers that differ from run to run; an exit code does not.
+#: Numbers that differ between runs; an exit code does not.
 _NUMBER = re.compile(r"\d{3,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Something in the text that speaks for symptoms.
+    """Something in the text that supports symptoms.
 
     Attributes
     ----------
     says, votes, cause, kind
         As in `Clue`.
     line, rank
-        Where it was seen.
+        Its line and rank.
     words
-        What was seen.
+        The words that match.
     weight
         Factor of the votes.
     raised
-        The exception, if it is one.
+        The exception, if the match is one.
     cards
         Ids of the fault cards that print these words.
     """
@@ -97,7 +97,7 @@ class Match:
 
     @property
     def strength(self) -> float:
-        """The strongest vote as it counts."""
+        """The strongest vote times the weight."""
         return self.weight * max(self.votes.values())
 
 
@@ -112,7 +112,7 @@ class Text:
     lower
         All of them in lower case.
     is_log
-        Whether programs printed it, so that the order of lines is the order of events.
+        Whether programs printed the text, so that the order of lines is the order of events.
     """
 
     lines: list[Line]
@@ -122,7 +122,7 @@ class Text:
 
     @classmethod
     def of(cls, lines: list[Line]) -> Text:
-        """Join lines."""
+        """Make a text from lines."""
         starts, at = [], 0
         lowered = ["" if _FORM.search(line.text) else line.text.lower() for line in lines]
         for text in lowered:
@@ -131,12 +131,12 @@ class Text:
         return cls(lines, "\n".join(lowered), starts, _is_log(lines))
 
     def line_at(self, offset: int) -> Line:
-        """The line that holds a position of `lower`."""
+        """Return the line that contains a position of `lower`."""
         return self.lines[bisect.bisect_right(self.starts, offset) - 1]
 
 
 def _is_log(lines: list[Line]) -> bool:
-    """Whether ranks are named, or most lines are repeated with other numbers."""
+    """Whether lines name ranks, or most lines are repeated with other numbers."""
     if any(line.rank is not None for line in lines):
         return True
     forms = Counter(_DIGITS.sub("0", line.text) for line in lines if line.text.strip())
@@ -145,7 +145,7 @@ def _is_log(lines: list[Line]) -> bool:
 
 
 def find(text: Text) -> list[Match]:
-    """Everything in a text that speaks for a symptom, with its weight beside the rest."""
+    """Return everything in a text that supports a symptom, with its weight relative to the rest."""
     if not text.lines:
         return []
     raised = exceptions.find(text.lines)
@@ -154,7 +154,7 @@ def find(text: Text) -> list[Match]:
 
 
 def _root_cause(text: Text) -> tuple[int, range] | None:
-    """The rank that failed first as torchrun's summary names it, and the lines that say so."""
+    """Return the rank that failed first according to torchrun's summary, and its lines."""
     match = _ROOT_CAUSE.search(text.lower)
     if match is None:
         return None
@@ -197,7 +197,7 @@ def _exceptions(found: list[Raised]) -> Iterator[Match]:
 
 @functools.cache
 def _card_messages() -> dict[str, tuple[str, ...]]:
-    """Each message of the cards, its numbers aside, to the ids of the cards that produce it."""
+    """Map each message of the cards, without numbers, to the ids of the cards that produce it."""
     found: dict[str, list[str]] = {}
     for card in faults.cards():
         for message in dict.fromkeys((*card.gloo, *card.nccl)):
@@ -213,7 +213,7 @@ def _plain(text: str) -> str:
 
 @functools.cache
 def _is_effect(message: str) -> bool:
-    """Whether a message only says that another rank did not come, or went away."""
+    """Whether a message only reports that another rank did not come or left."""
     return any(clue.kind == "effect" and clue.find(message) for clue in CLUES)
 
 
@@ -247,7 +247,7 @@ def _cards(text: Text) -> Iterator[Match]:
 
 
 def _of_launcher(match: Match, summary: range) -> bool:
-    """Whether the launcher says it of the rank that failed first."""
+    """Whether the launcher reports it about the rank that failed first."""
     return match.line in summary or match.words.startswith("exitcode")
 
 
@@ -278,6 +278,6 @@ def _weighed(found: list[Match], text: Text) -> list[Match]:
     return [
         replace(match, weight=_CONSEQUENCE if follows(match) else 1.0)
         for match in found
-        # A program that prints "tokens/s" does not complain about its speed: only people complain.
+        # A program that prints "tokens/s" does not complain about its speed; only people complain.
         if match.kind != "complaint" or match.rank is None
     ]

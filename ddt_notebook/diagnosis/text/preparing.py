@@ -1,4 +1,4 @@
-"""Clues of stage C: data and model are loaded, wrapped and handed round."""
+"""Clues of stage C: data and model are loaded, wrapped and distributed."""
 
 from __future__ import annotations
 

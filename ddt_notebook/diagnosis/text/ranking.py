@@ -1,7 +1,7 @@
-"""Ranks the symptoms by what was found in a text, and gives each a probability.
+"""Ranks the symptoms by the matches in a text, and gives each a probability.
 
-Votes are logarithms of odds. They are added, and a softmax makes probabilities of the sums. The
-constants were fitted to 120 reports with labels of the study, which are not in the repository.
+Votes are logarithms of odds. A softmax turns their sums into probabilities. The constants were
+fitted to 120 reports with labels of the study, which are not in the repository.
 ``python -m benchmarks.text_diagnosis REPORTS.jsonl`` fits them again and prints how often the first
 symptom is right at each probability.
 """
@@ -15,16 +15,16 @@ from ddt_notebook.symptoms import loader as taxonomy
 
 from .matches import Match
 
-#: How much the logarithm of a symptom's frequency in the study counts beside the votes. Any value
+#: Weight of the logarithm of a symptom's frequency in the study, relative to the votes. Any value
 #: from 0 to 0.3 gives the same accuracy; with 1, which ignores that reports are not drawn like the
 #: study's, the first symptom is right in 71 instead of 73 of 100 reports.
 _PRIOR = 0.15
-#: Divides the sums before the softmax. The least cross-entropy between 0.5 and 5 is at 0.8.
+#: The softmax divides the sums by this. The least cross-entropy between 0.5 and 5 is at 0.8.
 TEMPERATURE = 0.8
 #: Logistic regression from the log odds of the first symptom to whether it was right.
 OFFSET, SLOPE = 0.49, 0.36
-#: A match that votes with less does not make a verdict. Above the vote for an exception of unknown
-#: meaning, which stands in many logs of healthy runs.
+#: A weaker vote does not decide. The limit is above the vote for an exception of unknown meaning,
+#: which occurs in many logs of healthy runs.
 _TELLING = 0.7
 
 
@@ -39,7 +39,7 @@ class Ranked:
     probability
         0 to 1.
     matches
-        What speaks for it, the strongest first.
+        The matches that support it, the strongest first.
     """
 
     symptom: str
@@ -48,18 +48,18 @@ class Ranked:
 
 
 def rank(matches: list[Match]) -> list[Ranked]:
-    """All symptoms, the most likely first."""
+    """Return all symptoms, the most likely first."""
     found = ranked(scored(matches), matches, TEMPERATURE)
     return calibrated(found, OFFSET, SLOPE) if is_telling(matches) else found
 
 
 def is_telling(matches: list[Match]) -> bool:
-    """Whether a text says more than what was being done."""
+    """Whether a text shows more than what was being done."""
     return any(match.kind != "context" and match.strength >= _TELLING for match in matches)
 
 
 def scored(matches: list[Match]) -> dict[str, float]:
-    """The sum of the votes for each symptom."""
+    """Return the sum of the votes for each symptom."""
     scores = {symptom.code: _PRIOR * math.log(symptom.faults) for symptom in taxonomy.symptoms()}
     for match in matches:
         for code, vote in match.votes.items():
@@ -68,7 +68,7 @@ def scored(matches: list[Match]) -> dict[str, float]:
 
 
 def ranked(scores: dict[str, float], matches: list[Match], temperature: float) -> list[Ranked]:
-    """The symptoms with the probabilities that a softmax gives them."""
+    """Return the symptoms with the probabilities that a softmax gives them."""
     highest = max(scores.values())
     parts = {code: math.exp((score - highest) / temperature) for code, score in scores.items()}
     total = sum(parts.values())
