@@ -123,7 +123,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
 def _known_elsewhere(
     context: Context, cause: str | None, error: RankError, ranks: list[int]
 ) -> tuple[str, dict[str, str]]:
-    """Return the advice case and its slots, if the notebook has the name that ranks lack."""
+    """Return the case of the advice and its slots, for a name that ranks lack."""
     name = of_error(error).get("name", "")
     if cause != NAME_NOT_DEFINED or not name:
         return "", {}

@@ -78,7 +78,7 @@ def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
 def did_instead(context: Context, ranks: Iterable[int], group: str | None = None) -> list[Fact]:
     """Return what ranks did instead: their state, and their last collective on a group.
 
-    Ranks with the same fact share it.
+    Ranks with the same facts share them.
     """
     alike: list[tuple[list[Fact], list[int]]] = []
     for rank in ranks:

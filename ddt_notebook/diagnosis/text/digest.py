@@ -97,7 +97,7 @@ class _Keeper:
         self.wanted = _WINDOW - len(following)
 
     def following(self, number: int, lines: list[bytes]) -> None:
-        """Add the first lines of a block, which may belong to the previous block's last traceback."""
+        """Add the first lines of a block, which may belong to the last traceback before it."""
         if self.open is not None and self.wanted > 0:
             taken = lines[: self.wanted]
             self.open.update({number + offset: line for offset, line in enumerate(taken)})

@@ -33,8 +33,8 @@ _ANY_EXCEPTION = 0.6
 #: exception, whose whole message is known: with twice as much, three texts of the tests get another
 #: first symptom.
 _CARD = 1.6
-#: The factor for probable consequences of another error: what a rank reports about its peers beside
-#: a clear error; in a log, what comes after the first error or from another rank than the one that
+#: The factor for probable consequences of another error: what a rank reports about its peers if an
+#: error is clear; in a log, what comes after the first error or from another rank than the one that
 #: failed first. The tests of logs need it below 1.
 _CONSEQUENCE = 0.4
 #: chosen: number of characters of a line that are shown, no measurement.
