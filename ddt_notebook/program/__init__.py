@@ -1,5 +1,5 @@
-"""Reads Python programs: what each rank does, as far as the source shows it.
+"""Reads Python programs and finds what each rank does, as far as the source shows it.
 
-A program is one or several documents: cells of a notebook, or files. Nothing in here runs any of
-it. Rules, corrections and lint ask this package; they do not walk syntax trees for themselves.
+A program is one or several documents: cells of a notebook, or files. This package never runs it.
+Rules, corrections and lint ask this package; they do not walk syntax trees themselves.
 """

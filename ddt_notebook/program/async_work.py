@@ -1,4 +1,4 @@
-"""Asynchronous work that is not waited for: what reads or changes a tensor before ``wait()``."""
+"""Finds code that reads or changes a tensor before ``wait()`` on its asynchronous call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .program import Program
 
 _Found = ast.stmt | ast.expr
 
-#: After these, work that was issued before may be done.
+#: Work that was issued before one of these calls may be done after it.
 _SETTLES = frozenset({"wait", "wait_all", "synchronize", "barrier", "sleep", "result"})
 
 
 def first_read(program: Program, place: Position, op: str) -> Place | None:
-    """The line that first reads what the call of ``op`` at a line has yet to deliver.
+    """The line that first reads a result before the call of ``op`` at a line has delivered it.
 
     None if the source does not show one for certain.
     """
@@ -26,7 +26,7 @@ def first_read(program: Program, place: Position, op: str) -> Place | None:
 
 
 def first_change(program: Program, place: Position, op: str) -> Place | None:
-    """The line that first changes in place what the call of ``op`` at a line is still sending."""
+    """The line that first changes a tensor in place while the call of ``op`` at a line sends it."""
     return _first(program, place, op, _Changes)
 
 
@@ -48,7 +48,7 @@ def _first(program: Program, place: Position, op: str, kind: type[_Search]) -> P
 
 
 def _handle(statement: ast.stmt, call: ast.Call) -> str | None:
-    """The name that keeps the handle, empty if it is thrown away, None if it is used otherwise."""
+    """The name of the handle; empty if the handle is dropped, None if it is used otherwise."""
     match statement:
         case ast.Assign(targets=[target], value=value) if value is call:
             return key(target)
@@ -74,14 +74,14 @@ class _Search:
 
     def __init__(self, handle: str, tensor: str) -> None:
         self.handle, self.tensor = handle, tensor
-        self.over = False  # whether what comes later proves nothing
+        self.over = False  # whether later statements prove nothing
 
     def is_it(self, node: ast.AST) -> bool:
-        """Whether a statement or an expression does with the tensor what is searched."""
+        """Whether a statement or an expression is the use of the tensor that is searched for."""
         raise NotImplementedError
 
     def block(self, statements: Iterable[ast.stmt]) -> _Found | None:
-        """The first statement or expression that does it."""
+        """The first statement or expression that `is_it` accepts."""
         for statement in statements:
             found = self._statement(statement)
             if found is not None or self.over:
@@ -102,7 +102,7 @@ class _Search:
         match node:
             case ast.If(test=test) | ast.While(test=test):
                 found = self._at(test)
-                # What stands in there may not run, or may not run yet.
+                # The body may not run, or may not run yet.
                 self.over = found is None and reads(node, {self.tensor})
                 return found
             case ast.Return(value=ast.expr() as value):
@@ -122,7 +122,7 @@ class _Search:
         return node if self.is_it(node) else None
 
     def _settles(self, node: ast.AST) -> bool:
-        """Whether the handle is touched here, or something is waited for."""
+        """Whether a node uses the handle or waits for something."""
         return any(
             is_call(inner, *_SETTLES) or (self.handle and key(inner) == self.handle)
             for inner in ast.walk(node)
@@ -130,7 +130,7 @@ class _Search:
 
 
 class _Reads(_Search):
-    """Searches what reads the tensor."""
+    """Searches for code that reads the tensor."""
 
     role = "reads"
 
@@ -142,7 +142,7 @@ class _Reads(_Search):
 
 
 class _Changes(_Search):
-    """Searches what changes the tensor in place."""
+    """Searches for code that changes the tensor in place."""
 
     role = "changes"
 

@@ -8,7 +8,7 @@ from .program import Program
 
 
 def collective_functions(program: Program) -> frozenset[str]:
-    """Names of collectives, and of the program's functions in which one is called."""
+    """Names of collectives, and of the program's functions that call one."""
     called = {
         name: {called_name(call) for function in functions for call in calls_in(function)}
         for name, functions in program.functions.items()

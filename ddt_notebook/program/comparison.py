@@ -1,4 +1,4 @@
-"""Where the traces of ranks differ, and the condition, loop or exit that makes them differ."""
+"""Finds where traces of ranks differ, and the condition, loop or exit that makes them differ."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Reason(Enum):
 
     RANK_CONDITION = auto()  #: a condition on the rank
     LOCAL_CONDITION = auto()  #: a condition on each rank's own data
-    RANK_EXIT = auto()  #: a condition on the rank, under which a loop or function is left
+    RANK_EXIT = auto()  #: a condition on the rank, under which a rank leaves a loop or function
     CLOCK_LOOP = auto()  #: a loop that each rank's own clock ends
-    UNEVEN_LOOP = auto()  #: a loop with another number of iterations on each rank
+    UNEVEN_LOOP = auto()  #: a loop whose number of iterations differs between ranks
     EXCEPTION_CAUGHT = auto()  #: an exception that one rank catches
     DIFFERENT_CALLS = auto()  #: two branches of a condition make different calls
     DIFFERENT_GROUPS = auto()  #: the same line uses different groups
-    SWAPPED = auto()  #: the same calls on the same tensors, in another order
+    SWAPPED = auto()  #: the same calls on the same tensors, in a different order
     ROOT_DIFFERS = auto()
     REDUCE_OP_DIFFERS = auto()
     UNKNOWN = auto()  #: a rank makes fewer calls, and the source does not show why
@@ -46,15 +46,15 @@ class Divergence:
     Attributes
     ----------
     reason
-        Why.
+        Why the ranks differ.
     op, line
         The call.
     decided_at
-        Line of the condition or loop that decides, 0 if none is known.
+        Line of the condition or loop that makes them differ; 0 if it is not known.
     other, other_line
-        What other ranks call or pass instead, and where.
+        What other ranks call or pass instead, and at which line.
     sure
-        Whether the path to it is certain.
+        Whether the path to the call is certain.
     """
 
     reason: Reason
@@ -72,9 +72,9 @@ def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator
     Parameters
     ----------
     traces
-        One for each rank.
+        One trace per rank.
     group
-        Whose calls are compared; None stands for those of all ranks.
+        The group whose calls are compared; None for the group of all ranks.
     """
     if any(trace.raised for trace in traces):
         return
@@ -85,7 +85,7 @@ def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator
         yield from _between(trees[0], tree, traces[0], trace)
 
 
-# -- one rank: choices and loops that come out differently on each rank ----------------------------
+# -- one rank: choices and loops that differ between ranks -----------------------------------------
 
 
 def _within(items: Sequence[Item], following: GroupCall | None = None) -> Iterator[Divergence]:
@@ -110,13 +110,13 @@ def _within(items: Sequence[Item], following: GroupCall | None = None) -> Iterat
 
 
 def _makes_same_calls(item: Choice) -> bool:
-    """Whether both paths make the same kinds of calls: the senders here, the receivers there."""
+    """Whether both paths make the same kinds of calls."""
     one, other = ({call.op for call in calls(path)} for path in item.paths)
     return bool(one) and one == other
 
 
 def _choice(item: Choice, after: GroupCall | None) -> Iterator[Divergence]:
-    """A condition that is not known; ``after``: the first call behind it."""
+    """A divergence by a condition with unknown value; ``after`` is the first call after it."""
     inside = first_call(item.paths[0]) or first_call(item.paths[1])
     call = inside or after
     if call is None:
@@ -174,7 +174,7 @@ def _alike(left: Item, right: Item) -> bool:
 
 
 def _swapped(mine: Sequence[Item], theirs: Sequence[Item]) -> Divergence | None:
-    """The same calls on the same tensors in another order, under two branches on the rank."""
+    """A divergence if two branches make the same calls on the same tensors in different orders."""
     left = [item for item in mine if isinstance(item, GroupCall)]
     right = [item for item in theirs if isinstance(item, GroupCall)]
     if [call.op for call in left] != [call.op for call in right]:
@@ -195,7 +195,7 @@ def _swapped(mine: Sequence[Item], theirs: Sequence[Item]) -> Divergence | None:
 def _extra(
     left: GroupCall, right: GroupCall, mine: Sequence[Item], theirs: Sequence[Item]
 ) -> Divergence | None:
-    """A call under a condition that only happens to meet the same call of other ranks."""
+    """A call under a condition that other ranks match by chance, with the call of another line."""
     if left.line == right.line:
         return None
     many, their_many = (sum(1 for _ in calls(items)) for items in (mine, theirs))
@@ -217,7 +217,7 @@ def _arguments(left: GroupCall, right: GroupCall) -> Iterator[Divergence]:
 
 
 def _may_agree(one: Sequence[Item], other: Sequence[Item]) -> bool:
-    """Whether a loop on one side may stand for several calls on the other."""
+    """Whether a loop on one rank may make the same calls as several statements on the other."""
     if not any(isinstance(item, Loop) and item.iterations is None for item in (*one, *other)):
         return False
     same_calls = {call.op for call in calls(one)} == {call.op for call in calls(other)}
@@ -229,7 +229,7 @@ def _may_agree(one: Sequence[Item], other: Sequence[Item]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """The first items in which two ranks differ, the trees they are in, and the two ranks."""
+    """The first items in which two ranks differ, the trees of these items, and the two traces."""
 
     left: Item | None
     right: Item | None
@@ -238,20 +238,20 @@ class _Difference:
 
     @property
     def calls(self) -> tuple[GroupCall | None, GroupCall | None]:
-        """The next call of each."""
+        """The next call of each rank."""
         return first_call([self.left] if self.left else []), first_call(
             [self.right] if self.right else []
         )
 
     @property
     def sides(self) -> Iterator[tuple[GroupCall, Sequence[Item], Trace]]:
-        """Each call, with the tree and the trace of the other rank."""
+        """The next call of each rank, with the tree and the trace of the other rank."""
         for call, other in zip(self.calls, (1, 0), strict=True):
             if call is not None:
                 yield call, self.trees[other], self.traces[other]
 
     def divergence(self) -> Iterator[Divergence]:
-        """The best reason that there is, if there is any."""
+        """The divergence with the best reason, if a reason is found."""
         for reason in (
             self._branches,
             self._groups,
@@ -267,7 +267,7 @@ class _Difference:
                 return
 
     def _branches(self) -> Divergence | None:
-        """Two branches of one condition make two calls."""
+        """A divergence if the two calls are in two branches of one condition."""
         mine, theirs = self.calls
         if mine is None or theirs is None:
             return None
@@ -285,7 +285,7 @@ class _Difference:
         return None
 
     def _groups(self) -> Divergence | None:
-        """The same line uses another group on the other rank."""
+        """A divergence if the same line uses a different group on the other rank."""
         for call, _, absent in self.sides:
             for other in calls(absent.items):
                 if (other.line, other.op) == (call.line, call.op) and other.group is not None:
@@ -296,7 +296,7 @@ class _Difference:
         return next((_conditional(call) for call, _, _ in self.sides if call.differing), None)
 
     def _exits(self) -> Divergence | None:
-        """The other rank has caught an exception, or left a loop or function, before the call."""
+        """A divergence if the other rank catches an exception or exits a loop or function first."""
         for call, tree, absent in self.sides:
             caught = next((item for item in tree if isinstance(item, Caught)), None)
             if caught is not None:
@@ -331,7 +331,7 @@ class _Difference:
 
 
 def _conditional(call: GroupCall) -> Divergence:
-    """A call that a condition or loop around it keeps from some ranks."""
+    """The divergence for a call that some ranks miss because of a condition or loop around it."""
     inner = call.differing[-1]
     sure = all(around.sure for around in call.around)
     return Divergence(_reason_of(inner), call.op, call.line, inner.line, sure=sure)

@@ -1,8 +1,8 @@
-"""On what an expression depends, the rank, a clock or neither, and what it is on a rank.
+"""Whether an expression depends on the rank or on a clock, and its value on each rank.
 
-Names are looked up in the whole program, without regard to where they are assigned: a name counts
-as known if the program binds it once. `ddt_notebook.diagnosis.lint` follows a program statement by
-statement instead.
+Names are looked up in the whole program, whatever the order of the statements. A name is known if
+the program binds it once. `ddt_notebook.diagnosis.lint` follows a program statement by statement
+instead.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .values import ANYTHING, Scope, Value
 
 _RANK_CALLS = names.RANK_CALLS | {"get_group_rank"}
 _RANK = names.RANK_NAMES | names.RANK_CALLS
-#: Calls that are as simple as a number or a truth value.
+#: Calls that return a number or a truth value.
 _SIMPLE_CALLS = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | {"int", "bool", "min", "max"}
-#: An expression of these holds a number or a truth value, not a model that was given the rank.
+#: An expression of these nodes is a number or a truth value, not a model that takes the rank.
 _SIMPLE = (
     ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Name, ast.Constant, ast.Tuple, ast.List,
     ast.Set, ast.Subscript, ast.Attribute, ast.expr_context, ast.operator, ast.cmpop, ast.boolop,
     ast.unaryop,
 )  # fmt: skip
-#: What these return is as long as what they are given.
+#: The result of these functions is as long as their argument.
 _SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
 _RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
 #: Clocks by the last part of their name. ``time`` and ``now`` are clocks of certain modules only.
@@ -35,11 +35,11 @@ _CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time",
 _CLOCK_OWNERS = frozenset(path.split(".")[0] for path in names.CLOCKS)
 #: Functions that return a variable of the environment.
 _ENVIRONMENT_CALLS = frozenset({"getenv", "get"})
-_DEPTH = 5  #: names that are computed from names
+_DEPTH = 5  #: how many names are followed to the names that they are computed from
 
 
 class Conditions:
-    """What the names of a program are bound to, and what follows for its expressions.
+    """The values of a program's names, and the properties of expressions that follow from them.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class Conditions:
         self._values: dict[str, ast.expr | None] = {}  # None: bound more than once
         self._clocks: set[str] = set()
         self._clock_functions: set[str] = set()
-        self._agreed: dict[str, int] = {}  # the first line on which it went through a collective
+        self._agreed: dict[str, int] = {}  # the first line that passes the name to a collective
         self._resized: set[str] = set()  # lists whose length the assignment alone does not show
         self._reads_rank: dict[ast.AST, bool] = {}
         self._on_rank: dict[tuple[int, int], _OnRank] = {}
-        self.counters: set[str] = set()  # variables that count the rounds of a loop
+        self.counters: set[str] = set()  # variables that count the iterations of a loop
         for nodes in self._documents:
             for node in nodes:
                 self._read(node)
@@ -85,13 +85,13 @@ class Conditions:
         self._values[name] = None if name in self._values else value
 
     def _read_returned(self, function: FunctionNode) -> None:
-        """A function such as ``is_main()``, whose whole result is one expression."""
+        """Bind ``is_main()``, say, for a function that returns a single expression."""
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0] is not None:
             self._bind(f"{function.name}()", returned[0])
 
     def _read_arguments(self) -> None:
-        """Parameters of functions that are called in one place only have the value given there."""
+        """Bind the parameters of functions that are called in one place only."""
         nodes = [node for nodes in self._documents for node in nodes]
         calls: dict[str, list[ast.Call]] = {}
         for node in nodes:
@@ -110,9 +110,9 @@ class Conditions:
     # -- names -----------------------------------------------------------------------------------
 
     def value(self, name: str) -> ast.expr | None:
-        """What a name is bound to, None if it is bound more than once or not at all.
+        """The expression bound to a name; None if the name is bound more than once or not at all.
 
-        ``.name`` stands for that attribute of any object, ``name()`` for what a function returns.
+        ``.name`` is that attribute of any object, ``name()`` is what a function returns.
         """
         return self._values.get(name)
 
@@ -123,13 +123,13 @@ class Conditions:
     # -- dependence ------------------------------------------------------------------------------
 
     def reads_rank(self, node: ast.AST) -> bool:
-        """Whether the rank, or a name that is computed from nothing but it, occurs in a node."""
+        """Whether the rank, or a name computed only from the rank, occurs in a node."""
         if node not in self._reads_rank:
             self._reads_rank[node] = any(self._is_rank(inner) for inner in ast.walk(node))
         return self._reads_rank[node]
 
     def reads_rank_alone(self, test: ast.expr) -> bool:
-        """Whether a condition asks for the rank and calls nothing else: it can be asked twice."""
+        """Whether a condition reads the rank and calls nothing else: it can be evaluated twice."""
         known = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | names.FIRST_RANK
         return self.reads_rank(test) and all(called_name(call) in known for call in calls_in(test))
 
@@ -150,12 +150,12 @@ class Conditions:
         return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
 
     def depends_on_rank(self, node: ast.AST) -> bool:
-        """Whether the rank, or a name that is computed from it in any way, occurs in a node."""
+        """Whether the rank, or a name computed from it in any way, occurs in a node."""
         return mentions_rank(node, self._derived)
 
     @cached_property
     def _derived(self) -> set[str]:
-        """The names of the rank, and those that are computed from them."""
+        """The names of the rank, and the names computed from them."""
         derived = set(_RANK)
         for node in (node for nodes in self._documents for node in nodes):
             if isinstance(node, ast.Assign) and mentions_rank(node.value, derived):
@@ -163,7 +163,7 @@ class Conditions:
         return derived
 
     def reads_clock(self, node: ast.AST) -> bool:
-        """Whether a clock, or a name that is computed from one, is read in a node."""
+        """Whether a node reads a clock, or a name computed from one."""
         return any(
             _is_clock(inner)
             or (isinstance(inner, (ast.Name, ast.Attribute)) and _slot(inner) in self._clocks)
@@ -172,7 +172,7 @@ class Conditions:
         )
 
     def is_agreed(self, expression: ast.expr) -> bool:
-        """Whether an expression reads what a collective has made the same on every rank."""
+        """Whether an expression reads a name that a collective has made equal on every rank."""
         return any(
             isinstance(node, ast.Name)
             and self._agreed.get(node.id, expression.lineno) < expression.lineno
@@ -191,7 +191,7 @@ class Conditions:
         return True
 
     def is_fixed_range(self, iterable: ast.expr, depth: int = 0) -> bool:
-        """Whether a loop over ``iterable`` makes the same number of rounds on every rank."""
+        """Whether a loop over ``iterable`` has the same number of iterations on every rank."""
         match iterable:
             case ast.Call(args=arguments) if called_name(iterable) == "range":
                 return all(self.reads_only(argument, set()) for argument in arguments)
@@ -219,7 +219,7 @@ class Conditions:
 
 
 class _OnRank:
-    """Evaluates expressions on one rank, with what the program binds each name to.
+    """Evaluates expressions on one rank, with the value that the program binds to each name.
 
     Parameters
     ----------
@@ -240,17 +240,17 @@ class _OnRank:
         return self._evaluator.evaluate(node, self._scope)
 
     def bound(self, name: str) -> Value | None:
-        """The value of what the program binds a name to; None if it is not bound exactly once."""
+        """The value that the program binds to a name; None if it is not bound exactly once."""
         value = self._values.get(name)
         if value is None:
             return None
         if name not in self._known:
-            self._known[name] = ANYTHING  # while it is evaluated: it may be computed from itself
+            self._known[name] = ANYTHING  # for the evaluation: it may be computed from itself
             self._known[name] = self.evaluate(value)
         return self._known[name]
 
     def call(self, node: ast.Call, scope: Scope) -> Value:
-        """Evaluate a call; of the program's functions, those that return a single expression."""
+        """Evaluate a call; the program's functions only if they return a single expression."""
         name, evaluator = called_name(node), self._evaluator
         if name in _ENVIRONMENT_CALLS and node.args:
             return evaluator.environment(self.evaluate(node.args[0]))
@@ -267,29 +267,29 @@ class _OnRank:
         return self.bound(f"{name}()") or self.first_rank(name) or ANYTHING
 
     def first_rank(self, name: str) -> Value | None:
-        """What an unbound name such as ``is_main_process`` stands for."""
+        """The value of an unbound name such as ``is_main_process``."""
         return self._evaluator.is_first if name in names.FIRST_RANK else None
 
     def call_function(
         self, function: object, args: list[Value], keywords: dict[str, Value]
     ) -> Value:
-        """What is not followed here."""
+        """Return `ANYTHING`: functions are not followed here."""
         return ANYTHING
 
     def resume(self) -> bool:
-        """Nothing is followed into a ``with`` statement."""
+        """Return False: ``with`` statements are not followed here."""
         return False
 
 
 class _EvaluatorOfProgram(Evaluator):
-    """Takes an attribute of any object for the one that the program binds under its name."""
+    """Evaluates an attribute of any object by the value bound to an attribute of this name."""
 
     def __init__(self, program: _OnRank, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size, Recorder(rank), program)
         self._program = program
 
     def attribute(self, base: Value, node: ast.Attribute) -> Value:
-        """An attribute of a value; the number of the rank goes by its name."""
+        """An attribute of a value; attributes such as ``.rank`` are known by their names."""
         bound = None if node.attr in names.RANK_NAMES else self._program.bound(f".{node.attr}")
         return bound or super().attribute(base, node)
 
@@ -307,7 +307,7 @@ class _ScopeOfProgram(Scope):
 
 
 def is_world_size(node: ast.AST) -> bool:
-    """Whether an expression is the number of ranks: ``world_size``, ``dist.get_world_size()``."""
+    """Whether an expression is the world size: ``world_size``, ``dist.get_world_size()``."""
     match node:
         case ast.Call():
             return called_name(node) in names.WORLD_CALLS
@@ -317,7 +317,7 @@ def is_world_size(node: ast.AST) -> bool:
 
 
 def mentions_rank(node: ast.AST, known: Container[str] = _RANK) -> bool:
-    """Whether a variable, an attribute or a function occurs that by its name is the rank.
+    """Whether a variable, an attribute or a function occurs whose name means the rank.
 
     Parameters
     ----------
@@ -328,7 +328,7 @@ def mentions_rank(node: ast.AST, known: Container[str] = _RANK) -> bool:
 
 
 def _slot(node: ast.AST) -> str | None:
-    """Under what the value of a name, an attribute of any object, or a function is kept."""
+    """The key for the value of a name, an attribute of any object, or a function."""
     match node:
         case ast.Name(id=name):
             return name
@@ -363,7 +363,7 @@ def _is_simple(value: ast.expr) -> bool:
 def _given(
     function: ast.FunctionDef, calls: list[ast.Call]
 ) -> Iterator[tuple[str, ast.expr | None]]:
-    """Each parameter and what the one call of a function gives for it, None if that is not sure."""
+    """Each parameter, and the argument in the only call of a function; None if that is unclear."""
     every = parameters(function)
     positional = [name for name in every if name not in ("self", "cls")]
     one = calls[0] if len(calls) == 1 else None
@@ -390,7 +390,7 @@ def _counting(node: ast.AST) -> Iterator[str]:
 
 
 def _resized(node: ast.AST) -> Iterator[str]:
-    """Names that are bound otherwise than by an assignment, or lists that change their length."""
+    """Names that something else than an assignment binds, and lists that change their length."""
     match node:
         case ast.arg(arg=name):
             yield name
@@ -421,6 +421,6 @@ def _assignments(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         case ast.NamedExpr(target=ast.Name(id=name), value=value):
             yield name, value
         case ast.AugAssign(target=target, value=value):
-            # Twice: a name that changes has no single value.
+            # Twice, so that the name counts as bound more than once.
             yield _slot(target) or "", value
             yield _slot(target) or "", value

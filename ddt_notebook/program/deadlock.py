@@ -1,4 +1,4 @@
-"""Messages and collectives played through, where the source shows all of them."""
+"""Simulates messages and collectives, if the source shows all of them, to find deadlocks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ddt_notebook.model.operations import OPERATIONS, RECEIVES, SENDS
 
 from .trace import MESSAGES, OPTIMIZER_STEPS, GroupCall, Item, Trace, first_call
 
-#: Receives that return when the message is there.
+#: Receives that return when the message has arrived.
 _RECEIVES = frozenset(op for op in RECEIVES if not OPERATIONS[op].returns_handle)
 
 
 class Stuck(Enum):
-    """Why ranks wait for ever."""
+    """Why ranks wait forever."""
 
     ALL_RECEIVE = auto()  #: all ranks receive before any of them sends
-    CYCLE = auto()  #: some wait for a message, others for a collective
+    CYCLE = auto()  #: some ranks wait for a message, others for a collective
     TAG_DIFFERS = auto()  #: the message that was sent has another tag
     NEVER_SENT = auto()
     GROUPS_CROSSED = auto()  #: the ranks use their groups in opposite order
@@ -28,9 +28,9 @@ class Stuck(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """Ranks that wait for each other for ever, or for a message that nobody sends.
+    """Ranks that wait forever, for each other or for a message that nobody sends.
 
-    ``at`` holds, for each rank that waits, the call in which it waits.
+    ``at`` holds the call in which each waiting rank waits.
     """
 
     why: Stuck
@@ -39,9 +39,9 @@ class Deadlock:
 
 @dataclass
 class _Play:
-    """The calls of each rank, how far each rank has come, and the messages on their way.
+    """The calls of each rank, how many of them it has made, and the messages on their way.
 
-    Messages are kept in a mailbox by sender, receiver and tag: only receives block.
+    Messages are stored by sender, receiver and tag, so sends do not block.
     """
 
     calls: list[list[GroupCall]]
@@ -49,16 +49,16 @@ class _Play:
     sent: Counter[tuple[int, int, object]] = field(default_factory=Counter)
 
     def now(self, rank: int) -> GroupCall | None:
-        """The call in which a rank is; None at its end."""
+        """The call that a rank is in; None if it has made all its calls."""
         mine = self.calls[rank]
         return mine[self.position[rank]] if self.position[rank] < len(mine) else None
 
     def later(self, rank: int) -> list[GroupCall]:
-        """The calls that a rank would make after the present one."""
+        """The calls that a rank would make after the current one."""
         return self.calls[rank][self.position[rank] + 1 :]
 
     def run(self) -> None:
-        """Let every rank go as far as it comes."""
+        """Let every rank make calls until all ranks wait or have ended."""
         ranks = range(len(self.calls))
         self.position = [0 for _ in ranks]
         moving = True
@@ -90,7 +90,7 @@ class _Play:
         return True
 
     def _for(self, rank: int, source: object) -> list[tuple[int, int, object]]:
-        """The messages on their way to a rank, from ``source`` or from anyone if that is None."""
+        """The messages on their way to a rank from ``source``, or from any rank if that is None."""
         return [
             message
             for message, many in self.sent.items()
@@ -135,7 +135,7 @@ def _same_group(one: GroupCall, other: GroupCall) -> bool:
 
 
 def deadlock(traces: Sequence[Trace]) -> Deadlock | None:
-    """Play a program through; None if it comes to its end, or is not known well enough."""
+    """Simulate a program; None if it ends, or if not all of its calls are known."""
     if any(trace.raised for trace in traces):
         return None
     sequences = [_sequence(trace.items) for trace in traces]

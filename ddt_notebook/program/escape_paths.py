@@ -1,7 +1,7 @@
-"""The paths past a call: why a rank did not come to it, read from the source around its line.
+"""Finds in the source around a call why a rank did not reach it.
 
-What is read here is likely, never certain: the source shows which paths a rank could have taken
-past the call, the call log shows that it took one.
+The result is likely, never certain: the source shows which paths past the call a rank could have
+taken; the call log shows only that it took one.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from .tree import Block
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a rank never came to a call.
+    """Why a rank never reached a call.
 
     Attributes
     ----------
     cause
         Id of a fault card.
     kind
-        What that line does, an entry of `ddt_notebook.diagnosis.wording.REASONS`.
+        What the line does; a key of `ddt_notebook.diagnosis.wording.REASONS`.
     place
-        The line of source that shows it: ``if rank != 1:``.
+        The source line that shows the reason: ``if rank != 1:``.
     rank
-        The rank that never came.
+        The rank that never reached the call.
     values
-        Those of the fact.
+        The values of the fact.
     priority
-        The lowest is the best of several.
+        Of several reasons, the one with the lowest priority is the best.
     other_branch
-        True if the rank stood in the other branch of the very same condition.
+        True if the rank was in the other branch of the same condition.
     """
 
     cause: str
@@ -69,7 +69,7 @@ class EscapePaths:
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
     ) -> Reason | None:
-        """Why ``absent`` did not come to ``call``, in which ``caller`` stands.
+        """Why ``absent`` did not reach ``call``, which ``caller`` has made.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class EscapePaths:
         Returns
         -------
         Reason or None
-            None if the source does not show it.
+            None if the source does not show a reason.
         """
         found: list[Reason] = []
         for place in self.frames(call, caller):
@@ -98,7 +98,7 @@ class EscapePaths:
         return self._callers(where) if at is None else frames[at:]
 
     def _callers(self, place: Position) -> list[Position]:
-        """Without a stack: the line, and every line that calls its function."""
+        """The line and every line that calls its function, for calls without a stack."""
         frames, seen = [place], set()
         for frame in frames:
             blocks = self._program.blocks(self._program.statement_at(frame))
@@ -110,7 +110,7 @@ class EscapePaths:
 
 
 class _Paths:
-    """The paths past one line, from its own statement outwards."""
+    """The paths past one line, from its statement outwards."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Paths:
         self.counters = {name for loop in loops for name in variables_in(loop.target)}
 
     def reasons(self) -> Iterator[Reason]:
-        """All candidates."""
+        """All possible reasons."""
         statement = self.program.statement_at(self.place)
         if statement is None:
             return
@@ -164,7 +164,7 @@ class _Paths:
         return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
 
     def _expression(self, value: ast.expr | None) -> Iterator[Reason]:
-        """Paths past the call within its own statement: a condition, a comprehension."""
+        """Paths past the call within its statement, by a condition or a comprehension."""
         test = None
         if isinstance(value, ast.IfExp):
             test = value.test
@@ -204,14 +204,14 @@ class _Paths:
             yield self._reason(0, cause, node, "keeps-from-line", call_line=call_line)
 
     def _is_local(self, test: ast.expr) -> bool:
-        """Whether a condition without rank or clock may come out differently on each rank."""
+        """Whether a condition without rank or clock may have different values on the two ranks."""
         if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
             return False
         holds = self.program.truth(test, self.absent.rank)
         return holds is None or holds is not self.program.truth(test, self.caller.rank)
 
     def _stands_in(self, branch: list[ast.stmt]) -> bool:
-        """Whether the absent rank stands in a branch."""
+        """Whether the absent rank is in a branch."""
         if self.at is None or self.at.file != self.place.file or not branch:
             return False
         return branch[0].lineno <= self.at.line <= end(branch[-1])
@@ -261,12 +261,12 @@ class _Paths:
         elif not dropped:
             values |= {"caller_times": mine, "times": theirs}
         if mine > theirs:
-            # A rank that never came to the line may also have missed it for another reason.
+            # A rank that never reached the line may also have missed it for another reason.
             priority = 3 if theirs else 6
             yield self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
 
     def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
-        """Conditions before the line, in the same block, that leave it on some ranks."""
+        """Conditions before the line, in the same block, under which some ranks leave the block."""
         call_line = self.place.line
         for statement in block.before:
             if not isinstance(statement, ast.If):
@@ -287,11 +287,11 @@ class _Paths:
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler lets the rank go on: it does not raise again."""
+    """Whether the rank continues after a handler, because the handler does not raise again."""
     return not contains(handler, ast.Raise)
 
 
 def _swallowing(blocks: list[Block]) -> ast.ExceptHandler | None:
-    """The first handler around a block that lets the rank go on, the innermost ``try`` first."""
+    """The first handler around a block after which the rank continues, innermost ``try`` first."""
     tries = [b.owner for b in blocks if isinstance(b.owner, ast.Try) and b.field == "body"]
     return next((h for node in tries for h in node.handlers if _goes_on(h)), None)

@@ -1,4 +1,4 @@
-"""Expressions: their value on one rank, as far as the source shows it."""
+"""Evaluates expressions on one rank, as far as the source shows their values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_CONTENT = names.METADATA | names.METADATA_CALLS
 
 
 class Calls(Protocol):
-    """What the evaluator needs of the interpreter."""
+    """The methods of the interpreter that the evaluator uses."""
 
     def call(self, node: ast.Call, scope: Scope) -> Value:
         """Evaluate a call."""
@@ -48,7 +48,7 @@ class Calls(Protocol):
         """Follow a function of the program."""
 
     def resume(self) -> bool:
-        """At a ``yield``: follow the body of the ``with`` statement, if there is one."""
+        """Follow the body of the ``with`` statement, if there is one, at a ``yield``."""
 
 
 class Evaluator:
@@ -59,7 +59,7 @@ class Evaluator:
     rank, world_size
         Number of the rank, and how many there are.
     recorder
-        Receives what happens on the way.
+        Receives the events.
     calls
         Evaluates calls.
     """
@@ -72,7 +72,7 @@ class Evaluator:
         self.is_first = Value(rank == 0, frozenset({RANK}))
 
     def evaluate(self, node: ast.expr | None, scope: Scope) -> Value:
-        """The value of an expression; the calls in it are followed."""
+        """The value of an expression. The calls in it are followed."""
         if node is None:
             return Value(None)
         evaluate = _EVALUATE.get(type(node))
@@ -89,13 +89,13 @@ class Evaluator:
         return value
 
     def note_read(self, value: Value, node: ast.expr, *, shown: bool = False) -> None:
-        """Record that a value is read before it holds a result, or where it does not hold it.
+        """Record that a value is read before it holds the result, or on a rank that has no result.
 
         Parameters
         ----------
         shown
-            Whether it is shown or decides something. A rank may compute further with a value that
-            only another rank needs.
+            Whether the value is shown or decides something. A rank may go on computing with a value
+            that only another rank needs.
         """
         for mark in value.marks:
             if isinstance(mark, InFlight) and not mark.sending:
@@ -174,7 +174,7 @@ class Evaluator:
         return self._by_name(name) or ANYTHING
 
     def _by_name(self, name: str) -> Value | None:
-        """What an attribute of this name usually holds."""
+        """The value that an attribute of this name usually has."""
         if name in names.RANK_NAMES:
             return self.own_rank
         if name in names.FIRST_RANK:
@@ -199,7 +199,7 @@ class Evaluator:
         return found if found.known else Value(UNKNOWN, as_data(found.marks))
 
     def environment(self, name: Value) -> Value:
-        """A variable of the environment."""
+        """The value of an environment variable."""
         if name.value in names.RANK_VARIABLES:
             return Value(str(self.rank), frozenset({RANK}))
         if name.value in names.WORLD_VARIABLES:
@@ -232,7 +232,7 @@ class Evaluator:
         return Value(holds, marks_of(results))
 
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
-        """Operands are evaluated until one decides."""
+        """Evaluate operands until one decides the result."""
         decides = isinstance(node.op, ast.Or)
         marks, unknown = NO_MARKS, False
         for operand in node.values:
@@ -385,7 +385,7 @@ class Evaluator:
                 self._assign_item(target, value, scope)
 
     def under_conditions(self, value: Value) -> Value:
-        """A value that is assigned under a condition differs where the condition does."""
+        """The value, marked as differing between ranks if the conditions around it differ."""
         marks: Marks = NO_MARKS.union(
             *(around.marks for around in self.recorder.around if not around.loop)
         )
@@ -408,7 +408,7 @@ class Evaluator:
                 held.clear()
 
     def set_marks(self, node: ast.expr, marks: Marks, scope: Scope) -> None:
-        """Set what a variable or an attribute depends on, after its tensor has changed."""
+        """Set the marks of a variable or an attribute after its tensor has changed."""
         match node:
             case ast.Name(id=name):
                 owner = scope.owner(name) or scope

@@ -1,4 +1,4 @@
-"""What the source shows about gradients: graphs that are kept, and models called past DDP."""
+"""Finds autograd graphs that a loop keeps, and models that are called without their wrapper."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .nodes import FunctionNode, LoopNode, calls_in, contains, is_call, key, nam
 from .program import Program
 
 _WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
-#: What turns a tensor into a number, or cuts it from its graph.
+#: Names that turn a tensor into a number, or detach it from its graph.
 _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
 
 
 def calls_past_wrapper(program: Program, current: str) -> list[Place]:
-    """The lines that train what is inside a wrapper: ``ddp.module(x)``.
+    """The lines that train the module inside a wrapper directly: ``ddp.module(x)``.
 
     Parameters
     ----------
     current
-        The document that ran; its lines come first. Of the others, only what is in functions and
-        classes may have run again.
+        The document that ran; its lines come first. Of the other documents, only functions and
+        classes are searched, since only these may have run again.
     """
     found = []
     for name in sorted(program.trees, key=lambda name: name != current):
@@ -39,7 +39,7 @@ def calls_past_wrapper(program: Program, current: str) -> list[Place]:
 
 
 def _with_gradients(node: ast.AST) -> Iterator[ast.AST]:
-    """What is within a node, less what stands in ``torch.no_grad()``."""
+    """The nodes within a node, except those in ``torch.no_grad()``."""
     for child in ast.iter_child_nodes(node):
         if not is_without_gradients(child):
             yield child
@@ -47,7 +47,7 @@ def _with_gradients(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_without_gradients(node: ast.AST) -> bool:
-    """Whether a node is ``with torch.no_grad():`` or the like, or a function decorated so."""
+    """Whether a node is a block such as ``with torch.no_grad():``, or a function decorated so."""
     heads: list[ast.expr] = []
     if isinstance(node, (ast.With, ast.AsyncWith)):
         heads = [item.context_expr for item in node.items]
@@ -75,7 +75,7 @@ def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> I
 
 
 class _Graphs:
-    """Which variables of a loop hold what a module has computed in the same round.
+    """The variables of a loop that hold what a module has computed in the same iteration.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class _Graphs:
         self._freed = self._freed_in(loop)
 
     def _freed_in(self, loop: LoopNode) -> set[str]:
-        """Variables of which ``backward`` frees what the graph holds, and those they come from."""
+        """Variables whose graph ``backward`` frees, and the variables they are computed from."""
         pending = [
             call.func.value.id
             for call in calls_in(loop)
@@ -128,7 +128,7 @@ class _Graphs:
         return False
 
     def _is_in(self, value: ast.expr) -> bool:
-        """Whether an expression is computed by a module in this round, and still has its graph."""
+        """Whether a module computes an expression in this iteration and the graph still exists."""
         assigned, pending = dict(self._assigned), [value]
         while pending:
             part = pending.pop()

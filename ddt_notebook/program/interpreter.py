@@ -1,4 +1,4 @@
-"""The interpreter: follows one rank's way through a program, as far as the source shows it."""
+"""Follows one rank through a program, as far as the source shows its way."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ from .values import (
     marks_of,
 )
 
-#: Statements that are followed, over all ranks: in a program, and in a function that it does not
-#: call. Larger programs take seconds, and are not followed to their end.
+#: The most statements that are followed, over all ranks: in a program, and in a function that the
+#: program does not call. Larger programs would take seconds and are not followed to their end.
 _MOST, _MOST_IN_FUNCTION = 30_000, 6_000
-_UNROLLED = 2_000  #: Statements that are followed before loops are no longer unrolled.
-_ITERATIONS = 16  #: A loop of at most so many iterations is unrolled.
-_DEPTH = 16  #: Calls of functions inside one another that are followed.
+_UNROLLED = 2_000  #: After so many statements, loops are no longer unrolled.
+_ITERATIONS = 16  #: A loop with at most this many iterations is unrolled.
+_DEPTH = 16  #: The deepest nesting of calls that is followed.
 #: Methods that read the content of a tensor.
 _READS = frozenset({"item", "tolist", "numpy", "cpu", "mean", "sum", "max", "argmax"})
-#: Exceptions that are raised on every rank alike, or by the user.
+#: Exceptions that are raised on every rank, or by the user.
 _RAISED_ALIKE = frozenset(
     {"ImportError", "ModuleNotFoundError", "AttributeError", "KeyboardInterrupt", "SystemExit",
      "StopIteration", "KeyError", "NotImplementedError"}
@@ -80,14 +80,14 @@ _HARMLESS = frozenset(
 
 
 class TooLong(Exception):
-    """The program is too large to be followed."""
+    """The program is too large to follow."""
 
 
 class Interpreter:
-    """Follows one rank's way through a program.
+    """Follows one rank through a program.
 
-    Nothing is run. Where a condition is not known, both branches are followed; where a loop's
-    iterations are not known, its body is followed once.
+    It runs nothing. If a condition is not known, it follows both branches; if the number of
+    iterations of a loop is not known, it follows the body once.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Interpreter:
     recorder
         Holds the trace.
     followed
-        The functions that were called.
+        The functions that have been called.
     """
 
     def __init__(self, rank: int, world_size: int, group_formed: bool = True) -> None:
@@ -114,8 +114,8 @@ class Interpreter:
         self._frames: list[tuple[ast.AST, list[Value]]] = []  # functions, and what they return
         self._with_bodies: list[Callable[[], None]] = []
         self._steps, self._limit = 0, _MOST // world_size
-        self._exited = False  # the process, by sys.exit or the like
-        self._raised = False  # by the function that was just called
+        self._exited = False  # whether sys.exit or the like has ended the process
+        self._raised = False  # whether the function called last has raised an exception
 
     def program(self, tree: ast.Module, scope: Scope) -> None:
         """Follow a whole program."""
@@ -123,7 +123,7 @@ class Interpreter:
         self.recorder.trace.raised = ended == "raise" and not self._exited
 
     def function(self, function: Function) -> None:
-        """Follow a function that nothing calls, in a trace of its own; may raise `TooLong`."""
+        """Follow a function that nothing calls, in a separate trace; may raise `TooLong`."""
         self.recorder.restart(self._evaluator.rank)
         self._frames, self._with_bodies = [], []
         self._steps, self._limit = 0, _MOST_IN_FUNCTION // self._evaluator.world_size
@@ -131,7 +131,7 @@ class Interpreter:
         self.call_function(function, [], {})
 
     def functions(self, scope: Scope) -> Iterator[Function]:
-        """The functions and methods that nothing has called."""
+        """The functions and methods that have not been called."""
         for value in list(scope.names.values()):
             held = value.value
             if isinstance(held, Function) and held.node not in self.followed:
@@ -233,7 +233,7 @@ class Interpreter:
         *,
         as_context: bool = False,
     ) -> Value:
-        """Follow a function of the program; ``as_context``: up to its ``yield`` and from there."""
+        """Follow a function; ``as_context`` follows the ``with`` body at its ``yield``."""
         node = function.node
         self.followed.add(node)
         if len(self._frames) >= _DEPTH or any(frame is node for frame, _ in self._frames):
@@ -269,7 +269,7 @@ class Interpreter:
         keywords: dict[str, Value],
         scope: Scope,
     ) -> dict[str, Value]:
-        """The parameters of a function, bound to arguments, defaults, or what their names mean."""
+        """The values of a function's parameters: arguments, defaults, or known by their names."""
         spec = node.args
         positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
         keyword_only = [parameter.arg for parameter in spec.kwonlyargs]
@@ -293,7 +293,7 @@ class Interpreter:
         return bound
 
     def resume(self) -> bool:
-        """At a ``yield``: follow the body of the ``with`` statement, if there is one."""
+        """Follow the body of the ``with`` statement, if there is one, at a ``yield``."""
         if not self._with_bodies:
             return False
         self._with_bodies[-1]()
@@ -302,7 +302,7 @@ class Interpreter:
     # -- simple statements -------------------------------------------------------------------------
 
     def _block(self, statements: Sequence[ast.stmt], scope: Scope) -> Ending:
-        """Follow statements one after the other."""
+        """Follow statements in order."""
         for statement in statements:
             self._steps += 1
             if self._steps > self._limit:
@@ -355,7 +355,7 @@ class Interpreter:
 
     def _import_from(self, node: ast.ImportFrom, scope: Scope) -> Ending:
         for alias in node.names:
-            # What comes from another file of the user's own is not known.
+            # What the user imports from another of their files is not known.
             imported = Value(Imported(f"{node.module}.{alias.name}"))
             scope.names[alias.asname or alias.name] = ANYTHING if node.level else imported
         return ""
@@ -485,7 +485,7 @@ class Interpreter:
         def body() -> Ending:
             self._evaluator.assign(node.target, element, scope)
             if counted and isinstance(node.target, ast.Tuple):
-                # The count is the same on every rank, whatever the data.
+                # The counter is the same on every rank, whatever the data.
                 self._evaluator.assign(node.target.elts[0], ANYTHING, scope)
             return self._block(node.body, scope)
 
@@ -539,12 +539,12 @@ class Interpreter:
         iterations: int | None = None,
         marks_after: Callable[[], Marks] | None = None,
     ) -> None:
-        """Follow the body of a loop once, whose iterations are many or not known.
+        """Follow the body of a loop once, if its iterations are many or not known.
 
         Parameters
         ----------
         marks, marks_after
-            What the number of iterations depends on; the second if only the body shows it.
+            What the number of iterations depends on; ``marks_after`` if only the body shows it.
         """
         _forget_assigned(node, scope)
         with self.recorder.aside() as items:
@@ -586,7 +586,7 @@ class Interpreter:
 
     @staticmethod
     def _context_function(expression: ast.expr, scope: Scope) -> Function | None:
-        """The program's own function that a ``with`` statement calls."""
+        """The function of the program that a ``with`` statement calls."""
         if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name):
             bound = scope.get(expression.func.id)
             if bound is not None and isinstance(bound.value, Function):
@@ -617,9 +617,9 @@ class Interpreter:
         before: dict[str, Value],
         scope: Scope,
     ) -> None:
-        """Follow a handler of an exception that may be raised or not."""
+        """Follow a handler of an exception that may or may not be raised."""
         after, scope.names = scope.names, dict(before)
-        # In a loop over data, one rank alone decides whether such an exception is raised.
+        # In a loop over data, such an exception may be raised on one rank alone.
         by_data = _is_raised_by_data(handler) and any(one.loop for one in self.recorder.around)
         marks = frozenset({LOCAL}) if by_data else NO_MARKS
         if handler.name:
@@ -640,7 +640,7 @@ class Interpreter:
         items: Sequence[Item],
         tried: Sequence[Item],
     ) -> None:
-        """Record what an exception on one rank alone would do to the others."""
+        """Record how an exception on one rank alone would affect the other ranks."""
         skipped = [call for call in calls(tried) if _on_all_ranks(call)]
         made = [call for call in calls(items) if _on_all_ranks(call)]
         raises_at = _may_raise(node, {call.line for call in skipped})
@@ -684,12 +684,12 @@ _FOLLOW: dict[type[ast.stmt], Callable[[Interpreter, Any, Scope], Ending]] = {
 
 
 def _joined(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
-    """What is bound after one of two paths was taken."""
+    """The variables after either of two paths."""
     return {name: join(one.get(name), other.get(name)) for name in {**one, **other}}
 
 
 def _forget_assigned(loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
-    """What a loop assigns is not known after its first iteration; a model stays a model."""
+    """Make the values of variables that a loop assigns unknown; a model stays a model."""
     lasting = (Imported, Function, Class, LibraryObject, Instance)
     for name in assigned_in(loop):
         bound = scope.names.get(name)
@@ -698,7 +698,7 @@ def _forget_assigned(loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> 
 
 
 def _asks_membership(test: ast.expr) -> bool:
-    """Whether a condition asks if something is a member of something."""
+    """Whether a condition tests membership."""
     return any(isinstance(node, (ast.In, ast.NotIn)) for node in ast.walk(test))
 
 
@@ -709,12 +709,12 @@ def _caught(handler: ast.ExceptHandler) -> list[str]:
 
 
 def _is_raised_by_data(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches what one batch or one file may raise."""
+    """Whether a handler catches an exception that one batch or one file may raise."""
     return any(kind in name for name in _caught(handler) for kind in _RAISED_BY_DATA)
 
 
 def _is_raised_alike(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches only what is raised on every rank alike, or by the user."""
+    """Whether a handler catches only exceptions raised on every rank, or by the user."""
     return handler.type is not None and set(_caught(handler)) <= _RAISED_ALIKE
 
 
@@ -723,7 +723,7 @@ def _on_all_ranks(call: GroupCall) -> bool:
 
 
 def _may_raise(node: ast.Try | ast.TryStar, together: set[int]) -> int | None:
-    """The first line in a ``try`` that may well raise on one rank alone: it calls something.
+    """The first line in a ``try`` whose call may raise on one rank alone.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How often a rank comes to a call, as recorded and as the loops around it show."""
+"""How often a rank makes a call, by its record and by the loops around the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .program import Program
 
 
 def times_called(call: Call, report: RankReport) -> int | None:
-    """How often a rank called from the line of ``call``, on its group; None if it is not known."""
+    """How often a rank made the same call from the same line; None if it is not known."""
     where = call.where
     such = [c.where for c in _until(call, report) if (c.group, c.op) == (call.group, call.op)]
     if where is None or None in such:
@@ -21,13 +21,13 @@ def times_called(call: Call, report: RankReport) -> int | None:
 
 
 def times_issued(call: Call, report: RankReport) -> int:
-    """How often a rank, or the library that issued ``call``, called the same on its group."""
+    """How often a rank, or the library that issued ``call``, made the same call on its group."""
     kind = (call.group, call.op, call.caller)
     return sum((other.group, other.op, other.caller) == kind for other in _until(call, report))
 
 
 def _until(call: Call, report: RankReport) -> Iterator[Call]:
-    """What a rank called until it had come to the place of ``call`` in the order of its group."""
+    """The calls of a rank up to the one with the group's sequence number of ``call``."""
     for other in report.calls:
         yield other
         if call.sequence and (other.group, other.sequence) == (call.group, call.sequence):
@@ -35,7 +35,7 @@ def _until(call: Call, report: RankReport) -> Iterator[Call]:
 
 
 def have_fixed_rounds(program: Program, places: Iterable[Position]) -> bool:
-    """Whether there are loops around these lines, and all make as many rounds on every rank."""
+    """Whether loops enclose these lines, and all have as many iterations on every rank."""
     loops = [loop for place in places for loop in program.loops(place)]
     return bool(loops) and all(
         not isinstance(loop, ast.While)
@@ -46,7 +46,7 @@ def have_fixed_rounds(program: Program, places: Iterable[Position]) -> bool:
 
 
 def comes_again(program: Program, place: Position, op: str) -> bool | None:
-    """Whether a rank would call ``op`` again after a line: in its loop, or in its block.
+    """Whether a rank would call ``op`` again after a line, in its loop or in its block.
 
     None if the source is not known.
     """

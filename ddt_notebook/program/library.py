@@ -1,4 +1,4 @@
-"""What functions, methods and contexts of libraries do, as far as it concerns other ranks."""
+"""What functions, methods and contexts of libraries do, as far as it affects other ranks."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ class Model:
     Attributes
     ----------
     returns
-        The value, or the position of the argument that is returned; None if the function returns
-        what any function of its library returns.
+        The value, or the position of the argument that is returned; None for the default result
+        of functions of this library.
     event, concerns
-        What it does, and the position of the argument that this concerns; None for all of them.
+        What the function does, and the position of the argument that the event concerns; None for
+        all arguments.
     """
 
     returns: Value | int | None = None
@@ -69,7 +70,7 @@ _PASSES_ON = Model(returns=0)
 _MOVES_FILE = Model(returns=ANYTHING, event=Kind.FILE_WRITTEN, concerns=1)
 _EXITS = Value(ProcessEnds(orderly=True))
 _ABORTS = Value(ProcessEnds(orderly=False))
-#: By full name, by its last two parts, or by its last part behind ``*.``.
+#: Keys are full names, the last two parts of a name, or ``*.`` and the last part.
 FUNCTIONS: dict[str, Model] = {
     **dict.fromkeys(names.CLOCKS, _READS_CLOCK),
     **dict.fromkeys(names.OWN, _READS_PROCESS),
@@ -86,7 +87,7 @@ FUNCTIONS: dict[str, Model] = {
     "tqdm.auto.tqdm": _PASSES_ON,
     "tqdm.tqdm": _PASSES_ON,
 }
-#: Libraries whose functions compute: the result depends on what the arguments depend on.
+#: Libraries whose functions compute, so that the result depends on what the arguments depend on.
 _COMPUTING = ("torch", "numpy", "np", "math", "torchvision", "horovod")
 _AGREES = re.compile(r"reduc|gather|sync|averag|broadcast|agree|mean_over|all_", re.IGNORECASE)
 
@@ -95,16 +96,16 @@ _AGREES = re.compile(r"reduc|gather|sync|averag|broadcast|agree|mean_over|all_",
 _WAITS = frozenset({"wait", "is_completed", "synchronize", "result", "wait_all"})
 _MOVES = frozenset({"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16"})
 _PARTS = frozenset({"parameters", "state_dict", "named_parameters"})
-#: What these make is not known, whatever they are given.
+#: Nothing is known about the results of these, whatever their arguments.
 _FACTORIES = frozenset({"prepare", "setup", "setup_dataloaders", "initialize"})
-#: Methods that rules ask about, of objects that are not known.
+#: Methods that rules ask about, even if the object is not known.
 _OF_INTEREST = frozenset({"load_state_dict", "state_dict", "step", "set_epoch", "no_sync", "join"})
 _RESIZES = frozenset({"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"})
-#: Built-in functions that show or convert the content of what they are given.
+#: Built-in functions that show or convert the content of their argument.
 _CONVERTS = frozenset({"print", "float", "int", "bool", "str", "format"})
-#: What these return iterates over the same elements.
+#: The results of these iterate over the same elements.
 _ITERATES = frozenset({"enumerate", "tqdm", "iter", "list", "islice"})
-#: What a context or a decorator changes inside.
+#: What changes inside a context or a decorated function.
 _CONTEXTS = {
     "no_sync": "no_sync",
     "join": "joined",
@@ -112,7 +113,7 @@ _CONTEXTS = {
     "no_grad": "no_gradient",
     "inference_mode": "no_gradient",
 }
-_LONGEST = 64  #: A list with more elements is not followed further.
+_LONGEST = 64  #: Longer lists are not followed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Arguments:
     scope: Scope
 
     def expression(self, operation: Operation, parameter: str | None) -> ast.expr | None:
-        """The argument for a parameter of an operation, as written."""
+        """The argument for a parameter of an operation, as an expression."""
         if parameter is None:
             return None
         given = keyword(self.node, parameter)
@@ -136,12 +137,12 @@ class Arguments:
 
 
 class LibraryCalls:
-    """Evaluates what a program calls that is not its own.
+    """Evaluates calls of functions and objects that the program does not define.
 
     Parameters
     ----------
     evaluator, recorder
-        Of the same rank.
+        The evaluator and the recorder of the rank.
     call_function
         Follows a function of the program.
     group_formed
@@ -150,8 +151,8 @@ class LibraryCalls:
     Attributes
     ----------
     inside
-        How many contexts of each kind are open: ``"no_sync"``, ``"no_gradient"``, and ``"joined"``,
-        in which ranks may have uneven inputs.
+        How many contexts of each kind are open: ``"no_sync"``, ``"no_gradient"`` and ``"joined"``;
+        in the last, ranks may have uneven inputs.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class LibraryCalls:
         self._group_formed = group_formed
         self._groups = 0
         self._wrapped = False
-        self._sharded: set[int] = set()  # identities of models of which each rank holds a part
+        self._sharded: set[int] = set()  # ids of models that are sharded over the ranks
         self.inside: Counter[str] = Counter()
 
     def _record(self, call: GroupCall) -> None:
@@ -177,7 +178,7 @@ class LibraryCalls:
     # -- functions ---------------------------------------------------------------------------------
 
     def function(self, path: str, call: Arguments) -> Value:
-        """Call something imported by its full name."""
+        """Call an imported function or class by its full name."""
         owner, _, last = path.rpartition(".")
         tail = f"{owner.rpartition('.')[2]}.{last}"
         known = self._communicates(path, tail, call) or self._asks_for_rank(path, last, call)
@@ -206,7 +207,7 @@ class LibraryCalls:
         return self._result(last, call.args)
 
     def _communicates(self, path: str, tail: str, call: Arguments) -> Value | None:
-        """Call what every rank has to call; None if the function is another one."""
+        """Call a function that every rank has to call; None for any other function."""
         last = path.rpartition(".")[2]
         op = last if path.startswith(names.DIST) else ""
         if op in MESSAGE_OPERATIONS:
@@ -224,7 +225,7 @@ class LibraryCalls:
         return None
 
     def _asks_for_rank(self, path: str, last: str, call: Arguments) -> Value | None:
-        """Ask for the rank or the like; None if the function is another one."""
+        """Call a function that returns the rank or the like; None for any other function."""
         horovod = path.startswith("horovod")
         if last in names.RANK_CALLS or (horovod and last == "rank"):
             return self._rank_in(call)
@@ -236,18 +237,18 @@ class LibraryCalls:
             if last == "is_initialized":
                 return Value(self._group_formed)
             if last in ("get_global_rank", "get_group_rank") and len(call.args) > 1:
-                return Value(UNKNOWN, call.args[1].marks)  # another number of the same rank
+                return Value(UNKNOWN, call.args[1].marks)  # the same rank, with a different number
         return None
 
     @staticmethod
     def _result(name: str, args: list[Value]) -> Value:
-        """What a function that is not known returns."""
+        """The result of an unknown function."""
         if may_agree(name):
             return ANYTHING
         return Value(UNKNOWN, marks_of(args) & {CLOCK, LOCAL})
 
     def _rank_in(self, call: Arguments) -> Value:
-        """The rank, in a group if one is given."""
+        """The rank, in a group if the call passes one."""
         group = call.keywords.get("group", call.args[0] if call.args else Value(None)).value
         if group is None:
             return self._evaluator.own_rank
@@ -297,11 +298,11 @@ class LibraryCalls:
         return self._evaluator.environment(call.args[0]) if call.args else ANYTHING
 
     def _spawn(self, call: Arguments) -> Value:
-        """Processes that run a function of the program; this rank is one of them."""
+        """Start processes that run a function of the program. This rank is one of them."""
         held = call.args[0].value if call.args else call.keywords.get("fn", ANYTHING).value
         given = call.args[1] if len(call.args) > 1 else call.keywords.get("args", ANYTHING)
         if isinstance(held, Function):
-            self._recorder.event(Kind.GROUP_DESTROYED, held.node)  # new processes have none
+            self._recorder.event(Kind.GROUP_DESTROYED, held.node)  # new processes have no group
             self._group_formed = False
             own = self._evaluator.own_rank
             self._call_function(held, [own, *(operators.iterate(given) or [])], {})
@@ -381,7 +382,7 @@ class LibraryCalls:
         group: Group | None,
         call: Arguments,
     ) -> None:
-        """Note what the result depends on after a collective."""
+        """Set what the result depends on after a collective."""
         if operation.agrees:
             self._evaluator.set_marks(result, NO_MARKS, call.scope)
             gathered = given.get(operation.result or "", ANYTHING).value
@@ -438,7 +439,7 @@ class LibraryCalls:
     # -- methods -----------------------------------------------------------------------------------
 
     def method(self, receiver: Value, function: ast.Attribute, call: Arguments) -> Value:
-        """Call a method of an object that is not the program's own."""
+        """Call a method of an object whose class the program does not define."""
         name, held, node, args = function.attr, receiver.value, call.node, call.args
         kind = held.kind if isinstance(held, LibraryObject) else ""
         if name == "backward":
@@ -469,7 +470,7 @@ class LibraryCalls:
     def _method_of_object(
         self, receiver: Value, held: Instance | LibraryObject, name: str, call: Arguments
     ) -> Value:
-        """A method that a library defines, most often of a model or an optimizer."""
+        """Call a method that a library defines, most often of a model or an optimizer."""
         node, args = call.node, call.args
         if name in _MOVES:
             self._recorder.event(Kind.MOVED, node, receiver, *args, op=name)
@@ -488,7 +489,7 @@ class LibraryCalls:
         return Value(UNKNOWN, computed_from(args))
 
     def _method_of_tensor(self, receiver: Value, function: ast.Attribute, call: Arguments) -> Value:
-        """A method of something unknown, most often of a tensor."""
+        """Call a method of an unknown object, most often of a tensor."""
         name, args = function.attr, call.args
         if name in ("cuda", "to"):
             self._recorder.event(Kind.MOVED, call.node, receiver, *args, op=name)
@@ -513,7 +514,7 @@ class LibraryCalls:
         return Value(UNKNOWN, receiver.marks)
 
     def _wait(self, held: object) -> None:
-        """A handle is waited for; if it is not known which, it may be any."""
+        """Wait for a handle; if the handle is not known, for any."""
         handles = [held] if isinstance(held, Handle) else self._recorder.trace.handles
         for handle in handles:
             if handle.scope is None or handle.name is None:
@@ -542,7 +543,7 @@ class LibraryCalls:
         return Value(UNKNOWN, NO_MARKS if self.inside["no_gradient"] else frozenset({LOCAL}))
 
     def call_name(self, name: str, call: Arguments) -> Value:
-        """Call a built-in function, or something that is not known, by its name."""
+        """Call a built-in or unknown function by its name."""
         node, args = call.node, call.args
         if name in _CONVERTS:
             for argument, value in zip(node.args, args, strict=False):
@@ -571,7 +572,7 @@ class LibraryCalls:
 
     @contextmanager
     def context(self, expression: ast.expr, value: Value) -> Iterator[None]:
-        """What a ``with`` statement changes inside."""
+        """Apply inside what a ``with`` statement changes."""
         kind = _CONTEXTS.get(called_name(expression), "")
         if isinstance(value.value, Imported) and value.value.path == "no_sync":
             kind = "no_sync"
@@ -580,7 +581,7 @@ class LibraryCalls:
 
     @contextmanager
     def decorated(self, node: ast.AST) -> Iterator[None]:
-        """What the decorators of a function change inside."""
+        """Apply inside what the decorators of a function change."""
         kinds = {_CONTEXTS.get(name, "") for name in decorators(node)}
         with self._inside(kinds & {"no_gradient"}):
             yield
@@ -595,7 +596,7 @@ class LibraryCalls:
 
     @staticmethod
     def iterations(value: Value) -> int | None:
-        """How many iterations a loop over a value has, if it is known."""
+        """How many iterations a loop over a value has; None if it is not known."""
         loader = value.value
         if not isinstance(loader, LibraryObject) or loader.kind != "DataLoader":
             known = operators.length(value).value
@@ -645,12 +646,12 @@ _SPECIAL: dict[str, Callable[[LibraryCalls, Arguments], Value]] = {
 
 
 def may_agree(name: str) -> bool:
-    """Whether a function of this name, which is not known, may bring the ranks to one value."""
+    """Whether an unknown function of this name may make a value equal on all ranks."""
     return _AGREES.search(name) is not None
 
 
 def _group(given: Value) -> Group | None:
-    """The group of a call; None for that of all ranks."""
+    """The group of a call; None for the group of all ranks."""
     match given.value:
         case Group() as group:
             return group

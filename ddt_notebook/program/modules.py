@@ -1,4 +1,4 @@
-"""Which names of a program hold modules of torch."""
+"""Finds the names of a program that hold modules of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .nodes import called_name, calls_in, last_name
 from .program import Program
 
 _IN_TORCH = "/torch/nn/modules/"
-#: Packages whose classes are modules, as programs write them.
+#: Prefixes of module classes, as programs write them.
 _PACKAGES = ("nn.", "torch.nn.")
 #: Names under which programs import the wrappers.
 _SHORT = frozenset({"DDP", "FSDP"})
@@ -22,8 +22,7 @@ _SHORT = frozenset({"DDP", "FSDP"})
 def module_names(program: Program, frames: Sequence[Position]) -> frozenset[str]:
     """The last parts of the variables and attributes that hold a module.
 
-    They are those that the program assigns a module, and those that lines of a stack called when
-    torch ran a module.
+    The program assigns a module to them, or lines of a stack called them when torch ran a module.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ def module_names(program: Program, frames: Sequence[Position]) -> frozenset[str]
 
 
 def _makers(program: Program) -> set[str]:
-    """Classes of the program that are modules, and functions that return a new one."""
+    """Classes of the program that are modules, and functions that return a new module."""
     known = {
         node.name
         for node in program.nodes
@@ -62,7 +61,7 @@ def _makers(program: Program) -> set[str]:
 
 
 def _makes(value: ast.expr, makers: set[str] | frozenset[str]) -> bool:
-    """Whether an expression makes a module, or moves one that it makes."""
+    """Whether an expression makes a module, and perhaps moves it."""
     while isinstance(value, ast.Call):
         if called_name(value) in makers or ast.unparse(value.func).startswith(_PACKAGES):
             return True

@@ -1,7 +1,7 @@
-"""Names that mean something in a distributed program: the rank, the world, what every rank calls.
+"""Names with a meaning in a distributed program: the rank, the world, what every rank calls.
 
-What ``torch.distributed`` offers is derived from `ddt_notebook.model.operations`; what other
-libraries and habits add is listed here, once.
+Names of ``torch.distributed`` are derived from `ddt_notebook.model.operations`. Names of other
+libraries and common names in programs are listed here, once.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from ddt_notebook.model.operations import COLLECTIVES, MESSAGES, OPERATIONS, SET
 
 # -- the rank and the number of ranks ------------------------------------------------------------
 
-#: Variables and attributes in which programs keep the number of their process.
+#: Variables and attributes that hold the rank in programs.
 RANK_NAMES: Final = frozenset(
     {"rank", "local_rank", "global_rank", "RANK", "LOCAL_RANK", "ddp_rank", "ddp_local_rank",
      "world_rank", "dist_rank", "process_index", "local_process_index"}
 )  # fmt: skip
-#: Functions that return it.
+#: Functions that return the rank.
 RANK_CALLS: Final = frozenset({"get_rank", "get_node_local_rank", "local_rank", "get_local_rank"})
-#: Environment variables that hold it.
+#: Environment variables that hold the rank.
 RANK_VARIABLES: Final = frozenset(
     {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK"}
 )  # fmt: skip
-#: True on rank 0 alone: attributes and functions of libraries and of programs.
+#: Attributes and functions, of libraries and of programs, that are true on rank 0 alone.
 FIRST_RANK: Final = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero",
      "is_local_process_zero", "is_master", "is_main", "is_rank_zero", "is_rank_0",
@@ -47,8 +47,8 @@ AGREED_CALLS: Final = frozenset({"is_initialized", "is_available", "is_torchelas
 
 DIST: Final = "torch.distributed."
 DDP: Final = "torch.nn.parallel.DistributedDataParallel"
-#: Modules and classes that a cell of a session finds imported, or that it has most likely imported
-#: before, by the names in use.
+#: Modules and classes that the session imports for its cells, or that an earlier cell has most
+#: likely imported, by their usual names.
 GIVEN: Final = {
     "torch": "torch",
     "dist": "torch.distributed",
@@ -73,9 +73,9 @@ OTHER_COLLECTIVES: Final = frozenset(
      "state_dict.get_model_state_dict", "state_dict.get_optimizer_state_dict",
      "state_dict.get_state_dict"}
 )  # fmt: skip
-#: Methods with the same duty, whatever object they belong to.
+#: Methods that every rank has to call, whatever object they belong to.
 COLLECTIVE_METHODS: Final = frozenset({"wait_for_everyone", "gather_for_metrics", "full_tensor"})
-#: Methods with the same duty, by the class of their object.
+#: Methods that every rank has to call, by the class of their object.
 METHODS_OF: Final[dict[str, frozenset[str]]] = {
     "DeepSpeedEngine": frozenset(
         {"save_checkpoint", "load_checkpoint", "save_16bit_model", "backward", "step"}
@@ -86,13 +86,13 @@ METHODS_OF: Final[dict[str, frozenset[str]]] = {
     "Fabric": frozenset({"barrier", "all_gather", "all_reduce", "broadcast", "backward", "save"}),
     "FullyShardedDataParallel": frozenset({"state_dict", "clip_grad_norm_"}),
 }
-#: Calls that carry values from rank to rank, also those of torchmetrics (``sync``, ``compute``) and
-#: Accelerate.
+#: Calls that carry values from rank to rank, including those of torchmetrics (``sync``,
+#: ``compute``) and Accelerate.
 CARRYING: Final = frozenset(
     {name for name, op in (COLLECTIVES | MESSAGES).items() if op.payload is not None}
     | {"gather_for_metrics", "sync", "compute"}
 )
-#: Calls after which their result is the same on every rank.
+#: Calls whose result is the same on every rank.
 AGREEING: Final = frozenset(name for name, op in COLLECTIVES.items() if op.agrees)
 #: Calls that may return before their first argument holds the result.
 DELIVERING_LATE: Final = frozenset(
@@ -101,7 +101,7 @@ DELIVERING_LATE: Final = frozenset(
     if op.may_be_asynchronous and op.result is not None and op.position(op.result) == 0
 )
 
-# -- what each process finds by itself -----------------------------------------------------------
+# -- what differs between processes --------------------------------------------------------------
 
 #: Functions that read a clock.
 CLOCKS: Final = frozenset(
@@ -109,7 +109,7 @@ CLOCKS: Final = frozenset(
      "time.monotonic_ns", "time.perf_counter_ns", "datetime.datetime.now", "datetime.now",
      "timeit.default_timer", "datetime.datetime.utcnow"}
 )  # fmt: skip
-#: Functions whose result differs from process to process.
+#: Functions whose result differs between processes.
 OWN: Final = frozenset(
     {"os.getpid", "random.random", "random.randint", "random.choice", "socket.gethostname",
      "psutil.virtual_memory", "torch.cuda.memory_allocated", "torch.cuda.memory_reserved",
@@ -120,7 +120,7 @@ OWN: Final = frozenset(
 
 #: Attributes of a tensor.
 METADATA: Final = frozenset({"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"})
-#: Methods of a tensor, and functions that it is given to.
+#: Methods of a tensor, and functions that take a tensor.
 METADATA_CALLS: Final = frozenset(
     {"size", "dim", "numel", "get_device", "element_size", "len", "isinstance", "type", "id"}
 )

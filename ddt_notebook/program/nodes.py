@@ -12,19 +12,19 @@ from .names import METADATA, METADATA_CALLS
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 LoopNode = ast.For | ast.AsyncFor | ast.While
 ScopeNode = ast.Module | ast.FunctionDef
-#: Statements after which a block does not go on.
+#: Statements that end a block.
 LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _KEPT = 4096  #: nodes whose answers are remembered
 
 
 @lru_cache(_KEPT)
 def source_of(node: ast.AST) -> str:
-    """The source of a node, in the spelling of `ast.unparse`."""
+    """The source of a node, as `ast.unparse` formats it."""
     return ast.unparse(node)
 
 
 def dotted_name(node: ast.AST) -> str:
-    """``"torch.cuda.set_device"`` for such an expression; empty for any other expression."""
+    """``"torch.cuda.set_device"`` for a dotted name; empty for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -48,7 +48,7 @@ def root_name(node: ast.AST) -> str:
 
 
 def called_name(node: ast.AST) -> str:
-    """The last part of the name of what a call calls; empty if the node is not a call."""
+    """The last part of the name that a call calls; empty if the node is not a call."""
     return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
@@ -155,7 +155,7 @@ def assigned_calls(scope: ScopeNode) -> list[tuple[str, ast.Call]]:
 
 
 def key(node: ast.AST | None) -> str | None:
-    """A name, an attribute or an item of one as text: ``loss``, ``self.loss``, ``parts[0]``."""
+    """A name, an attribute or an item as text: ``loss``, ``self.loss``, ``parts[0]``."""
     match node:
         case ast.Name(id=name):
             return name
@@ -169,7 +169,7 @@ def key(node: ast.AST | None) -> str | None:
 
 
 def keys_in(node: ast.AST) -> set[str]:
-    """What `key` gives for all nodes within one."""
+    """The results of `key` for all nodes within a node."""
     return {name for name in map(key, ast.walk(node)) if name is not None}
 
 
@@ -179,12 +179,12 @@ def variables_in(node: ast.AST) -> set[str]:
 
 
 def contains(node: ast.AST, *kinds: type[ast.AST]) -> bool:
-    """Whether a node, or one within it, is of one of these classes."""
+    """Whether a node, or a node within it, is of one of these classes."""
     return any(isinstance(inner, kinds) for inner in ast.walk(node))
 
 
 def reads(node: ast.AST, keys: Collection[str]) -> bool:
-    """Whether a node reads what one of ``keys`` holds, and not only its size or type."""
+    """Whether a node reads the value of one of ``keys``, and not only its size or type."""
     if key(node) in keys:
         return True
     if is_metadata(node):
@@ -199,7 +199,7 @@ def reads(node: ast.AST, keys: Collection[str]) -> bool:
 def _reads_items(
     node: ast.ListComp | ast.SetComp | ast.GeneratorExp, keys: Collection[str]
 ) -> bool:
-    """Whether a comprehension reads the items of a list; to go over the list does not count."""
+    """Whether a comprehension reads the items of a list; iterating over the list does not count."""
     items = set(keys)
     for part in node.generators:
         if key(part.iter) in items:
@@ -211,7 +211,7 @@ def _reads_items(
 
 
 def is_metadata(node: ast.AST) -> bool:
-    """Whether a node asks a tensor only for its size, its type or its device."""
+    """Whether a node reads only the size, the type or the device of a tensor."""
     if isinstance(node, ast.Attribute):
         return node.attr in METADATA
     return is_call(node, *METADATA_CALLS)
@@ -224,7 +224,7 @@ def parameters(function: FunctionNode) -> list[str]:
 
 
 def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:
-    """Conditions under which the loop is left by its own ``break``, or by ``return``."""
+    """Conditions under which the loop's own ``break``, or a ``return``, leaves the loop."""
 
     def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
         for statement in statements:

@@ -1,4 +1,4 @@
-"""Operators and built-in functions, applied to values that may be unknown."""
+"""Applies operators and built-in functions to values that may be unknown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPARE: Final[dict[type[ast.AST], Callable[[Any, Any], object]]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
-_LONGEST = 64  #: elements of a list that is followed one by one
+_LONGEST = 64  #: the longest list whose elements are followed one by one
 _NUMBERS = (int, float, bool)
 _SIMPLE: Final[dict[str, Callable[..., object]]] = {
     "int": int, "float": float, "str": str, "bool": bool, "abs": abs, "round": round,
@@ -60,7 +60,7 @@ def plain(value: Value) -> object:
 def wrap(value: object, marks: Marks) -> Value:
     """The inverse of `plain`."""
     if isinstance(value, float) and RANK in marks:
-        marks = marks - {RANK} | {LOCAL}  # a measure, no longer a number of a rank
+        marks = marks - {RANK} | {LOCAL}  # a measure, no longer a rank
     if isinstance(value, list):
         return Value(Items([wrap(item, marks) for item in value]), marks)
     return Value(value, marks)
@@ -122,7 +122,7 @@ def length(value: Value) -> Value:
         return Value(len(value.value), value.marks)
     items = iterate(value)
     if value.value is UNKNOWN:
-        return ANYTHING  # batches of a divided data set are equally long
+        return ANYTHING  # batches of a sharded dataset are equally long
     return Value(UNKNOWN if items is None else len(items), value.marks)
 
 
@@ -164,7 +164,7 @@ def part(value: Value, bounds: tuple[Value, Value, Value]) -> Value:
 
 
 def call(name: str, args: list[Value]) -> Value | None:
-    """A built-in function; None if ``name`` is not one that is followed."""
+    """The result of a built-in function; None if functions named ``name`` are not followed."""
     marks = marks_of(args)
     if name in _SIMPLE and len(args) >= 1:
         return _try(_SIMPLE[name], args[:1], marks)

@@ -1,4 +1,4 @@
-"""Documents of a program, and their syntax trees."""
+"""The documents of a program and their syntax trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddt_notebook.model import Cell
 
 #: Lines that only IPython understands: ``%time x``, ``!ls``, ``out = !ls``, ``model?``.
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|\w[\w, ]*=\s*[%!]).*$|^(\s*)[\w.]+\?{1,2}\s*$")
-#: Line magics that run the Python statement behind them.
+#: Line magics that run the Python statement after them.
 _TIMED = re.compile(r"^(\s*)%(?:time|timeit)\s+(.*)$")
 _EXERCISE = re.compile(r"#\s*exercise:\s*([\w-]+)")
 _OUR_MAGIC = re.compile(r"\s*%%ddt\w*\b[^\n]*\n?")
@@ -42,7 +42,7 @@ class Document:
         return cls(f"cell[{cell.number}]", cell.source, cell.first_line)
 
     def line(self, number: int) -> str:
-        """The text of a line, empty if there is none."""
+        """The text of a line; empty if there is no such line."""
         lines = _lines(self.source)
         at = number - self.first_line
         return lines[at] if 0 <= at < len(lines) else ""
@@ -58,7 +58,7 @@ def _lines(source: str) -> tuple[str, ...]:
 
 
 def without_cell_magic(source: str) -> str:
-    """A cell's source without the line of ``%%ddt`` or ``%%ddt_debug``, if it begins with one."""
+    """A cell's source without its line ``%%ddt`` or ``%%ddt_debug``, if it begins with one."""
     magic = _OUR_MAGIC.match(source)
     return source[magic.end() :] if magic else source
 
@@ -72,7 +72,7 @@ def exercise_of(source: str) -> str:
 def without_magics(source: str) -> str:
     """The source with the lines that only IPython understands replaced by ``pass``.
 
-    The number of lines stays the same. What ``%time`` and ``%timeit`` run is kept.
+    The number of lines stays the same. Statements after ``%time`` and ``%timeit`` are kept.
     """
     lines = []
     for line in source.split("\n"):
@@ -88,11 +88,11 @@ def without_magics(source: str) -> str:
 
 
 def syntax_tree(source: str) -> tuple[ast.Module, str]:
-    """The syntax tree of a source, and the text that it belongs to.
+    """The syntax tree of a source, and the text that was parsed.
 
-    The text is the source itself where that is Python, else the source without magics. Raises
-    `SyntaxError` where neither is, `ValueError` for null bytes and `RecursionError` for expressions
-    that are nested too deeply.
+    The text is the source itself if it is Python, else the source without magics. Raises
+    `SyntaxError` if neither is Python, `ValueError` for null bytes and `RecursionError` for
+    expressions that are nested too deeply.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)
@@ -107,7 +107,7 @@ def syntax_tree(source: str) -> tuple[ast.Module, str]:
 def parse(document: Document) -> ast.Module | None:
     """The syntax tree of a document with the document's own line numbers; None if it is not Python.
 
-    The tree is cached: callers must not change it.
+    The tree is cached, so callers must not change it.
     """
     try:
         tree, _ = syntax_tree(document.source)

@@ -1,4 +1,4 @@
-"""A program: its cells or files as syntax trees, and the questions that everybody asks of them."""
+"""A program: its cells or files as syntax trees, and common questions about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Located = ast.stmt | ast.expr | ast.ExceptHandler  #: nodes that have a line
 class Program:
     """Documents that share their names, as the cells of a notebook do.
 
-    What is computed of a document is kept with it, so that a program of the same cells is cheap.
+    The results for a document are cached, so that another program of the same cells is cheap.
 
     Parameters
     ----------
     documents
-        Cells or files. What is not Python is left out.
+        Cells or files. Those that are not Python are left out.
     world_size
         How many ranks run it.
     """
@@ -57,13 +57,13 @@ class Program:
         return Conditions(tree.nodes for tree in self.trees.values())
 
     def truth(self, test: ast.expr, rank: int) -> bool | None:
-        """Whether a condition holds on a rank, None if the source does not show it."""
+        """Whether a condition holds on a rank; None if the source does not show it."""
         return self.conditions.truth(test, rank, self.world_size)
 
     # -- places ----------------------------------------------------------------------------------
 
     def tree_at(self, place: Position) -> Tree | None:
-        """The tree of the document in which a line stands."""
+        """The tree of the document that contains a line."""
         return self.trees.get(place.file)
 
     def tree_of(self, node: ast.AST) -> Tree:
@@ -74,7 +74,7 @@ class Program:
         raise KeyError(node)
 
     def place(self, node: Located, role: Role = "source") -> Place:
-        """The line of a node, with its code, and what a rank did there."""
+        """The line of a node, with its code and its role."""
         document = self.tree_of(node).document
         code = document.line(node.lineno).strip()
         return Place(file=document.name, line=node.lineno, code=code, role=role)
@@ -99,7 +99,7 @@ class Program:
         return [block.owner for block in blocks if isinstance(block.owner, LoopNode)]
 
     def following(self, statement: ast.stmt) -> tuple[list[list[ast.stmt]], ast.FunctionDef | None]:
-        """What comes after a statement in its scope, the nearest block first, and its function."""
+        """The statements after one in its scope, the nearest block first, and its function."""
         rest: list[list[ast.stmt]] = []
         for block in self.tree_of(statement).blocks(statement):
             rest.append(block.after)
@@ -108,7 +108,7 @@ class Program:
         return rest, None
 
     def call_at(self, place: Position, op: str) -> ast.Call | None:
-        """The call of ``op`` at a line, None unless there is exactly one."""
+        """The call of ``op`` at a line; None unless there is exactly one."""
         statement = self.statement_at(place)
         found = [
             call
@@ -118,16 +118,16 @@ class Program:
         return found[0] if len(found) == 1 else None
 
     def calls_at(self, place: Position) -> list[ast.Call]:
-        """All calls of which a line is a part."""
+        """All calls that include a line."""
         tree = self.tree_at(place)
         every, line = tree.of_kind(ast.Call) if tree is not None else [], place.line
         return [call for call in every if call.lineno <= line <= (call.end_lineno or call.lineno)]
 
     def conditions_only_on(self, rank: int, document: str) -> list[Place]:
-        """The lines of conditions, within loops and functions, that hold on this rank alone.
+        """The lines of conditions within loops and functions that hold on this rank alone.
 
-        A condition that does not ask for the rank, or of which the value is not known on every
-        rank, is not one of them.
+        Conditions that do not read the rank, or whose value is not known on every rank, are left
+        out.
         """
         tree = self.trees.get(document)
         found: dict[Place, None] = {}
@@ -141,7 +141,7 @@ class Program:
         return list(found)
 
     def is_repeated(self, node: ast.AST) -> bool:
-        """Whether a node stands in a loop or in a function, and so may run several times."""
+        """Whether a node is in a loop or in a function, and so may run several times."""
         blocks = self.tree_of(node).blocks(node)
         return any(isinstance(block.owner, (LoopNode, FunctionNode)) for block in blocks)
 
@@ -171,6 +171,6 @@ class Program:
         return found
 
     def defines(self, name: str) -> bool:
-        """Whether the program gives a name, or an attribute of this name, to something."""
+        """Whether the program assigns or defines a name, or an attribute of this name."""
         known = self.conditions.knows
         return name in self.functions or known(name) or known(f".{name}")

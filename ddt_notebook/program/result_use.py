@@ -1,7 +1,7 @@
-"""What a rank does with a value after a line: prints it, decides by it, applies it, returns it.
+"""How a rank uses a value after a line: it prints, compares, applies or returns the value.
 
-Only what is certain is followed. Where a value goes into a function that the source does not show,
-through a collective, or behind a condition that may keep the rank away, nothing more is said.
+Only certain uses count. The search ends where a value goes into a function that the source does
+not show, into a collective, or into a branch that the rank may not take.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FORMS = frozenset({
 _OVERWRITES = frozenset({"zero_", "fill_", "copy_", "normal_", "uniform_"})
 _STORES = frozenset({"append", "add", "extend", "update"})
 _DIVISIONS = (ast.Div, ast.FloorDiv)
-#: Decorators that leave what a function returns as it is.
+#: Decorators that do not change what a function returns.
 _TRANSPARENT = frozenset({"no_grad", "inference_mode", "staticmethod", "classmethod"})
-_DEPTH = 3  #: functions that return what another one returns
+_DEPTH = 3  #: how many functions that return another's result are followed
 
 UseKind = Literal["print", "decision", "step", "kept", "return"]
 Part = int | str | None  #: position or key of one of several returned values, None for all
@@ -59,12 +59,12 @@ class Use:
         Its line.
     kind
         ``"print"``: shows the value; ``"decision"``: branches on it; ``"step"``: an optimizer
-        applies it as a gradient; ``"kept"``: computes from it something that nothing reads any
-        more; ``"return"``: hands it to the caller.
+        applies it as a gradient; ``"kept"``: computes something from it that is never read;
+        ``"return"``: returns it to the caller.
     keys
-        The names under which the value is read there.
+        The names by which the statement reads the value.
     scaled
-        Whether it was divided by something on the way.
+        Whether it was divided by something before.
     """
 
     statement: ast.stmt
@@ -85,7 +85,7 @@ class Use:
 
     @property
     def stops_or_saves(self) -> bool:
-        """Whether it is an ``if`` under which a loop or a function ends, or something is saved."""
+        """Whether it is an ``if`` that ends a loop or a function, or saves something."""
         return isinstance(self.statement, ast.If) and any(
             isinstance(inner, (ast.Break, ast.Return)) or is_call(inner, "save")
             for one in self.statement.body
@@ -96,7 +96,7 @@ class Use:
 def uses_of_result(
     program: Program, place: Position, op: str, ranks: Iterable[int], carriers: frozenset[str]
 ) -> dict[int, Use]:
-    """What each rank first does with the tensor that the call of ``op`` at a line has filled.
+    """The first use, on each rank, of the tensor that the call of ``op`` at a line has filled.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def uses_of_result(
 
 
 def divides(program: Program, place: Position) -> bool:
-    """Whether the document of a line divides by anything at all, or takes a mean."""
+    """Whether the document of a line divides by anything, or takes a mean."""
     tree = program.tree_at(place)
     return tree is not None and (
         bool({"mean", "div_"} & tree.calls.keys())
@@ -123,7 +123,7 @@ def divides(program: Program, place: Position) -> bool:
 def divided_by_world(program: Program, place: Position, op: str) -> Place | None:
     """The line that divides the result of ``op`` at a line by the number of ranks.
 
-    None if there is none before the result is assigned anew.
+    None if the result is not divided before it is assigned again.
     """
     call, statement = program.call_at(place, op), program.statement_at(place)
     result = key(argument(call, 0, "tensor")) if call is not None else None
@@ -157,7 +157,7 @@ class Trail:
     program
         The program.
     rank
-        The rank whose way through conditions on the rank is taken.
+        The rank for which conditions on the rank are evaluated.
     carriers
         Names of functions that may make a value the same on every rank: the trail ends there.
     leaves
@@ -169,8 +169,8 @@ class Trail:
     ) -> None:
         self._program, self._rank, self._carriers = program, rank, carriers
         self._leaves = leaves
-        self._keys: set[str] = set()  # under which the value is known
-        self._kept: ast.stmt | None = None  # that last computed something from it
+        self._keys: set[str] = set()  # the names of the value
+        self._kept: ast.stmt | None = None  # the last statement that computed something from it
         self._scaled = False
         self._lost = False
         self._guarded = False  # whether a condition selects the ranks that read the value
@@ -212,10 +212,10 @@ class Trail:
     def _callers(
         self, function: ast.FunctionDef | None, returned: ast.expr, depth: int
     ) -> Use | None:
-        """Where a caller first uses what a function returns of the value."""
+        """The first use in a caller, if the function returns the value."""
         if function is None or depth >= _DEPTH:
             return None
-        # The function is a carrier itself if the value comes from a collective in it.
+        # The function itself is a carrier if the value is the result of a collective in it.
         values = ReturnedValues(self._program, self._carriers - self._program.functions.keys())
         for part in parts(returned, self._keys):
             for statement, _ in values.prints(function, part):
@@ -289,7 +289,7 @@ class Trail:
             return None
         if conditions.reads_only(test, variables_in(test) & conditions.counters):
             return self._all([*body, *orelse])
-        # The rank may not come to what is inside: only whether it could touch the value counts.
+        # The rank may not run the branches, so nothing is known if one of them touches the value.
         self._lost |= any(keys_in(inner) & self._keys for inner in (*body, *orelse))
         return None
 
@@ -336,14 +336,14 @@ class Trail:
         return node is not None and reads(node, self._keys)
 
     def _follows(self, node: ast.AST) -> bool:
-        """Whether all calls in an expression that read the value give it back in another form."""
+        """Whether all calls in an expression that read the value return it in another form."""
         if self._depends_on_rank(node):
             return False
         forms = FORMS - self._carriers
         return all(called_name(c) in forms for c in calls_in(node) if self._reads(c))
 
     def _depends_on_rank(self, node: ast.AST) -> bool:
-        """Whether the rank decides what an expression computes."""
+        """Whether the rank decides the value of an expression."""
         reads_rank = self._program.conditions.reads_rank
         return any(
             (isinstance(inner, ast.IfExp) and reads_rank(inner.test))
@@ -353,7 +353,7 @@ class Trail:
 
 
 class ReturnedValues:
-    """Where callers keep what functions return, as far as it is certainly that of the same rank.
+    """Where callers keep the results of functions, if these certainly come from the same rank.
 
     Parameters
     ----------
@@ -389,7 +389,7 @@ class ReturnedValues:
                         yield from self.receivers(outer, part, depth + 1)
 
     def prints(self, function: ast.FunctionDef, part: Part) -> Iterator[tuple[ast.stmt, str]]:
-        """The statements that print a returned value at once, and the text that they print."""
+        """The statements that print a returned value directly, and the text that they print."""
         defines = self._program.defines
         if not self._is_plain(function) or any(map(defines, ("print", "stdout"))):
             return
@@ -403,14 +403,14 @@ class ReturnedValues:
                     yield statement, " ".join(said)
 
     def _is_plain(self, function: ast.FunctionDef) -> bool:
-        """Whether a call by this name certainly gives what the function returns, of this rank."""
+        """Whether a call of this name certainly returns the function's result, from this rank."""
         name = function.name
         if name in self._carriers or self._program.conditions.knows(name):
             return False
         return len(self._program.functions[name]) == 1 and decorators(function) <= _TRANSPARENT
 
     def _is_result(self, value: ast.expr, function: ast.FunctionDef, part: Part) -> bool:
-        """Whether an expression is what a function returns, or all of that in another form."""
+        """Whether an expression is a function's result, or the whole result in another form."""
         calls = list(calls_in(value))
         own = [call for call in calls if called_name(call) == function.name]
         if len(own) != 1 or isinstance(own[0].func, ast.Attribute) is not _is_method(function):
@@ -423,7 +423,7 @@ class ReturnedValues:
         )
 
     def _kept(self, target: ast.expr, part: Part) -> str | None:
-        """Under which name an assignment keeps a part of a value."""
+        """The name under which an assignment keeps a part of a value."""
         if isinstance(target, (ast.Tuple, ast.List)):
             starred = any(isinstance(one, ast.Starred) for one in target.elts)
             if not isinstance(part, int) or starred or part >= len(target.elts):
@@ -435,7 +435,7 @@ class ReturnedValues:
         return f"{whole}[{part!r}]" if self._is_read_by_items(whole) else None
 
     def _is_read_by_items(self, whole: str) -> bool:
-        """Whether a collection is read item by item, so that nothing may change one unseen."""
+        """Whether a collection is only read item by item, so that every change is visible."""
         bare = items = 0
         for node in self._program.nodes:
             if isinstance(getattr(node, "ctx", None), ast.Load) and key(node) == whole:
@@ -446,7 +446,7 @@ class ReturnedValues:
 
 
 def parts(returned: ast.expr, keys: Collection[str]) -> list[Part]:
-    """Which of several returned values hold one of ``keys``."""
+    """The returned values that hold one of ``keys``."""
     match returned:
         case ast.Tuple(elts=values) | ast.List(elts=values):
             return [at for at, value in enumerate(values) if reads(value, keys)]
@@ -462,7 +462,7 @@ def parts(returned: ast.expr, keys: Collection[str]) -> list[Part]:
 
 
 def _parts(targets: list[ast.expr]) -> Iterator[ast.expr]:
-    """The names that an assignment binds, also where it takes a tuple apart."""
+    """The targets that an assignment binds, with tuples unpacked."""
     for target in targets:
         if isinstance(target, (ast.Tuple, ast.List)):
             yield from _parts(target.elts)

@@ -1,4 +1,4 @@
-"""Which values a rank computes from its own shard of the data."""
+"""Finds the values that a rank computes from its own shard of the data."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from .nodes import (
 from .program import Program
 from .result_use import ReturnedValues, Trail, Use, parts
 
-#: Calls that take a part of the data when they are given the rank.
+#: Calls that take a part of the data if the rank is among their arguments.
 _PARTS = frozenset({"range", "arange", "Subset", "islice", "narrow"})
 #: Calls that cut a batch into one part for each rank.
 _CUTS = frozenset({"chunk", "split", "tensor_split", "array_split"})
 #: Calls that take one part of a tensor.
 _SLICES = frozenset({"narrow", "index_select", "scatter", "islice"})
-#: What is put around an iterable without changing what it delivers.
+#: Calls around an iterable that do not change its items.
 _WRAPPERS = frozenset({"enumerate", "tqdm", "iter", "list"})
-_DEPTH = 8  #: names and functions that a value goes through
+_DEPTH = 8  #: how many names and functions a value is followed through
 
-Owner = ast.FunctionDef | None  #: the function in which something stands
-_Value = tuple[ast.expr | None, Owner]  #: an expression, and the function in which it stands
+Owner = ast.FunctionDef | None  #: the function that contains something
+_Value = tuple[ast.expr | None, Owner]  #: an expression, and the function that contains it
 
 
 class Shards:
-    """Follows names, attributes, parameters and results of functions to where they come from.
+    """Traces names, attributes, parameters and results of functions back to their origin.
 
     Parameters
     ----------
     program
         The program.
     carriers
-        Names of calls that may carry a value to other ranks: their result is not a shard any more.
+        Names of calls that may carry a value to other ranks: their result is no longer a shard.
     """
 
     def __init__(self, program: Program, carriers: Container[str]) -> None:
@@ -55,7 +55,7 @@ class Shards:
 
     @cached_property
     def carried(self) -> frozenset[str]:
-        """Names that are given to something that may carry them to other ranks."""
+        """Names that are arguments of calls that may carry them to other ranks."""
         return frozenset(
             name
             for tree in self._program.trees.values()
@@ -67,7 +67,7 @@ class Shards:
         )
 
     def holds(self, node: ast.AST | None, owner: Owner, depth: int = 0) -> bool:
-        """Whether an expression takes a part of something by the rank."""
+        """Whether an expression takes a part of something, chosen by the rank."""
         if node is None or depth > _DEPTH:
             return False
         inside = list(_contents(node, self._program.functions))
@@ -78,7 +78,7 @@ class Shards:
         )
 
     def _takes_part(self, node: ast.AST) -> bool:
-        """Whether data is divided by the rank in this very expression."""
+        """Whether this node itself takes a part of the data by the rank."""
         reads_rank = self._program.conditions.reads_rank
         match node:
             case ast.Subscript(slice=index):
@@ -108,7 +108,7 @@ class Shards:
     def _is_part_name(self, name: str, owner: Owner, depth: int) -> bool:
         scope = owner if (owner, name) in self._bindings else None
         if (scope, name) not in self._known:
-            self._known[scope, name] = False  # while it is looked at
+            self._known[scope, name] = False  # for the search: it may be computed from itself
             values = self._bindings.get((scope, name), [])
             self._known[scope, name] = self._all_parts(values, depth)
         return self._known[scope, name]
@@ -118,7 +118,7 @@ class Shards:
 
     @cached_property
     def _bindings(self) -> dict[tuple[Owner, str], list[_Value]]:
-        """What names are bound to, at the top level and in each function."""
+        """The expressions that names are bound to, at the top level and in each function."""
         found: dict[tuple[Owner, str], list[_Value]] = {}
         for tree in self._program.trees.values():
             for owner, node in scoped(tree.module):
@@ -128,7 +128,7 @@ class Shards:
 
     @cached_property
     def _owners(self) -> dict[ast.expr | None, Owner]:
-        """The function in which each bound value stands."""
+        """The function that contains each bound value."""
         bound = (pair for values in self._bindings.values() for pair in values)
         return {value: owner for value, owner in bound if value is not None}
 
@@ -150,7 +150,7 @@ class Shards:
                     yield name, (None, None)
 
     def _returned(self, name: str, index: int | None = None) -> list[_Value]:
-        """What a function of the program returns, or one of several things that it returns."""
+        """The values that a function of the program returns, or one item of each of them."""
         functions = self._program.functions.get(name, [])
         if len(functions) != 1:
             return []
@@ -164,7 +164,7 @@ class Shards:
         return found
 
     def _is_part_argument(self, function: ast.FunctionDef, name: str, depth: int) -> bool:
-        """Whether all calls of a function give it a shard for this parameter."""
+        """Whether all calls of a function pass a shard for this parameter."""
         if depth > _DEPTH:
             return False
         every = parameters(function)
@@ -176,7 +176,7 @@ class Shards:
         return bool(given) and all(self.holds(one, by, depth + 1) for one, by in given)
 
     def _calls_of(self, name: str) -> list[tuple[ast.Call, Owner]]:
-        """The calls of a function, each with the function in which it stands."""
+        """The calls of a function, each with the function that contains it."""
         if name not in self._callers:
             self._callers[name] = [
                 (call, self._program.following(statement)[1])
@@ -202,9 +202,9 @@ class Shards:
 
 
 def _contents(node: ast.AST, known: Container[str]) -> Iterator[ast.AST]:
-    """What an expression reads; not what it asks only for its size or type.
+    """The nodes that an expression reads, without those of which it reads only size or type.
 
-    A call of a known function stands for what that returns, whatever it is given.
+    The arguments of a known function are left out, since its result is examined instead.
     """
     if is_metadata(node):
         return
@@ -224,7 +224,7 @@ def scoped(node: ast.AST, owner: Owner = None) -> Iterator[tuple[Owner, ast.stmt
 
 
 def slices_by_rank(program: Program) -> bool:
-    """Whether the program takes a part of something by the number of the rank."""
+    """Whether the program takes a part of something, chosen by the rank."""
     depends = program.conditions.depends_on_rank
     for node in program.nodes:
         match node:
@@ -238,7 +238,7 @@ def slices_by_rank(program: Program) -> bool:
 
 
 def leaves_part_out(program: Program) -> bool:
-    """Whether the program joins what lies before and behind a rank's part, as in cross-validation.
+    """Whether the program joins the data before and after a rank's part, as in cross-validation.
 
     The ranks then train on overlapping data, each without the part that it evaluates on.
     """
@@ -250,7 +250,7 @@ def leaves_part_out(program: Program) -> bool:
 
 
 def _side(program: Program, node: ast.AST) -> str:
-    """What ``x[:part]`` and ``x[part:]`` take, where the number of the rank decides on the part."""
+    """The side of a part, chosen by the rank, that ``x[:part]`` and ``x[part:]`` take."""
     depends = program.conditions.depends_on_rank
     match node:
         case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.expr() as upper)):
@@ -269,13 +269,13 @@ class ShardedValue:
     statement
         The statement after which the value is complete.
     names
-        The names under which it is kept.
+        The names that hold it.
     trains
-        Whether gradients are computed from the same pass over the data.
+        Whether the same pass over the data also computes gradients.
     origin
-        Where a function has returned it: its names in there, and the name of the function.
+        If a function returned it: its names in the function, and the function's name.
     shown
-        Whether the statement prints it at once; its name is then what the text says.
+        Whether the statement prints it directly; its name is then the printed text.
     """
 
     statement: ast.stmt
@@ -286,7 +286,7 @@ class ShardedValue:
 
 
 class ShardedValues:
-    """Finds the values of a program that come from a rank's own shard of the data.
+    """Iterates over the values of a program that come from a rank's own shard of the data.
 
     Parameters
     ----------
@@ -308,9 +308,9 @@ class ShardedValues:
             todo += [one for one in self._passed_on(value) if one not in seen]
 
     def uses(self, value: ShardedValue, name: str, rank: int) -> Iterator[Use]:
-        """What a rank does with a value in its function: one use, and what comes after it.
+        """The uses of a value on a rank, in the function of the value.
 
-        Only where a use leaves the value and the way of the rank as they are, more may come.
+        It ends with a use that may change the value or what the rank runs.
         """
         statement = value.statement
         if value.shown:
@@ -327,7 +327,7 @@ class ShardedValues:
             statement, name = use.statement, use.keys[0]
 
     def _is_reached(self, statement: ast.stmt, rank: int) -> bool:
-        """Whether a rank certainly comes to a statement: only conditions on the rank are before."""
+        """Whether a rank certainly reaches a statement, past conditions on the rank alone."""
         for block in self._program.tree_of(statement).blocks(statement):
             if isinstance(block.owner, ast.If):
                 holds = self._program.truth(block.owner.test, rank)
@@ -346,7 +346,7 @@ class ShardedValues:
         return True
 
     def _leaves_alone(self, use: Use) -> bool:
-        """Whether a print or a condition changes nothing about a value that it reads."""
+        """Whether a print or a condition changes neither the value nor what the rank runs."""
         if use.kind == "print":
             return True
         if use.kind != "decision" or not isinstance(use.statement, ast.If):
@@ -359,7 +359,7 @@ class ShardedValues:
         )
 
     def _passed_on(self, value: ShardedValue) -> Iterator[ShardedValue]:
-        """What the callers of a function have of a value that it returns."""
+        """The values that the callers of a function keep or print, if it returns the value."""
         for name in value.names:
             for use in self.uses(value, name, 0):
                 node = use.statement
@@ -379,7 +379,7 @@ class ShardedValues:
                         yield ShardedValue(statement, (text,), trains, origin, shown=True)
 
     def _computed(self) -> Iterator[ShardedValue]:
-        """Those that are not returned by a function."""
+        """The values that are computed from a shard and not returned by a function."""
         for tree in self._program.trees.values():
             for owner, node in scoped(tree.module):
                 if isinstance(node, ast.For) and self._shards.holds(_core(node.iter), owner):
@@ -405,7 +405,7 @@ class ShardedValues:
 
     @cached_property
     def _sent(self) -> set[str]:
-        """What is given to carriers, and the names from which that is computed."""
+        """The arguments of carriers, and the names from which these are computed."""
         computed: dict[str, set[str]] = {}
         for node in self._program.nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)):
@@ -429,14 +429,14 @@ class ShardedValues:
 
 
 def _core(iterable: ast.expr) -> ast.expr:
-    """What is iterated over, without ``enumerate`` or a progress bar around it."""
+    """An iterable without ``enumerate`` or a progress bar around it."""
     while isinstance(iterable, ast.Call) and called_name(iterable) in _WRAPPERS and iterable.args:
         iterable = iterable.args[0]
     return iterable
 
 
 def _accumulated(loop: ast.For) -> Iterator[str]:
-    """Names that a loop adds to, or appends to."""
+    """Names that a loop adds or appends to."""
     for node in ast.walk(loop):
         match node:
             case ast.AugAssign(target=target, op=ast.Add()):

@@ -1,4 +1,4 @@
-"""Tensors that a class keeps as plain attributes: ``to()`` does not move them."""
+"""Finds tensors that a class keeps as plain attributes, which ``to()`` does not move."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MAKES = frozenset(
 
 
 def plain_attribute(program: Program, place: Position) -> tuple[Place, str] | None:
-    """The line that makes a tensor which a line reads from ``self``, and the attribute's name.
+    """The line that makes the tensor that a line reads from ``self``, and the attribute's name.
 
-    None if the line reads no attribute to which a method assigned a new tensor without a device.
+    None if the line reads no attribute to which a method assigns a new tensor without a device.
     """
     statement = program.statement_at(place)
     if statement is None:
@@ -37,7 +37,7 @@ def plain_attribute(program: Program, place: Position) -> tuple[Place, str] | No
 
 
 def _own(node: ast.AST) -> str:
-    """The name in ``self.name``, else empty."""
+    """The name in ``self.name``; empty for any other node."""
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             return name
@@ -45,14 +45,14 @@ def _own(node: ast.AST) -> str:
 
 
 def _moves(node: ast.Assign, names: set[str]) -> bool:
-    """Whether an assignment puts an attribute on a device after all."""
+    """Whether an assignment moves an attribute to a device."""
     value = ast.unparse(node.value)
     moved = any(word in value for word in ("device", ".to(", ".cuda("))
     return moved and any(_own(target) in names for target in node.targets)
 
 
 def _is_new(value: ast.expr) -> bool:
-    """Whether an expression makes a tensor, and says nothing of a device."""
+    """Whether an expression makes a tensor without naming a device."""
     if "device" in ast.unparse(value) or ".cuda(" in ast.unparse(value):
         return False
     while isinstance(value, ast.BinOp):

@@ -1,4 +1,4 @@
-"""What one rank would do: its calls to other ranks as a tree, and the events on the way."""
+"""The trace of a rank: its calls to other ranks as a tree, and the events between them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .values import (
     Value,
 )
 
-#: How a block of statements ends: empty at its last statement, else by this statement.
+#: How a block of statements ends: by this statement, or empty if it runs to its end.
 Ending = Literal["", "return", "break", "continue", "raise"]
-#: Steps of an optimizer are recorded as calls on this group. They need no call to other ranks, but
-#: ranks that step differently hold different models.
+#: Steps of an optimizer are recorded as calls on this group. They do not communicate, but ranks
+#: that step differently hold different models.
 OPTIMIZER_STEPS = Group(-3)
 #: Messages are recorded as calls on this group.
 MESSAGES = Group(-2)
@@ -40,13 +40,13 @@ class GroupCall:
     Attributes
     ----------
     op, line
-        What is called, and where.
+        The function that is called, and the line of the call.
     group
-        None for the group of all ranks.
+        The group; None for the group of all ranks.
     root, reduce_op, peer, tag
-        Arguments, where they are known.
+        Arguments, if they are known.
     tensor
-        The expression that is passed in, as written.
+        The source of the tensor argument.
     around
         The conditions and loops around it, outermost first.
     """
@@ -77,16 +77,16 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """An exception that is certainly raised, and caught at this line."""
+    """An exception that is certainly raised, and that is caught at this line."""
 
     line: int
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Two paths, of which the source does not show which is taken.
+    """Two paths of which one is taken; the source does not show which.
 
-    ``vague`` if the condition asks whether something unknown is a member of something unknown.
+    ``vague`` is True if the condition tests whether something is a member of something unknown.
     """
 
     line: int
@@ -131,7 +131,7 @@ def calls(items: Iterable[Item]) -> Iterator[GroupCall]:
 
 
 def first_call(items: Iterable[Item]) -> GroupCall | None:
-    """The first call, None if there is none."""
+    """The first call; None if there is no call."""
     return next(calls(items), None)
 
 
@@ -172,7 +172,7 @@ def bounded(items: Sequence[Item], line: int, how: Ending) -> Sequence[Item]:
     return [Body(line, tuple(items), how)] if leaves(items, how) else items
 
 
-# -- the tree without what makes no difference to other ranks ------------------------------------
+# -- the tree without parts that make no difference to other ranks -------------------------------
 
 
 def pruned(
@@ -212,7 +212,7 @@ def pruned(
 
 
 def _passes(how: Ending, body: Ending) -> bool:
-    """Whether a statement that leaves a body inside also leaves what is around it.
+    """Whether a statement that leaves an inner body also leaves the code around it.
 
     A body for ``continue`` is an iteration, for ``break`` a loop, for ``return`` a function.
     """
@@ -224,7 +224,7 @@ def _passes(how: Ending, body: Ending) -> bool:
 def _without_raise(
     paths: tuple[tuple[Item, ...], tuple[Item, ...]],
 ) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """A path that ends with an exception does not leave other ranks waiting in silence."""
+    """Drop a path that ends with an exception: it does not leave other ranks waiting silently."""
     for path, other in (paths, paths[::-1]):
         if path and isinstance(path[-1], Leave) and path[-1].how == "raise":
             return other, other
@@ -232,7 +232,7 @@ def _without_raise(
 
 
 def _key(item: Item) -> tuple[object, ...]:
-    """What two equal items have in common, wherever they stand."""
+    """A key that is the same for two equal items."""
     match item:
         case GroupCall():
             return ("call", item.op, item.group)
@@ -275,7 +275,7 @@ class Kind(Enum):
     SHOWN = auto()  #: values: what is printed
     SAVED = auto()  #: values: the arguments of ``torch.save``
     LOADED = auto()  #: values: the arguments of ``torch.load``, with ``map_location`` last
-    FILE_READ = auto()  #: values: the path; ``op``: by what
+    FILE_READ = auto()  #: values: the path; ``op`` is the function that reads it
     FILE_WRITTEN = auto()  #: values: the path
     FOLDER_MADE = auto()  #: values: the path, which must not exist
     SEEDED = auto()  #: values: the seed
@@ -284,14 +284,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """A call that an exception makes a difference to.
+    """A call that an exception on one rank affects.
 
     Attributes
     ----------
     raises_at
         The line that may raise on one rank alone.
     op, line
-        The call that this rank then misses, or makes alone.
+        The call that this rank then misses or makes alone.
     """
 
     raises_at: int
@@ -306,17 +306,17 @@ class Event:
     Attributes
     ----------
     kind, line
-        What, and where.
+        What happens, and at which line.
     op
         The function, method or class that is called.
     values
-        The values that it concerns, see `Kind`.
+        The values that it concerns; see `Kind`.
     text
         The expression that it concerns, as written.
     around
         The conditions and loops around it, outermost first.
     about
-        What happened earlier to the value that it concerns.
+        What happened before to the value that it concerns.
     """
 
     kind: Kind
@@ -328,12 +328,12 @@ class Event:
     about: InFlight | HeldElsewhere | Risk | None = None
 
     def held(self, position: int = 0) -> object:
-        """The object behind a value, None if the event has fewer."""
+        """The object that a value holds; None if the event has fewer values."""
         return self.values[position].value if position < len(self.values) else None
 
     @property
     def may_not_happen(self) -> bool:
-        """Whether a condition that is not known decides about it."""
+        """Whether an unknown condition decides whether it happens."""
         return any(not one.sure and not one.loop for one in self.around)
 
     @property
@@ -344,24 +344,24 @@ class Event:
 
 @dataclass(slots=True)
 class Trace:
-    """One rank's way through the program, or through one function of it.
+    """The way of one rank through the program, or through one of its functions.
 
     Attributes
     ----------
     rank
-        Whose it is.
+        The rank.
     items
         Its calls to other ranks, as a tree.
     exits
-        Conditions that differ between ranks, and after which a loop or a function was left.
+        Conditions that differ between ranks and under which the rank left a loop or a function.
     raised
-        Whether it ends with an exception for sure.
+        Whether it certainly ends with an exception.
     events
-        In the order in which they happen.
+        The events, in the order in which they happen.
     objects
         Instances of libraries' classes: samplers, loaders, wrappers, optimizers.
     handles
-        Of asynchronous collectives.
+        The handles of asynchronous collectives.
     """
 
     rank: int
@@ -388,14 +388,14 @@ class Recorder:
         self.restart(rank)
 
     def restart(self, rank: int) -> None:
-        """Begin another trace."""
+        """Begin a new trace."""
         self.trace = Trace(rank)
         self.items: list[Item] = self.trace.items
         self.around: list[Condition] = []
 
     @property
     def unsure(self) -> bool:
-        """Whether what is done now may not be done at all."""
+        """Whether the statement that is followed now may not run."""
         return any(not one.sure for one in self.around)
 
     def event(
@@ -423,7 +423,7 @@ class Recorder:
     def under(
         self, line: int, branch: int, marks: Marks, *, loop: bool = False, sure: bool = True
     ) -> Iterator[None]:
-        """What is done inside is done under a condition, or in a loop."""
+        """Record what happens inside as under a condition or in a loop."""
         self.around.append(Condition(line, branch, marks, loop, sure))
         try:
             yield
@@ -432,7 +432,7 @@ class Recorder:
 
     @contextmanager
     def aside(self) -> Iterator[list[Item]]:
-        """Calls made inside are collected in a list of their own."""
+        """Collect the calls made inside in a separate list."""
         outer, self.items = self.items, []
         try:
             yield self.items

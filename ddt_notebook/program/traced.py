@@ -1,4 +1,4 @@
-"""A program with the traces that its ranks leave, and questions about its source."""
+"""A program with the traces of its ranks, and questions about its source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tree import Tree
 from .values import Scope, Value
 from .world_size import world_size
 
-#: Names that occur in programs for several ranks only.
+#: Names that occur only in programs for several ranks.
 _DISTRIBUTED = frozenset({"dist", "DDP", "DistributedDataParallel", "DataParallel"})
 _SHARDING = ("FSDP", "FullyShardedDataParallel", "fully_shard", "parallelize_module")
 _SHARDING_LIBRARIES = (
@@ -35,14 +35,14 @@ class Passage:
 
 @dataclass
 class TracedProgram:
-    """A program as far as it can be known without running it.
+    """What is known about a program without running it.
 
     Attributes
     ----------
     tree
         The document.
     world_size
-        How many ranks are assumed; 0 stands for as many as the source names.
+        How many ranks are assumed; 0 for as many as the source names.
     """
 
     tree: Tree
@@ -55,7 +55,7 @@ class TracedProgram:
 
     @cached_property
     def passages(self) -> list[Passage]:
-        """The program itself first; empty if it is too large to be followed."""
+        """All passages, the program itself first; empty if it is too large to follow."""
         found = []
         try:
             for passage in self._follow():
@@ -66,26 +66,26 @@ class TracedProgram:
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """Those of each rank through the program itself; empty if it could not be followed."""
+        """The trace of each rank through the program itself; empty if it is too large to follow."""
         return self.passages[0].traces if self.passages else ()
 
     @property
     def first(self) -> Trace:
-        """That of rank 0 through the program itself; empty if it could not be followed."""
+        """The trace of rank 0 through the program itself; empty if it is too large to follow."""
         return self.traces[0] if self.traces else Trace(0)
 
     def events(self, *kinds: Kind) -> Iterator[Event]:
-        """All events of these kinds on rank 0, also in functions that nothing calls."""
+        """All events of these kinds on rank 0, including those in functions that nothing calls."""
         for passage in self.passages:
             yield from passage.traces[0].of(*kinds)
 
     def with_world_size(self, world_size: int) -> TracedProgram:
-        """The same program on another number of ranks."""
+        """The same program with another number of ranks."""
         same = world_size == self.world_size
         return self if same else TracedProgram(self.tree, world_size)
 
     def is_alone(self, event: Event) -> bool:
-        """Whether what happens at a line happens on some ranks and not on all."""
+        """Whether an event happens on some ranks and not on all."""
         return not all(
             any(other.line == event.line for other in trace.of(event.kind)) for trace in self.traces
         )
@@ -126,7 +126,7 @@ class TracedProgram:
 
     @cached_property
     def is_distributed(self) -> bool:
-        """Whether it is written for several ranks."""
+        """Whether the program is written for several ranks."""
         return (
             self.tree.imports("torch.distributed", "torch.nn.parallel", "horovod", "deepspeed")
             or self.calls("init_process_group")
@@ -136,7 +136,7 @@ class TracedProgram:
 
     @property
     def wraps_models(self) -> bool:
-        """Whether it wraps a model in DistributedDataParallel."""
+        """Whether the program wraps a model in DistributedDataParallel."""
         return self.calls("DDP", "DistributedDataParallel")
 
     @property
@@ -146,7 +146,7 @@ class TracedProgram:
 
     @property
     def uses_devices(self) -> bool:
-        """Whether something is put on a device of choice."""
+        """Whether the program puts something on a device that it chooses."""
         return self.calls("cuda", "to", "set_default_device", "set_device") or not (
             self.tree.names.isdisjoint({"cuda", "device", "device_id"})
         )

@@ -1,4 +1,4 @@
-"""The syntax tree of one document, with its parents, calls and blocks computed once."""
+"""The syntax tree of a document; its parents, calls and blocks are computed once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Block(NamedTuple):
     owner
         The statement, handler, case or module to which the list belongs.
     field
-        As what: ``"body"``, ``"orelse"``, ``"finalbody"``.
+        The owner's field that holds the list: ``"body"``, ``"orelse"``, ``"finalbody"``.
     statements
         The list itself.
     at
-        The index of the statement that leads to the node that was asked about.
+        The index of the statement that contains the node in question.
     """
 
     owner: ast.AST
@@ -36,12 +36,12 @@ class Block(NamedTuple):
 
     @property
     def before(self) -> list[ast.stmt]:
-        """The statements before that one."""
+        """The statements before the one at index ``at``."""
         return self.statements[: self.at]
 
     @property
     def after(self) -> list[ast.stmt]:
-        """The statements after it."""
+        """The statements after the one at index ``at``."""
         return self.statements[self.at + 1 :]
 
 
@@ -66,7 +66,7 @@ class Tree:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node of which each node is a child."""
+        """The parent of each node."""
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     def of_kind(self, kind: type[_Node]) -> list[_Node]:
@@ -75,7 +75,7 @@ class Tree:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """All calls by the name of what is called, without its owner."""
+        """All calls by the last part of the name that they call."""
         found: dict[str, list[ast.Call]] = {}
         for node in self.of_kind(ast.Call):
             if name := called_name(node):
@@ -125,7 +125,7 @@ class Tree:
 
     @cached_property
     def strings(self) -> frozenset[str]:
-        """All string constants that are used: neither docstrings nor parts of f-strings."""
+        """All string constants except docstrings and parts of f-strings."""
         return frozenset(
             node.value
             for node in self.of_kind(ast.Constant)
@@ -157,7 +157,7 @@ class Tree:
             node = parent
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
-        """The innermost statement to which a node belongs; a statement is its own."""
+        """The innermost statement to which a node belongs; a statement belongs to itself."""
         at: ast.AST | None = node
         while at is not None and not isinstance(at, ast.stmt):
             at = self.parents.get(at)
@@ -175,7 +175,7 @@ class Tree:
 
 @functools.lru_cache(maxsize=256)
 def tree_of(document: Document) -> Tree | None:
-    """The tree of a document, None if it is not Python; computed once, and not to be changed."""
+    """The tree of a document; None if it is not Python. It is cached and must not be changed."""
     module = parse(document)
     return Tree(document, module) if module is not None else None
 

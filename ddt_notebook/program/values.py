@@ -25,7 +25,7 @@ RANK, CLOCK, LOCAL, OTHER_RANK = Source
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A tensor on which an asynchronous call still works.
+    """A tensor that an asynchronous call still uses.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class InFlight:
     name
         The variable that holds the tensor.
     sending
-        True for a message: the tensor may be read, and must not be changed.
+        True for a message: the tensor may be read but must not be changed.
     """
 
     op: str
@@ -45,7 +45,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """A tensor of which another rank holds the result, after the ``reduce`` at a line."""
+    """A tensor whose result another rank holds, after the ``reduce`` at a line."""
 
     rank: int
     line: int
@@ -67,7 +67,7 @@ UNKNOWN: Final = _Unknown()  #: Stands for a value that the source does not show
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value, as far as it is known, and what it depends on."""
+    """A value, as far as it is known, with marks for what it depends on."""
 
     value: object = UNKNOWN
     marks: Marks = NO_MARKS
@@ -91,21 +91,21 @@ ANYTHING: Final = Value()
 
 @dataclass(slots=True)
 class Items:
-    """A list, tuple or set; ``items`` is None when it has changed in an unknown way."""
+    """A list, tuple or set; ``items`` is None if it has changed in an unknown way."""
 
     items: list[Value] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """Something imported, by its full name: ``torch.distributed.all_reduce``."""
+    """An imported object, by its full name: ``torch.distributed.all_reduce``."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnds:
-    """What a call returns that does not return: ``sys.exit`` (orderly), or ``os._exit``."""
+    """The value of a call that ends the process: ``sys.exit`` (orderly), or ``os._exit``."""
 
     orderly: bool
 
@@ -125,14 +125,14 @@ class Scope:
         return scope
 
     def get(self, name: str) -> Value | None:
-        """What is bound to a name here or in an enclosing scope."""
+        """The value bound to a name here or in an enclosing scope."""
         owner = self.owner(name)
         return owner.names[name] if owner is not None else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """A function of the program itself; ``owner`` is the object whose method it is."""
+    """A function of the program; ``owner`` is the object whose method it is."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Scope
@@ -141,7 +141,7 @@ class Function:
 
 @dataclass(slots=True, eq=False)
 class Class:
-    """A class of the program itself.
+    """A class of the program.
 
     ``bases`` are the full names of its base classes in libraries, ``parents`` its base classes in
     the program.
@@ -153,7 +153,7 @@ class Class:
     parents: tuple[Class, ...] = ()
 
     def method(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        """A method of the class or of those that it derives from."""
+        """A method of the class or of its base classes."""
         for statement in self.node.body:
             match statement:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() if statement.name == name:
@@ -184,7 +184,7 @@ class Condition:
     Attributes
     ----------
     line, branch
-        Where it stands, and which branch was taken.
+        The line of the condition, and the branch that was taken.
     marks
         What the condition depends on.
     loop
@@ -202,23 +202,23 @@ class Condition:
 
 @dataclass(slots=True, eq=False)
 class LibraryObject:
-    """An instance of a class of a library, and what was done with it.
+    """An instance of a class of a library, and what the program has done with it.
 
     Attributes
     ----------
     kind
-        The last part of the full name of its class, or what else it is: ``"DataLoader"``,
-        ``"state_dict"``.
+        The last part of the full name of its class, or another name for what it is:
+        ``"DataLoader"``, ``"state_dict"``.
     line
-        Where it was made.
+        The line that made it.
     path
         The full name of its class.
     args, keywords
-        What it was made of.
+        The arguments that it was made with.
     around
         The conditions and loops around the line.
     methods
-        Names of the methods that were called on it, ``"__call__"`` for itself.
+        Names of the methods that were called on it; ``"__call__"`` for calls of the object itself.
     """
 
     kind: str
@@ -238,16 +238,16 @@ class LibraryObject:
         return None
 
     def given(self, name: str, position: int | None = None) -> object:
-        """What is known of an argument; None if it was not given."""
+        """The value of an argument, as far as it is known; None if it was not given."""
         value = self.argument(name, position)
         return value.value if value is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of ranks that the program made; ``members`` is None when they are not known.
+    """A group of ranks that the program made; ``members`` is None if they are not known.
 
-    ``number`` counts the groups that all ranks form together; 0 if its members form it alone.
+    ``number`` counts the groups that all ranks form together; it is 0 if only the members form it.
     """
 
     line: int
@@ -260,7 +260,7 @@ UNKNOWN_GROUP: Final = Group(-1)
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """What an asynchronous call returns; ``name`` in ``scope`` is bound to its tensor."""
+    """The handle of an asynchronous call; ``name`` in ``scope`` is bound to its tensor."""
 
     op: str
     line: int
@@ -274,9 +274,9 @@ def marks_of(values: Iterable[Value]) -> Marks:
 
 
 def as_data(marks: Marks) -> Marks:
-    """Marks of what a computation makes of a value with these marks.
+    """The marks of a value that is computed from a value with these marks.
 
-    What was computed from the rank is no longer its number, but data of this rank.
+    A value computed from the rank is no longer the rank itself, but data of this rank.
     """
     kept = {mark for mark in marks if mark in (CLOCK, LOCAL) or isinstance(mark, HeldElsewhere)}
     return frozenset(kept | {LOCAL} if RANK in marks else kept)
@@ -292,20 +292,20 @@ def computed_from(values: Iterable[Value]) -> Marks:
 
 
 def is_wrapper(value: object) -> bool:
-    """Whether it is a model wrapped for parallel training."""
+    """Whether a value is a model wrapped for parallel training."""
     return isinstance(value, LibraryObject) and value.kind in names.WRAPPERS
 
 
 def join(one: Value | None, other: Value | None) -> Value:
-    """What is known when the value may be either of two."""
+    """What is known about a value that may be either of two values."""
     if one is None or other is None:
-        # Unbound on one path: where the name is used, the program means the other.
+        # Unbound on one path: if the program uses the name, it has taken the other path.
         return one or other or ANYTHING
     marks = one.marks | other.marks
     if one.value is other.value:
         return Value(one.value, marks)
     for value in (one.value, other.value):
-        # `if args.distributed: model = DDP(model)`: the wrapped model is the case of interest.
+        # In `if args.distributed: model = DDP(model)`, the wrapped model is the case of interest.
         if is_wrapper(value):
             return Value(value, marks)
     simple = isinstance(one.value, (int, float, str, bool, tuple))

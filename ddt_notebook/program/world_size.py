@@ -1,4 +1,4 @@
-"""How many ranks to assume, so that each condition on the rank holds on some and not on all."""
+"""How many ranks to assume, so that each condition on the rank holds on some but not on all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEAST, _MOST = 2, 8
 
 
 def world_size(tree: ast.AST) -> int:
-    """The smallest number of ranks with which all ranks that the source names exist.
+    """The smallest number of ranks such that all ranks that the source names exist.
 
     ``rank == 0`` needs two ranks. ``rank in (0, 1)`` needs three: it holds on both of two ranks.
     """
@@ -26,7 +26,7 @@ def world_size(tree: ast.AST) -> int:
 
 
 def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
-    """How many ranks an expression asks for."""
+    """How many ranks an expression needs."""
     match node:
         case ast.Compare(left=left, ops=signs, comparators=others):
             if not any(mentions_rank(side) for side in (left, *others)):
@@ -49,7 +49,7 @@ def _asked(node: ast.AST, lists: dict[str, list[int]]) -> int:
 
 
 def _branches(node: ast.AST) -> int:
-    """How many ranks it takes to reach the last branch of ``if … elif … else`` or ``match``."""
+    """How many ranks are needed to reach the last branch of ``if … elif … else`` or ``match``."""
     if isinstance(node, ast.Match) and mentions_rank(node.subject):
         return min(len(node.cases), _MOST)
     many = 1
@@ -81,7 +81,7 @@ def _numbers(node: ast.expr, lists: dict[str, list[int]]) -> list[int]:
 def _lists(tree: ast.AST) -> dict[str, list[int]]:
     """Numbers in the lists of a program, by the variable that holds the list.
 
-    ``[name]`` holds as many zeros as the list has elements.
+    The entry ``[name]`` holds as many zeros as the list has elements.
     """
     named = {
         node.targets[0].id: node.value
