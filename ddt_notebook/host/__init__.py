@@ -1,1 +1,1 @@
-"""How ranks live: real processes that run cells, are watched, and are freed when they hang."""
+"""Starts ranks as real processes, runs cells on them, and frees them when they hang."""

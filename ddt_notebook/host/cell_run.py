@@ -1,4 +1,4 @@
-"""One cell on the ranks, from its start until it has ended everywhere."""
+"""Runs one cell on the ranks, from its start until it has ended on all of them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .result import RunResult
 _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
 _STACKS_LIMIT_S = 0.4
-#: A rescue that has lasted this long, in seconds, has taken its last step: it is given up.
+#: A rescue that has lasted this long, in seconds, has taken its last step and is given up.
 _GIVE_UP_S = 3.0
 
 
 class CellRun:
-    """Runs one cell: `start` sends it to the ranks, `drive` waits until it has ended.
+    """Runs one cell. `start` sends it to the ranks, `drive` waits until it has ended.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class CellRun:
     listener
         Gets the output.
     observers
-        Are shown where the ranks stand.
+        Receive the progress of the ranks.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class CellRun:
         self._freeze, self.trace = freeze, trace
         self._listener = listener
         self._feed = MomentFeed(observers, cell.number)
-        self._state: RunState | None = None  # now, if a rank may be blocked
+        self._state: RunState | None = None  # the current state, if a rank may be blocked
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
-        self._held: RunState | None = None  # when the run was declared over
+        self._held: RunState | None = None  # the state when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
         self._asked_s = self._began_s = self._ended_s = 0.0
@@ -141,7 +141,7 @@ class CellRun:
         return any(run.describes_error for run in self._runs)
 
     def drive(self) -> RunResult:
-        """Wait until the cell has ended on every rank, or is held; returns how it went."""
+        """Wait until the cell has ended on every rank, or is held; returns the result."""
         try:
             self._loop_through_interrupts()
             self._listener.on_status(None)
@@ -150,7 +150,7 @@ class CellRun:
                 return self._feed.end(self._result())
             with _interrupts_deferred():
                 return self._feed.end(self._finish())
-        except Exception:  # our mistake or the listener's: the ranks must not run on unattended
+        except Exception:  # of ours or of the listener: the ranks must not run on unattended
             self._listener = SilentListener()
             self._feed.silence()
             self._interrupt_now()
@@ -160,7 +160,7 @@ class CellRun:
             raise
 
     def _loop_through_interrupts(self) -> None:
-        for _ in range(3):  # a keyboard interrupt ends the cell, and this loop only after that
+        for _ in range(3):  # a keyboard interrupt ends the cell first, and only then this loop
             try:
                 self._loop()
             except KeyboardInterrupt:
@@ -195,7 +195,7 @@ class CellRun:
         return state_of(self._runs, groups_seen(self._runs), whole=whole)
 
     def interrupt(self) -> None:
-        """End the cell within two seconds, whatever the ranks do; from any thread."""
+        """End the cell within two seconds, whatever the ranks do; may be called from any thread."""
         self._interrupt_asked = True
 
     def _interrupt_now(self) -> None:
@@ -204,7 +204,7 @@ class CellRun:
             self._begin_rescue(self.unfinished)
 
     def freeze(self) -> None:
-        """Hold the cell as it is, within a tick; from any thread."""
+        """Hold the cell as it is, within a tick; may be called from any thread."""
         self._freeze_asked = True
 
     def _freeze_now(self) -> None:
@@ -214,13 +214,13 @@ class CellRun:
         self.frozen = True
 
     def unfreeze(self) -> None:
-        """Begin to end the cell that was held."""
+        """Begin to end the cell that is held."""
         self.frozen = self._freeze_asked = False
         # a cell that was held before it hung would otherwise run on
         self._begin_rescue(self.unfinished if self._outcome == "interrupted" else frozenset())
 
     def _wait(self) -> None:
-        """Take everything that arrives within a tick."""
+        """Process everything that arrives within a tick."""
         waited: list[Any] = [self._pool.server]
         for run in self._runs:
             if run.exit_status is None:
@@ -298,7 +298,7 @@ class CellRun:
     # -- slow or hung --------------------------------------------------------------------------
 
     def _examine(self) -> bool:
-        """Find out who is blocked; True if a hang was declared and is to be held."""
+        """Find the blocked ranks; returns True if a hang was declared and will be held."""
         now = time.monotonic()
         if now - self._asked_s > _ASK_EVERY_S and now - self._began_s > _ASK_EVERY_S:
             self._asked_s = now
@@ -327,7 +327,7 @@ class CellRun:
     # -- the end -------------------------------------------------------------------------------
 
     def _hold(self, outcome: Outcome) -> None:
-        """Declare the run over, and keep where the ranks stand now."""
+        """Declare the run over, and keep the current state of the ranks."""
         if outcome != "ok":
             self._fetch_stacks()
         self._outcome = outcome
@@ -421,7 +421,7 @@ class CellRun:
         )
 
     def _with_end(self, report: RankReport) -> RankReport:
-        """A report from when the run was declared over, with the exception that freed the rank."""
+        """The report of when the run was declared over, with the exception that freed the rank."""
         run = self._runs[report.rank]
         return replace(report, error=report.error or run.error, killed=run.killed)
 
@@ -430,7 +430,7 @@ class CellRun:
 def _interrupts_deferred() -> Iterator[None]:
     """Raise a keyboard interrupt only at the end of this block, which must be short.
 
-    It protects work that must not be left half done, such as forming a process group.
+    It protects work that must be completed, such as forming a process group.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # interrupts go to the main thread

@@ -6,32 +6,32 @@ from typing import Literal
 
 from ddt_notebook.model.errors import DdtError
 
-#: Why a session does not do what was asked. ``"stopped"``: it has ended. ``"busy"``: a cell runs.
-#: ``"held"``, ``"not held"``: a hang is held for inspection, or none is. ``"broken"``: its ranks
-#: must be started anew. ``"no ranks"``: it was to have fewer than one. ``"memory"``: there is not
-#: enough memory for so many. ``"refused"``: anything else.
+#: Why a session refuses a request. ``"stopped"``: it has ended. ``"busy"``: a cell runs.
+#: ``"held"``, ``"not held"``: a hang is held for inspection, or no hang is. ``"broken"``: its ranks
+#: must be restarted. ``"no ranks"``: fewer than one rank was requested. ``"memory"``: there is not
+#: enough memory for so many ranks. ``"refused"``: anything else.
 Reason = Literal["stopped", "busy", "held", "not held", "broken", "no ranks", "memory", "refused"]
 
 
 class SessionError(DdtError, RuntimeError):
-    """The session cannot do what was asked; its text says why, and what to do instead.
+    """The session cannot do what was requested; its text explains why, and what to do instead.
 
     Parameters
     ----------
     fact
-        Why not.
+        Why the session cannot do it.
     advice
-        What to do instead, with the names of the Python API; a front end that has commands of its
-        own can replace it by `reason`.
+        What to do instead, with the names of the Python API; a front end with its own commands can
+        replace the advice according to `reason`.
     reason
         The kind of fact.
     fitting_ranks
-        With reason ``"memory"``: how many ranks there is enough memory for.
+        With reason ``"memory"``: for how many ranks there is enough memory.
 
     Attributes
     ----------
     fact, advice, reason, fitting_ranks
-        As given.
+        The arguments.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Decides whether ranks that wait are hung or only slow.
 
-A wait is a hang if it can no longer end by itself, and stays like that for a while. A wait for a
-rank that may still come is only slow, up to the session's time-out.
+A wait is a hang if it has been unable to end by itself for a while. A wait for a rank that may
+still arrive is only slow, up to the session's timeout.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import time
 from ..model import RankReport
 from .rank_run import RunState
 
-#: When a rank has raised or died, the wait of its peers is ended after the first of these, in
-#: seconds. It is the second while another rank still runs, whose last call will show who waits for
-#: whom.
+#: When a rank has raised or died, its peers wait for the first of these times, in seconds. The
+#: second applies while another rank still runs, whose last call will show which rank waits for
+#: which.
 _GRACE_AFTER_FAILURE_S = 0.2
 _GRACE_WHILE_RUNNING_S = 1.0
-#: A wait that is shorter is not shown in the line below a running cell.
+#: The line below a running cell does not show shorter waits.
 _SHOW_AFTER_S = 1.0
 
 
 class HangWatch:
-    """Decides from one state of a run after another.
+    """Decides from successive states of a run.
 
     Parameters
     ----------
     hang_after_s
-        After how many seconds a wait that can no longer end is a hang.
+        Seconds after which a wait that can no longer end is a hang.
     timeout_s
-        For how many seconds a rank is waited for that may still come.
+        The longest wait, in seconds, for a rank that may still arrive.
     """
 
     def __init__(self, *, hang_after_s: float, timeout_s: float) -> None:
@@ -38,23 +38,23 @@ class HangWatch:
         self._since_s = 0.0
 
     def reset(self) -> None:
-        """Take note that no rank is blocked."""
+        """Note that no rank is blocked."""
         self._stuck = frozenset()
 
     def over_the_limit(self, state: RunState) -> bool:
-        """Whether a rank has waited longer than the session's time-out."""
+        """Whether a rank has been waiting for longer than the session's timeout."""
         longest = state.longest
         return longest is not None and (longest.blocked_s or 0.0) > self._timeout_s
 
     def hung(self, state: RunState, *, failed: bool) -> bool:
-        """Whether ranks have been in a wait that cannot end for long enough.
+        """Whether ranks have been in a wait that cannot end for long enough to be hung.
 
         Parameters
         ----------
         state
-            Where the ranks stand now.
+            The current state of the ranks.
         failed
-            Whether a rank has raised or died, so that nothing is left to wait for.
+            Whether a rank has raised or died, so that the others need not wait longer.
         """
         now = time.monotonic()
         stuck = state.stuck | _left_behind(state)
@@ -70,7 +70,7 @@ class HangWatch:
 
     @staticmethod
     def to_interrupt(state: RunState, *, over_the_limit: bool) -> frozenset[int]:
-        """Ranks to interrupt: those that are stopped, and those that others waited for too long."""
+        """Ranks to interrupt: those that are stopped, or that keep others waiting too long."""
         states = {report.rank: report.state for report in state.reports}
         chosen = {rank for rank, what in states.items() if what == "stopped"}
         if over_the_limit:
@@ -80,7 +80,7 @@ class HangWatch:
 
 
 def _left_behind(state: RunState) -> frozenset[int]:
-    """Ranks that are stopped, if no other rank is at work any more."""
+    """The stopped ranks, if no other rank is still working."""
     stopped = frozenset(report.rank for report in state.reports if report.state == "stopped")
     others = {r.rank for r in state.reports if r.state in ("running", "silent", "blocked")}
     return stopped if others <= state.stuck else frozenset()

@@ -28,7 +28,7 @@ from ..wire.messages import (
 )
 from .errors import SessionError
 
-#: A cold start imports torch from disk; on a busy machine that can take long.
+#: A cold start imports torch from disk, which can take long on a busy machine.
 _START_LIMIT_S = 120.0
 _REPLY_LIMIT_S = 10.0
 _handles: dict[bool, ForkServerHandle] = {}
@@ -40,8 +40,8 @@ class ForkServerHandle:
     Parameters
     ----------
     warm
-        True for a server that ranks are forked from; False for one that only spawns and watches
-        ranks which are interpreters of their own.
+        True for a server that forks ranks; False for a server that spawns each rank in a new
+        interpreter.
     """
 
     def __init__(self, *, warm: bool) -> None:
@@ -84,7 +84,7 @@ class ForkServerHandle:
         return self._ready
 
     def fileno(self) -> int:
-        """The socket, for selectors: readable when `deaths` may have news."""
+        """The socket, for selectors: readable when `deaths` may return new ones."""
         return self._socket.fileno()
 
     def wait_ready(self) -> None:
@@ -93,7 +93,7 @@ class ForkServerHandle:
         Raises
         ------
         SessionError
-            If it does not come up.
+            If it does not start.
         """
         deadline = time.monotonic() + _START_LIMIT_S
         while not self._ready:
@@ -102,7 +102,7 @@ class ForkServerHandle:
             self._receive(0.2)
 
     def start(self, request: StartRank | StartStore, sockets: tuple[int, ...] = ()) -> Started:
-        """Start a process, which gets these descriptors of sockets.
+        """Start a process, which inherits these sockets.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class ForkServerHandle:
         return found
 
     def close(self) -> None:
-        """End the server and with it every rank that it started."""
+        """End the server and every rank that it started."""
         if self._owner != os.getpid():
             return
         self._socket.close()
@@ -183,19 +183,19 @@ class ForkServerHandle:
         return lines[-1] if lines else f"exit code {self._process.poll()}"
 
     def _forget_in_child(self) -> None:
-        # a child of the notebook must not keep the socket open: its end tells that we are gone
+        # a child of the notebook must not keep the socket open: its end shows that we have ended
         self._socket.close()
 
 
 def _environment() -> dict[str, str]:
-    """What must be set before torch is imported."""
+    """The environment variables that must be set before torch is imported."""
     loopback = "lo0" if platform.system() == "Darwin" else "lo"
     package_parent = str(Path(__file__).parent.parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback),
         "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
-        # names unused parameters; DETAIL would crash DDP on gloo
+        # shows the names of unused parameters; DETAIL would crash DDP on gloo
         "TORCH_DISTRIBUTED_DEBUG": "INFO",
         "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
@@ -205,7 +205,7 @@ def _environment() -> dict[str, str]:
 
 
 def server(*, warm: bool) -> ForkServerHandle:
-    """The notebook's fork server, started if there is none; shared by all its sessions."""
+    """The notebook's fork server, which all its sessions share; starts it if necessary."""
     handle = _handles.get(warm)
     if handle is None or not handle.usable:
         handle = _handles[warm] = ForkServerHandle(warm=warm)
@@ -214,7 +214,7 @@ def server(*, warm: bool) -> ForkServerHandle:
 
 
 def is_warm() -> bool:
-    """Whether ranks can be forked at once."""
+    """Whether ranks can be forked without waiting."""
     handle = _handles.get(True)
     return handle is not None and handle.usable and handle.ready
 

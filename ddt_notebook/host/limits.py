@@ -1,4 +1,4 @@
-"""Checks of a session's arguments: how many ranks fit into memory, sizes, devices and ranks."""
+"""Checks a session's arguments: how many ranks fit into memory, sizes, devices and ranks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 from .. import system_memory
 from .errors import SessionError
 
-#: Private memory of one rank after a few steps of a small model, as benchmarks/memory.py has it.
+#: Private memory of one rank after a few steps of a small model, measured by benchmarks/memory.py.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
 _MOST_SIMULATED = 64
 
 
 def free_memory() -> int:
-    """Bytes that this process tree may still take, by the machine, the cgroup and MEM_LIMIT."""
+    """Bytes that this process tree may still use, by the machine, the cgroup and MEM_LIMIT."""
     free = [int(psutil.virtual_memory().available)]
     cgroup = system_memory.cgroup()
     if cgroup is not None and cgroup.limit_bytes is not None:
@@ -35,7 +35,7 @@ def check_ranks(count: int, start_method: str) -> None:
     Raises
     ------
     SessionError
-        One line with what to do.
+        If it refuses; the text is one line that includes what to do.
     """
     if count < 1:
         what = f"a session has at least 1 rank, not {count}"
@@ -73,12 +73,12 @@ def parse_bytes(text: str | int) -> int:
 
 
 def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
-    """Number of GPUs in ``"cuda:2"``; 0 if none are to be simulated.
+    """The number of GPUs in ``"cuda:2"``; 0 if none are simulated.
 
     Raises
     ------
     SessionError
-        If it cannot be simulated, or the session is to use real GPUs as well.
+        If it cannot be simulated, or the session would use real GPUs as well.
     """
     if text is None:
         return 0
@@ -95,12 +95,12 @@ def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
 
 
 def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:
-    """The ranks of a choice, ascending; None means all.
+    """The chosen ranks in ascending order; None chooses all.
 
     Raises
     ------
     SessionError
-        If a rank is not one of the session's, or none is chosen.
+        If a rank is not one of the session's, or no rank is chosen.
     """
     if ranks is None:
         return tuple(range(world_size))

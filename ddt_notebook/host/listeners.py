@@ -1,8 +1,8 @@
-"""Who is shown a cell while it runs on the ranks.
+"""Interfaces for code that shows a cell while it runs on the ranks.
 
-A `RunListener` gets the output of one cell; the magic that runs the cell brings one. A
-`RunObserver`, such as the live panel, is shown where the ranks stand, a few times a second and for
-every cell. Both are called on the notebook's main thread.
+A `RunListener` receives the output of one cell; the magic that runs the cell passes one. A
+`RunObserver`, such as the live panel, receives the progress of the ranks a few times per second,
+for every cell. Both are called on the notebook's main thread.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .result import RunResult
 
 Stream = Literal["stdout", "stderr"]
 
-#: Seconds between two moments that observers are shown: usually, and while a rank waits. This must
+#: Seconds between two moments that observers receive: usually, and while a rank waits. This must
 #: not slow the notebook's process, which also reads the ranks' records.
 _EVERY_S, _EVERY_S_WHILE_WAITING = 0.5, 0.25
-#: Of a cell that ends sooner, observers are shown only the end.
+#: If a cell ends sooner, observers receive only its end.
 _SHORT_CELL_S = 0.5
 
 
@@ -35,7 +35,7 @@ class DisplayMessage:
     kind
         ``"display"``, ``"result"`` (the value of the cell's last line) or ``"clear"``.
     data, metadata, transient
-        The mimebundle and its companions.
+        The MIME bundle, its metadata and its transient data.
     update
         True for an update of an earlier display with the same id in ``transient``.
     """
@@ -48,10 +48,10 @@ class DisplayMessage:
 
 
 class RunListener(Protocol):
-    """Gets the output of a cell while it runs."""
+    """Receives the output of a cell while it runs."""
 
     def on_output(self, rank: int, stream: Stream, text: str) -> None:
-        """Text as it arrived; it may end within a line, and may hold carriage returns."""
+        """Text as it arrives; it may end within a line, and may contain carriage returns."""
 
     def on_display(self, rank: int, message: DisplayMessage) -> None:
         """Rich output, in order with the rank's own text output."""
@@ -60,10 +60,10 @@ class RunListener(Protocol):
         """Called at least every 50 ms."""
 
     def on_status(self, text: str | None) -> None:
-        """A line that says for whom ranks wait; None takes it away."""
+        """A line that shows for which ranks others wait; None removes it."""
 
     def on_end(self) -> None:
-        """All output has arrived."""
+        """Called when all output has arrived."""
 
 
 class SilentListener:
@@ -120,7 +120,7 @@ ListenerMaker = Callable[[Cell, tuple[int, ...]], RunListener]
 def together(
     own: RunListener | None, makers: Iterable[ListenerMaker], cell: Cell, chosen: tuple[int, ...]
 ) -> RunListener:
-    """One listener for a cell: its own, and those that are made for every cell."""
+    """One listener for a cell, which combines its own and those that are made for every cell."""
     others = [make(cell, chosen) for make in makers]
     alone = own or SilentListener()
     return SeveralListeners([alone, *others]) if others else alone
@@ -128,18 +128,18 @@ def together(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Where the ranks stand at one moment of a cell.
+    """The state of the ranks at one moment of a cell.
 
     Attributes
     ----------
     cell
         Number of the cell.
     elapsed_s
-        Seconds since the cell began; once it has ended, how long it took.
+        Seconds since the cell began; after its end, its duration.
     reports
-        One for each rank. They contain calls only while a rank waits, and at the end.
+        One report per rank. They contain calls only while a rank waits, and at the end.
     outcome
-        None as long as the cell runs.
+        None while the cell runs.
     frozen
         Whether the cell is held as it is, for inspection.
     """
@@ -152,19 +152,19 @@ class Moment:
 
 
 class RunObserver(Protocol):
-    """Is shown where the ranks stand while cells run; see `session.ActiveSession.observers`."""
+    """Receives the progress of the ranks while cells run; see `session.ActiveSession.observers`."""
 
     def on_moment(self, moment: Moment) -> None:
-        """Called a few times a second while a cell runs, and once when it has ended."""
+        """Called a few times per second while a cell runs, and once when it has ended."""
 
 
 class MomentFeed:
-    """Shows observers the moments of one cell.
+    """Sends the moments of one cell to observers.
 
     Parameters
     ----------
     observers
-        Who is shown them; the list may grow while the cell runs.
+        The observers; the list may grow while the cell runs.
     cell
         Number of the cell.
     """
@@ -181,12 +181,12 @@ class MomentFeed:
         return bool(self._observers)
 
     def tick(self, reports: Callable[[], tuple[RankReport, ...]], *, waiting: bool) -> None:
-        """Show the present moment if one is due.
+        """Send the current moment if one is due.
 
         Parameters
         ----------
         reports
-            Makes the reports; called only when they are shown.
+            Makes the reports; called only when a moment is sent.
         waiting
             Whether a rank may be waiting.
         """
@@ -198,7 +198,7 @@ class MomentFeed:
             self._show(Moment(cell=self._cell, elapsed_s=elapsed_s, reports=reports()))
 
     def end(self, result: RunResult) -> RunResult:
-        """Show how the cell ended, or that it is held; returns ``result``."""
+        """Send how the cell ended, or that it is held; returns ``result``."""
         self._show(
             Moment(
                 cell=self._cell,
@@ -211,7 +211,7 @@ class MomentFeed:
         return result
 
     def silence(self) -> None:
-        """Show nothing any more."""
+        """Send no more moments."""
         self._observers = ()
 
     def _show(self, moment: Moment) -> None:

@@ -1,4 +1,4 @@
-"""Which names that the ranks lack are known in the notebook: its variables do not travel."""
+"""Finds names that the ranks lack and the notebook has; its variables are not sent to ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model.snapshot import NotebookName
 
 
 def missing_names(errors: Iterable[RankError | None]) -> dict[str, NotebookName]:
-    """Names that ranks did not know and the notebook does, with what they are there."""
+    """The names that ranks lacked and the notebook defines, with what they are there."""
     lacked = {error.undefined_name for error in errors if error is not None} - {""}
     known = _variables() if lacked else {}
     return {
@@ -22,7 +22,7 @@ def missing_names(errors: Iterable[RankError | None]) -> dict[str, NotebookName]
 
 
 def _variables() -> Mapping[str, object]:
-    """What the user defined in the notebook or the script that holds the session."""
+    """The variables that the user defined in the notebook or the script that holds the session."""
     # IPython puts this function there for as long as a cell runs.
     get_ipython = getattr(builtins, "get_ipython", None)
     shell = get_ipython() if get_ipython is not None else None

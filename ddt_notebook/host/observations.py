@@ -1,7 +1,7 @@
-"""Asks the ranks at their prompt what they hold, and adds it to the snapshot of a run.
+"""Runs probes on ranks at their prompt, and adds the results to the snapshot of a run.
 
-Where fingerprints of tensors differ, the ranks compare the values themselves. They do so through a
-file, because a collective would need all of them to be in step.
+If fingerprints of tensors differ, the ranks compare the values themselves. They do so through a
+file, because a collective would need all ranks to take part.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .pool import RankPool
 from .result import RunResult
 
 _LIMIT_S = 30.0
-#: Tensors whose values are compared: the first of each role and object first.
+#: How many tensors are compared by value; the first of each role and object come first.
 _MAX_TENSORS = 24
-#: How many elements a rank writes for others to compare with: on request, and at the end of a cell.
+#: How many elements a rank writes for comparison by others: on request, and at the end of a cell.
 _MAX_ELEMENTS, _MAX_ELEMENTS_UNASKED = 20_000_000, 1_000_000
 _TENSORS = ("parameter", "buffer", "gradient", "state")
 
@@ -32,7 +32,7 @@ _TENSORS = ("parameter", "buffer", "gradient", "state")
 def observe(
     pool: RankPool, probes: Sequence[str], names: Iterable[str] | None = None, **options: Any
 ) -> dict[int, Observation]:
-    """Let every rank run probes; returns what each rank that answered saw.
+    """Let every rank run probes; returns the observations of the ranks that answered.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def observe(
     probes
         Names of probes.
     names
-        Variables to look at; default: all.
+        Variables to observe; default: all.
     options
         Further arguments of the probes.
 
@@ -64,7 +64,7 @@ def observe(
     if failed and not seen:
         rank, text = failed[0]
         raise SessionError(f"rank {rank}: {text}")
-    if wanted is None:  # a name that was asked for may well be known on some ranks only
+    if wanted is None:  # a requested name may be known on some ranks only
         pool.notes += [f"rank {rank}: {text}" for rank, text in failed]
     return compared(pool, seen, wanted) if "parity" in probes else seen
 
@@ -89,18 +89,18 @@ def _failures(answer: Observed | Failed) -> list[str]:
 def complete(
     pool: RankPool, result: RunResult, seen: Mapping[int, Observation], *, trace: bool
 ) -> RunResult:
-    """Add to a run what the ranks observed at its end.
+    """Add the ranks' observations at the end of a run to its result.
 
     Parameters
     ----------
     pool
         The ranks, at their prompt if the run went well.
     result
-        How it went.
+        The result of the run.
     seen
-        What each rank observed without being asked.
+        What each rank observed without a request.
     trace
-        Whether it ran with every probe.
+        Whether the cell ran with every probe.
     """
     if trace:
         seen = _observe_traced(pool)
@@ -139,7 +139,7 @@ def compared(
     seen
         What each rank observed.
     names
-        Variables that were looked at; None for all.
+        Variables that were observed; None for all.
     limit
         How many elements a rank may write, at most.
     """
@@ -177,7 +177,7 @@ def compared(
 def _parity_answers(
     pool: RankPool, ranks: list[int], names: tuple[str, ...] | None, **options: Any
 ) -> list[dict[str, Any]]:
-    """Run the parity probe with options on some ranks; what each that answered returned."""
+    """Run the parity probe with options on some ranks; returns the answers by rank."""
     answers = _ask(pool, Observe(probes=("parity",), names=names, options=options), ranks)
     return [
         answer.observed["parity"]
@@ -187,7 +187,7 @@ def _parity_answers(
 
 
 def _choose(found: Iterable[Disagreement], limit: int) -> list[Disagreement]:
-    """Tensors of one shape and type; first the first one of each role, then the others."""
+    """Choose tensors of one shape and type: the first one of each role, then the others."""
     comparable = [f for f in found if f.role in _TENSORS and _same_kind(f)]
     heads: dict[tuple[str, str], Disagreement] = {}
     for one in comparable:

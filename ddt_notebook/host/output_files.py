@@ -1,14 +1,14 @@
-"""The text that a rank prints, followed in its file."""
+"""Reads the text that a rank prints from the rank's output file."""
 
 from __future__ import annotations
 
 import codecs
 from pathlib import Path
 
-#: Read at most this much at a time, and skip ahead when a rank prints faster than is shown.
+#: Read at most this much at once, and skip text if a rank prints faster than it is shown.
 _CHUNK_BYTES = 1 << 18
 _BACKLOG_BYTES = 1 << 22
-#: Kept of one rank and cell for ``RunResult.outputs``.
+#: Characters kept of one rank and cell for ``RunResult.outputs``.
 _KEPT_CHARACTERS = 200_000
 
 
@@ -38,7 +38,7 @@ class Tail:
         return skipped + self._decode(data)
 
     def read_all(self, until: int | None = None) -> str:
-        """New text up to ``until`` or the present end."""
+        """New text up to ``until`` or the current end."""
         parts = []
         while part := self.read(until):
             parts.append(part)
@@ -50,7 +50,7 @@ class Tail:
 
 
 class KeptText:
-    """The head and the tail of a text, bounded."""
+    """The beginning and the end of a text, of limited length."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
@@ -59,7 +59,7 @@ class KeptText:
         self._dropped = 0
 
     def add(self, text: str) -> None:
-        """Append."""
+        """Append text."""
         head, rest = text[: self._room], text[self._room :]
         if head:
             self._head.append(head)

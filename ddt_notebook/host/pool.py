@@ -1,4 +1,4 @@
-"""The processes of a session: its ranks and its store, started, grouped, replaced and ended."""
+"""Starts, groups, replaces and ends the processes of a session: its ranks and its store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PoolOptions:
     group
         False leaves the group to the user's cells.
     group_timeout_s
-        The limit that the backend itself gets, in seconds.
+        The timeout of the backend itself, in seconds.
     memory
         Cap on what each rank may allocate, in bytes.
     start_method
@@ -74,14 +74,14 @@ class PoolOptions:
 
 
 class RankPool:
-    """Keeps N ranks.
+    """The ranks of a session.
 
     Parameters
     ----------
     options
         Their options.
     source_line
-        Gives the text of a line of a cell.
+        Returns the text of a line of a cell.
     """
 
     def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
@@ -104,7 +104,7 @@ class RankPool:
         Raises
         ------
         SessionError
-            If any of it fails.
+            If one of these steps fails.
         """
         if not self.server.usable:
             self.server = launcher.server(warm=self.options.start_method == "fork")
@@ -156,7 +156,7 @@ class RankPool:
             wait_for(channels, timeout=0.1)
 
     def _take_start(self, handle: RankHandle) -> None:
-        """Take the first message of a rank that starts, or the end of its process."""
+        """Process the first message of a rank that starts, or the end of its process."""
         first: Message | None = None
         if handle.commands.poll():
             with suppress(Closed):
@@ -171,7 +171,7 @@ class RankPool:
             raise SessionError(f"rank {handle.rank} ended while starting: {why}")
 
     def form_group(self) -> None:
-        """Form the group under a fresh prefix; ranks that do not answer are replaced once.
+        """Form the group under a new prefix; ranks that do not answer are replaced once.
 
         Raises
         ------
@@ -203,9 +203,9 @@ class RankPool:
             self.replace(rank for rank, answer in failed.items() if answer.reason == "no answer")
 
     def renew(self, dead: Iterable[int]) -> dict[int, list[str]]:
-        """Replace dead ranks and form the group anew after a run; gives what `replace` gives.
+        """Replace dead ranks and form the group again after a run; returns the result of `replace`.
 
-        If that fails, ``failure`` says why, and the ranks must be restarted.
+        If that fails, ``failure`` contains the reason, and the ranks must be restarted.
         """
         try:
             lost = self.replace(dead)
@@ -216,7 +216,7 @@ class RankPool:
         return lost
 
     def replace(self, ranks: Iterable[int]) -> dict[int, list[str]]:
-        """Start new processes for these ranks; returns the names of the variables each lost."""
+        """Start new processes for these ranks; returns the names of variables that each lost."""
         lost = {}
         for rank in ranks:
             old = self.handles[rank]
@@ -246,7 +246,7 @@ class RankPool:
         Raises
         ------
         SessionError
-            If nothing is left to start them with.
+            If there is no fork server to start them.
         """
         self.reap()
         dead = [handle.rank for handle in self.handles if not handle.alive]
@@ -269,10 +269,10 @@ class RankPool:
         limit_s: float = _ANSWER_LIMIT_S,
         together: bool = False,
     ) -> dict[int, Envelope]:
-        """Send a command to ranks at the prompt, and collect their answers within a limit.
+        """Send a command to ranks at their prompt, and collect their answers within a limit.
 
-        A rank that died or took too long is given a `Failed` answer of reason ``"no answer"``. With
-        ``together``, the ranks wait for each other: where one fails, the others are freed.
+        A rank that died or took too long gets a `Failed` answer with reason ``"no answer"``. With
+        ``together``, the ranks wait for each other: if one fails, the others are freed.
         """
         handles = self.handles if ranks is None else [self.handles[rank] for rank in ranks]
         numbers = {handle.rank: handle.command(message, payload) for handle in handles}
@@ -345,11 +345,11 @@ class RankPool:
 
     @property
     def missing_features(self) -> tuple[MissingFeature, ...]:
-        """The features that are off on any rank; each once."""
+        """The features that are off on any rank, each once."""
         return tuple(dict.fromkeys(m for h in self.handles for m in h.missing_features))
 
     def process_ids(self) -> list[int]:
-        """Ranks, store and fork server."""
+        """Process ids of ranks, store and fork server."""
         ranks = [handle.pid for handle in self.handles]
         return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
 
@@ -360,6 +360,6 @@ def group_timeout_s(timeout_s: float) -> float:
 
 
 def _users_environment() -> dict[str, str]:
-    """The notebook's environment without the variables that a rank has from its parent process."""
+    """The notebook's environment without the variables that a rank gets from its parent process."""
     kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")
     return {name: value for name, value in os.environ.items() if not name.startswith(kept)}

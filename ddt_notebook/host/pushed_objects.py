@@ -1,4 +1,4 @@
-"""Objects that were sent to the ranks, kept so that they can be sent to fresh ranks."""
+"""Keeps objects that were sent to the ranks, so that they can be sent to new ranks."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ..wire.messages import Failed, StoreVariable
 from .errors import SessionError
 from .pool import RankPool
 
-#: At most this many bytes are kept, beside the objects that the notebook holds itself.
+#: At most this many bytes are kept, in addition to the notebook's own objects.
 _MOST_KEPT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """One object.
+    """An object that was sent.
 
     Attributes
     ----------
     name, data
-        Of the variable, and the object as it travels.
+        Name of the variable, and the serialized object.
     ranks
-        Where it was sent.
+        The ranks to which it was sent.
     after
-        Number of the cell that had run last; 0 if none had.
+        Number of the last cell before; 0 if no cell had run.
     """
 
     name: str
@@ -41,11 +41,11 @@ class PushedObjects:
 
     @property
     def kept(self) -> tuple[Pushed, ...]:
-        """The latest of each name, oldest first."""
+        """The latest object of each name, oldest first."""
         return tuple(self._kept.values())
 
     def forget(self) -> None:
-        """The ranks were started anew."""
+        """Forget all objects, since the ranks were restarted."""
         self._kept.clear()
 
     def send(
@@ -69,7 +69,7 @@ class PushedObjects:
                 self._kept[name] = Pushed(name, data, ranks, after)
 
     def due(self, after: int, known: Collection[int]) -> list[Pushed]:
-        """What is to be sent after a cell when cells run again.
+        """The objects to send after a cell when cells run again.
 
         Parameters
         ----------

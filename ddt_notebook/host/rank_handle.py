@@ -31,7 +31,7 @@ from .listeners import Stream
 from .output_files import Tail
 from .recorder import RankRecorder, SourceLine
 
-#: Without an answer for this long, a rank's monitor is taken to be unable to answer.
+#: A rank's monitor that has not answered for this long counts as unable to answer.
 SILENT_AFTER_S = 1.5
 
 
@@ -43,15 +43,15 @@ class RankHandle:
     server
         The fork server that starts and watches it.
     fork
-        True to fork it, False for an interpreter of its own.
+        True to fork it, False to spawn it in a new interpreter.
     spec
-        What kind of rank it is to be.
+        The specification of the rank.
     """
 
     def __init__(self, server: ForkServerHandle, *, fork: bool, spec: RankSpec) -> None:
         self.rank = spec.rank
         self.names: tuple[str, ...] = ()
-        self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a cell that was traced
+        self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a traced cell
         self.exit_status: int | None = None
         self.ready = False
         self.torch_version = self.device = ""
@@ -67,7 +67,7 @@ class RankHandle:
         self.commands, rank_commands = channel_pair()
         self.questions, rank_questions = channel_pair()
         with rank_commands, rank_questions:
-            # a fresh log for a fresh process: the ring's count must start at 0
+            # a new process needs a new log: the ring's count must start at 0
             (directory / f"rank{self.rank}.calls").unlink(missing_ok=True)
             descriptors = rank_commands.fileno(), rank_questions.fileno()
             request = StartRank(directory=spec.directory, fork=fork)
@@ -78,12 +78,12 @@ class RankHandle:
             "stdout": Tail(directory / f"rank{self.rank}.out"),
             "stderr": Tail(directory / f"rank{self.rank}.err"),
         }
-        for tail in self.tails.values():  # a replaced rank appends to its predecessor's text
+        for tail in self.tails.values():  # a new process appends to its predecessor's text
             tail.read_all()
         self.recorder: RankRecorder | None = None
 
     def became_ready(self, ready: RankReady, source_line: SourceLine) -> None:
-        """Take the rank's first message."""
+        """Process the rank's first message."""
         self.ready = True
         self.torch_version = ready.torch_version
         self.missing_features = ready.missing_features
@@ -105,7 +105,7 @@ class RankHandle:
         return self._requests
 
     def ask(self, message: Message) -> None:
-        """Ask the monitor. Its status is asked for only once the last answer is there."""
+        """Ask the monitor; for its status only after the last answer has arrived."""
         if isinstance(message, AskStatus) and self._status_asked is not None:
             return
         self._requests += 1
@@ -117,7 +117,7 @@ class RankHandle:
             self.questions.send(message, number=self._requests)
 
     def take_answer(self, answer: Envelope) -> tuple[FlightEntry, ...]:
-        """Take the monitor's answer; returns entries of the Flight Recorder if it holds any."""
+        """Process the monitor's answer; returns the Flight Recorder's entries that it contains."""
         if self._status_asked is not None and answer.number == self._status_asked[0]:
             self._status_asked = None
         self._flight_asked.discard(answer.number)
@@ -127,17 +127,17 @@ class RankHandle:
 
     @property
     def owes_flight(self) -> bool:
-        """Whether the monitor has still to say what the Flight Recorder holds."""
+        """Whether the monitor has not yet sent the Flight Recorder's entries."""
         return bool(self._flight_asked)
 
     def forget_status(self) -> None:
-        """What was said during an earlier cell says nothing about the next."""
+        """Forget answers from an earlier cell, which do not describe the next one."""
         self.status = self.earlier_status = None
         self.recorded = {}
         self.processor_share()
 
     def processor_share(self) -> float:
-        """How much of a processor it has used since this was last asked, as the system counts."""
+        """How much of a processor it has used since the last call, as the system counts."""
         now_s, used_s = time.monotonic(), 0.0
         with suppress(psutil.NoSuchProcess):
             times = self._process.cpu_times()
@@ -148,7 +148,7 @@ class RankHandle:
 
     @property
     def silent_s(self) -> float:
-        """For how long the monitor has owed an answer, in seconds."""
+        """For how long an answer of the monitor has been missing, in seconds."""
         return 0.0 if self._status_asked is None else time.monotonic() - self._status_asked[1]
 
     @property
@@ -172,7 +172,7 @@ class RankHandle:
         return ""
 
     def close(self) -> None:
-        """Let go of everything on our side."""
+        """Close everything on the notebook's side."""
         self.commands.close()
         self.questions.close()
         for tail in self.tails.values():

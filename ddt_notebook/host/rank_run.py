@@ -1,6 +1,6 @@
-"""One rank's part in a run: what it has answered, and what can be reported about it now.
+"""One rank's part in a run: its answers so far, and its current report.
 
-Reports are cheap enough to be made many times a second while a cell runs.
+Reports are cheap enough to be made many times per second while a cell runs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .recorder import CallList
 
 #: A rank that waits in a library's collective uses at most this share of a processor.
 _IDLE_CPU_SHARE = 0.2
-#: A rank that computes is asked for its status this often, because the answer delays its cell.
+#: A computing rank is asked for its status only this often, because the answer delays its cell.
 _ASK_THE_BUSY_EVERY_S = 2.0
-#: Two answers of a monitor are compared only if this much time lies between them, in seconds.
+#: Two answers of a monitor are compared only if the time between them is in this range, in seconds.
 _SHORTEST_GAP_S, _LONGEST_GAP_S = 0.2, 5.0
 #: A wait that has lasted this long is examined.
 _EXAMINE_AFTER_S = 0.1
-#: How many of a rank's latest calls are looked at while the cell runs.
+#: How many of a rank's latest calls are read while the cell runs.
 _LATEST_CALLS = 60
-#: Formatting a traceback may take a rank this long on a slow machine.
+#: A rank may need this long to format a traceback on a slow machine.
 _DESCRIBE_LIMIT_S = 10.0
 
 
@@ -47,18 +47,19 @@ class RankRun:
     error
         The exception that left the cell.
     exit_status
-        Set if the process has ended: its exit code, or the negative number of the signal.
+        The exit code or negative signal number if the process has ended.
     library_wait
-        The Flight Recorder's entry in which the rank is blocked inside a library, and since when.
+        The Flight Recorder's entry in which the rank is blocked inside a library, and the time
+        at which that began.
     raised_s
-        When an exception left the cell; the answer follows later.
+        When an exception left the cell; the rank's answer arrives later.
     asked_s
         When the monitor was last asked for the rank's status.
     killed
         Whether the session had to kill the rank.
     judged
-        Whether the run was declared over. Later answers no longer change where the rank waited:
-        answering is work, and would make it look busy.
+        Whether the run was declared over. Later answers do not change where the rank waited,
+        because a rank that answers looks busy.
     """
 
     handle: RankHandle
@@ -85,7 +86,7 @@ class RankRun:
 
     @property
     def describes_error(self) -> bool:
-        """Whether an exception has just left its cell, and its description is still to come."""
+        """Whether an exception has just left its cell, and its description has not yet arrived."""
         if self.raised_s is None or not self.unfinished:
             return False
         return time.monotonic() - self.raised_s < _DESCRIBE_LIMIT_S
@@ -95,7 +96,7 @@ class RankRun:
         """Whether its main thread seems to wait in torch's own code.
 
         The monitor's last two answers decide. They must show the same stack, which ends in torch,
-        the same numbers of operations, some of them not complete, and hardly any processor time.
+        the same numbers of operations, some of them incomplete, and hardly any processor time.
         """
         now, before = self.handle.status, self.handle.earlier_status
         if now is None or before is None or not now.stack or "/torch/" not in now.stack[-1].file:
@@ -110,12 +111,12 @@ class RankRun:
         )
 
     def end(self, message: CellEnded | Failed, *, freed: bool) -> None:
-        """Take the rank's message that the cell has ended.
+        """Process the rank's message that the cell has ended.
 
         Parameters
         ----------
         message
-            What it sent.
+            The rank's message.
         freed
             Whether the session ended the rank's wait itself.
         """
@@ -135,12 +136,12 @@ class RankRun:
 
     @property
     def ended(self) -> CellEnded | None:
-        """What the rank reported at the end of the cell, None if it did not get there."""
+        """The rank's report at the end of the cell; None if it did not reach the end."""
         return self.answer if isinstance(self.answer, CellEnded) else None
 
     @property
     def notes(self) -> list[str]:
-        """What the user is to know about this rank's records."""
+        """Notes for the user about this rank's records."""
         notes = list(self.ended.notes) if self.ended is not None else []
         if self.handle.recorder is not None and self.handle.recorder.overflowed:
             rank = self.handle.rank
@@ -148,7 +149,7 @@ class RankRun:
         return notes
 
     def take_answer(self, answer: Envelope) -> None:
-        """Take the monitor's answer, and find out whether the rank is blocked inside a library."""
+        """Process the monitor's answer, and check whether the rank is blocked inside a library."""
         handle = self.handle
         entries = handle.take_answer(answer)
         if handle.recorder is None:
@@ -166,12 +167,12 @@ class RankRun:
                 handle.ask(AskFlight(stacks=False))
 
     def ask_status(self, *, busy_too: bool) -> None:
-        """Ask its monitor for its status, seldom if it computes: an answer delays its cell.
+        """Ask the monitor for its status; rarely if the rank computes, since that delays its cell.
 
         Parameters
         ----------
         busy_too
-            Ask as often if it computes, since a rank waits or somebody watches.
+            Ask as often if the rank computes, because a rank waits or a user watches.
         """
         if not self.unfinished or self.handle.recorder is None:
             return
@@ -195,14 +196,14 @@ class RankRun:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where all ranks of a run stand at one moment.
+    """The state of all ranks of a run at one moment.
 
     Attributes
     ----------
     reports
         One for each rank.
     waiting
-        For each rank that waits: for which ranks, and in which call.
+        For each waiting rank, the ranks that it waits for and the call in which it waits.
     stuck
         Ranks in a wait that can no longer end by itself.
     """
@@ -230,7 +231,7 @@ def state_of(
     members
         Members of the groups by name.
     whole
-        True for all calls of the run, False for the latest.
+        True to include all calls of the run, False for the latest only.
     """
     reports = tuple(_report(run, members, whole=whole) for run in runs)
     numbered = in_session_numbers(reports)
@@ -278,7 +279,7 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
     elif run.answer is not None:
         values["state"] = "raised" if run.error is not None else "finished"
         if run.error is not None:
-            # a rank that is out of memory cannot find out where its exception came from
+            # a rank that is out of memory cannot find out where its exception was raised
             last_seen = handle.status.position if handle.status is not None else None
             values["position"] = run.error.where or last_seen
             values["error"] = _with_call(run.error, calls)
@@ -290,7 +291,7 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
 
 
 def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
-    """Add the call in which an exception was raised, if it was in one."""
+    """Add the call in which an exception was raised, if it was raised in a call."""
     failed = calls[-1] if calls and calls[-1].status == "failed" else None
     if failed is None or failed.where is None or error.where is None:
         return error
@@ -344,7 +345,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
 
 
 def group_is_damaged(runs: list[RankRun], *, group: bool, well: bool) -> bool:
-    """Whether the process groups cannot be used any more: ranks have left them differently.
+    """Whether the process groups are unusable because ranks have left them differently.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Turns a rank's call log and its Flight Recorder into one list of `Call`s.
 
-A call that our wrapper saw and the entries that the Flight Recorder made for it are one call. An
-entry without a record of the wrapper was issued by a library, such as DDP's reducer. Both kinds
-are numbered in one sequence for each group, so that ranks can be compared call by call. What
-connects them is the number of operations that the group's backend has been given: a record holds
-it before and after the call, and each entry of the Flight Recorder holds it, too.
+A call that our wrapper recorded and the Flight Recorder's entries for it are one call. An entry
+without a record of the wrapper was issued by a library, such as DDP's reducer. Both kinds are
+numbered in one sequence for each group, so that ranks can be compared call by call. They are
+matched by the number of operations that the group's backend has received: a record contains this
+number before and after the call, and each entry of the Flight Recorder contains it, too.
 
 A long cell makes more calls than can be kept. `thin` drops the oldest calls that agree on all
 ranks, so that what disagrees is never lost.
@@ -26,7 +26,7 @@ from ..wire import ring
 from ..wire.records import FlightEntry
 from ..wire.ring import Record, RingReader
 
-#: Gives the text of a line of a cell: cell number, line number.
+#: Returns the text of a line of a cell: cell number, line number.
 SourceLine = Callable[[int, int], str]
 
 #: Records that are kept for each rank; those that agree on all ranks are dropped first.
@@ -45,7 +45,7 @@ class _Noted:
 
 @dataclass(slots=True)
 class _GroupCount:
-    """Where one group stands on one rank."""
+    """The sequence of one group on one rank."""
 
     sequence: int = 0
     operations: int = 0
@@ -56,7 +56,7 @@ class _GroupCount:
     known_from: int = 0
 
     def trim(self) -> None:
-        """Forget all records but the last, behind which everything later lies."""
+        """Forget all records but the last, since all later operations come after it."""
         if self.starts:
             self.known_from = self.starts[-1]
         for history in (self.starts, self.ends, self.reached):
@@ -70,9 +70,9 @@ class CallList:
     Attributes
     ----------
     calls
-        In order of time.
+        The calls in order of time.
     left_out
-        How many are not among them.
+        How many calls of the run are not in the list.
     by_record
         Index of a call by the index of its record in the ring.
     by_flight
@@ -127,7 +127,7 @@ class RankRecorder:
         for group in self._groups.values():
             group.trim()
         self._joined = _last_joined(self._noted.values(), self._joined)
-        # handles that nobody has waited for yet may be waited for in this cell
+        # the user may wait in this cell for handles of earlier cells
         self._noted = {i: n for i, n in self._noted.items() if i in self._open}
         self.thin_at = 2 * KEEP
         self._run_start = self._next
@@ -136,7 +136,7 @@ class RankRecorder:
         self.overflowed = False
 
     def new_generation(self) -> None:
-        """Start all counts from 0, since the process groups were formed anew."""
+        """Start all counts from 0, since the process groups were formed again."""
         self.drain()
         self._groups.clear()
         self._new_groups = 0
@@ -146,7 +146,7 @@ class RankRecorder:
         self._joined = None
 
     def drain(self) -> None:
-        """Read the new records of the ring, and how earlier calls ended."""
+        """Read the new records of the ring, and the ends of earlier calls."""
         count = self._reader.count  # read first: all calls before a new record have ended by then
         for index in sorted(self._open):
             self._refresh(index)
@@ -162,7 +162,7 @@ class RankRecorder:
         self.overflowed |= self._reader.table_full
 
     def add_flight(self, entries: Iterable[FlightEntry]) -> None:
-        """Take entries of the Flight Recorder; a later version of an entry replaces it."""
+        """Add entries of the Flight Recorder; a later version of an entry replaces it."""
         for entry in entries:
             key = (entry.group, entry.number)
             known = self._flight.get(key)
@@ -206,7 +206,7 @@ class RankRecorder:
             group = self._groups.setdefault(call.group.name, _GroupCount())
             before = call.operations_before
             if before >= 0:
-                # operations in between were issued by a library and count as calls of their own
+                # a library issued the operations in between, which count as separate calls
                 group.sequence += max(0, before - group.operations)
                 group.operations = max(group.operations, before)
             if call.kind == "collective":
@@ -223,7 +223,7 @@ class RankRecorder:
             self._open.add(record.index)
 
     def _restart_counts(self) -> None:
-        """The user's cell forms groups anew: their backends count from 0, our sequences go on."""
+        """Restart operation counts after the user's cell forms groups again; sequences continue."""
         for group in self._groups.values():
             group.operations = group.known_from = 0
             for history in (group.starts, group.ends, group.reached):
@@ -234,11 +234,11 @@ class RankRecorder:
 
     @property
     def blocked(self) -> tuple[int, float] | None:
-        """Index of the record in which the rank is blocked, and since when; None if in none."""
+        """Index of the record in which the rank is blocked, and since when; None if not blocked."""
         return self._reader.blocked_in
 
     def reached(self) -> dict[str, int]:
-        """For each group the sequence number of the rank's last collective."""
+        """For each group, the sequence number of the rank's last collective."""
         latest = {name: group.sequence for name, group in self._groups.items()}
         for name, number in self._flight:
             sequence = self._flight_sequence(name, number)
@@ -247,7 +247,7 @@ class RankRecorder:
         return latest
 
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """Members of each group that this run's calls name."""
+        """Members of each group that calls of this run name."""
         groups = (noted.record.call.group for noted in self._noted.values())
         return {group.name: group.members for group in groups if group.name and group.members}
 
@@ -267,7 +267,7 @@ class RankRecorder:
         return any(self._flight_sequence(*key) is not None for key in self._flight)
 
     def pending_flight(self) -> tuple[str, int] | None:
-        """The oldest entry that a library issued and that has not completed."""
+        """The oldest incomplete entry that a library issued."""
         pending = [
             key
             for key, entry in self._flight.items()
@@ -335,10 +335,10 @@ class RankRecorder:
     # -- staying bounded -----------------------------------------------------------------------
 
     def matchable(self, rank: int) -> dict[_Key, tuple[int, tuple[Any, ...]]]:
-        """Completed records, oldest first, by a key that is the same on every rank concerned.
+        """Completed records, oldest first, by a key that is the same on all ranks concerned.
 
-        The values are the index of the record, and what must agree. The second part of a key are
-        the ranks concerned: the members of the group, or sender and receiver.
+        The values are the index of the record, and the fields that must agree. The second part of a
+        key contains the ranks concerned: the members of the group, or sender and receiver.
         """
         found: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
         for index, noted in self._noted.items():
@@ -359,7 +359,7 @@ class RankRecorder:
         return found
 
     def drop_oldest(self, count: int) -> None:
-        """Forget completed records whether they agree or not; `overflowed` says so then."""
+        """Forget completed records whether they agree or not; `overflowed` then shows that."""
         done = [i for i, n in self._noted.items() if n.record.status == ring.DONE]
         self.drop(done[:count])
         self.overflowed |= count > 0
@@ -390,7 +390,7 @@ def thin(recorders: dict[int, RankRecorder]) -> None:
     Parameters
     ----------
     recorders
-        Of all ranks, by rank.
+        The recorders of all ranks, by rank.
     """
     if all(len(recorder) < recorder.thin_at for recorder in recorders.values()):
         return
@@ -406,7 +406,7 @@ def thin(recorders: dict[int, RankRecorder]) -> None:
                 droppable.append(index)
         recorders[rank].drop(droppable)
     for recorder in recorders.values():
-        # calls that can never be compared, such as receives from any rank, are bounded as well
+        # calls that can never be compared, such as receives from any rank, are limited as well
         recorder.drop_oldest(max(0, len(recorder) - 4 * KEEP))
         recorder.thin_at = len(recorder) + KEEP
 
@@ -445,7 +445,7 @@ def _from_flight(
     wall_offset_s: float,
     source_line: SourceLine,
 ) -> Call:
-    """The call of an entry of the Flight Recorder, whose time is on the wall clock."""
+    """The call of an entry of the Flight Recorder, which contains wall-clock times."""
     at = entry.where
     return Call(
         index=0,

@@ -1,4 +1,4 @@
-"""Runs a cell again, on one rank or on as many as before, in a session that is thrown away."""
+"""Runs a cell again, on one rank or on as many as before, in a temporary session."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _SIMULATED = " (simulated)"
 def run_alone(
     snapshot: Snapshot, source: str | None = None, limit_s: float | None = None
 ) -> RunResult:
-    """The cell of a snapshot on one rank, after the earlier cells of its session.
+    """Run the cell of a snapshot on one rank, after the earlier cells of its session.
 
-    The rank has a process group of its own if the session had one: collectives then return at once.
-    Variables that were pushed to the ranks are sent again while the session lives.
+    The rank forms a group of one rank if the session had a group; collectives then return at once.
+    Variables that were pushed to the ranks are sent again while the session exists.
 
     Parameters
     ----------
     snapshot
-        Of a run on several ranks.
+        Snapshot of a run on several ranks.
     source
-        Another cell than the snapshot's.
+        A cell to run instead of the snapshot's.
     limit_s
-        How long the cell may take, and the earlier cells together; default: four times as long as
-        the cell took, at least 10 s and at most 60 s.
+        The longest time for the cell, and for the earlier cells together; default: four times as
+        long as the cell took, at least 10 s and at most 60 s.
 
     Raises
     ------
@@ -55,14 +55,14 @@ def run_apart(
     limit_s: float | None = None,
     trace: bool = False,
 ) -> RunResult:
-    """The cell of a snapshot on fresh ranks, after the earlier cells of its session.
+    """Run the cell of a snapshot on new ranks, after the earlier cells of its session.
 
     Parameters
     ----------
     snapshot, source, limit_s
         As for `run_alone`.
     n
-        Number of ranks. Of as many as before, those run the cell that ran it before.
+        Number of ranks. If it is as before, the same ranks run the cell.
     trace
         Whether to run it with every probe.
 
@@ -94,7 +94,7 @@ def run_apart(
             for cell in reversed(snapshot.earlier_cells):
                 if end.passed:
                     break
-                # it may fail, as it may have on several ranks: the cell itself shows what it needs
+                # an earlier cell may fail, as before: the cell itself shows whether it needs it
                 session.run_cell(cell.source, number=cell.number, first_line=cell.first_line)
                 _push(session, pushed.due(cell.number, known), snapshot)
             end.cancel()
@@ -114,7 +114,7 @@ def run_apart(
 
 
 def _pushed_before(snapshot: Snapshot, session: Session | None) -> PushedObjects:
-    """What was sent to the ranks of which a snapshot is the latest; nothing if they are gone."""
+    """The objects sent to a session whose last run made the snapshot; none if it has ended."""
     last = session.last_run if session is not None else None
     if session is None or last is None or last.snapshot is not snapshot:
         return PushedObjects()
@@ -129,7 +129,7 @@ def _push(session: Session, objects: Iterable[Pushed], snapshot: Snapshot) -> No
 
 
 class _Limit:
-    """Interrupts a session when its time is over."""
+    """Interrupts a session when a time limit has passed."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self._session = session

@@ -1,9 +1,9 @@
-"""Ends a hang and keeps all variables where that is possible, in steps from gentle to forceful.
+"""Ends a hang in steps from gentle to forceful, and keeps all variables if possible.
 
 Neither SIGINT nor ``ProcessGroup.abort()`` wakes a rank that waits in a gloo collective. It wakes
-when a peer leaves the group, or when a side thread shuts down the rank's own sockets. Either raises
-an ordinary exception at the line where the rank waits, and its variables stay. Only a rank that
-cannot be woken is killed.
+when a peer leaves the group, or when a side thread shuts down the rank's own sockets. Both raise
+an ordinary exception at the line where the rank waits, and its variables remain. Only a rank that
+does not wake is killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from ..wire.messages import CutSockets, LeaveGroup
 from .rank_run import RankRun
 
-#: When each step after the first is taken, in seconds after the hang was declared.
+#: The times of the steps after the first, in seconds after the hang was declared.
 _CUT_S = 0.25
 _SIGNAL_S = 0.7
 _KILL_S = 1.4
@@ -41,7 +41,7 @@ class Rescue:
 
     @property
     def passed_s(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the rescue began."""
         return time.monotonic() - self._began_s
 
     def step(self) -> None:
@@ -79,14 +79,14 @@ class Rescue:
                 run.handle.signal(signal.SIGINT)
 
     def is_own_answer(self, rank: int, number: int) -> bool:
-        """Whether a rank's answer is to the request to leave the group."""
+        """Whether a rank's answer belongs to the request to leave the group."""
         return self._left.get(rank) == number
 
     @property
     def owed(self) -> frozenset[int]:
-        """Ranks that have yet to answer the request to leave the group."""
+        """Ranks that have not yet answered the request to leave the group."""
         return frozenset(rank for rank in self._left if self._runs[rank].exit_status is None)
 
     def answered(self, rank: int) -> None:
-        """Take note that a rank has answered that request."""
+        """Note that a rank has answered that request."""
         self._left.pop(rank, None)

@@ -16,18 +16,18 @@ class RunResult:
     ok
         True if every rank that was asked finished the cell.
     outputs
-        What each rank printed or showed, as text, by rank (bounded; the whole text is in the
-        session's output files).
+        What each rank printed or showed, as text, by rank. Its length is limited; the whole text
+        is in the session's output files.
     errors
         The exception of each rank that raised, by rank.
     snapshot
-        Everything observed.
+        All observations of the run.
     duration_s
         From the start of the cell until it had ended on every rank, in seconds.
     frozen
         True if the ranks are still held in a hang, for inspection.
     lost
-        For each rank that had to be replaced: the names of the variables that it lost.
+        For each rank that was replaced, the names of the variables that it lost.
     """
 
     ok: bool

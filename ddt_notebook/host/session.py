@@ -1,4 +1,4 @@
-"""A session, which is N ranks that keep their variables from cell to cell, and the active one."""
+"""A session of N ranks that keep their variables from cell to cell, and the active session."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
-    """Real processes, one for each rank, on this machine.
+    """Runs cells on ranks, each of which is a process on this machine.
 
     Parameters
     ----------
     n
         Number of ranks.
     backend
-        Of the process group: ``"gloo"``, or ``"nccl"`` with one GPU for each rank.
+        Backend of the process group: ``"gloo"``, or ``"nccl"`` with one GPU for each rank.
     device
-        What the variable ``device`` is in the ranks: ``"cpu"`` (default) or ``"cuda"``.
+        The value of the variable ``device`` in the ranks: ``"cpu"`` (default) or ``"cuda"``.
     timeout
-        The longest that a rank is waited for in a collective, in seconds. A cell may run for hours
-        while it makes progress.
+        The longest wait for a rank in a collective, in seconds. A cell may run for hours while it
+        makes progress.
     hang_after
         When a collective can no longer complete, it is declared hung after this many seconds.
     memory
-        Cap on what each rank may allocate beyond its start, such as ``"512M"``; going over it is
-        an exception in that rank.
+        Cap on what each rank may allocate after its start, such as ``"512M"``; an allocation
+        beyond it raises an exception in that rank.
     group
         False leaves ``init_process_group`` to the user's cells.
     simulate
@@ -61,7 +61,7 @@ class Session:
     Raises
     ------
     SessionError
-        If the ranks cannot be started; its text is one line that says what to do.
+        If the ranks cannot be started; its text is one line that includes what to do.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class Session:
         _sessions.add(self)
         active.set(self)
 
-    # -- life ----------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------
 
     def restart(self) -> None:
-        """Start all ranks anew; their variables are lost.
+        """Restart all ranks; their variables are lost.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Session:
         self.pool.start()
 
     def stop(self) -> None:
-        """End all ranks and remove the session's files; twice does no harm."""
+        """End all ranks and remove the session's files; may be called again."""
         if self.stopped:
             return
         self.stopped = True
@@ -159,25 +159,25 @@ class Session:
         timeout: float | None = None,
         freeze: bool = False,
     ) -> RunResult:
-        """Run a cell on the ranks; never raises for what a rank did.
+        """Run a cell on the ranks; exceptions of ranks are not raised here.
 
         Parameters
         ----------
         source
             Text of the cell.
         ranks
-            Where to run it; default: everywhere.
+            The ranks that run it; default: all.
         trace
-            Record the timeline, and add what every probe sees at the end to the snapshot.
+            Record the timeline, and add the results of all probes at the end to the snapshot.
         timeout
-            Instead of the session's, for this cell.
+            Replaces the session's timeout for this cell.
         freeze
             Keep a hang for inspection until `release`.
 
         Raises
         ------
         SessionError
-            If the session is stopped, busy or held in a hang, or ``ranks`` are not ranks of it.
+            If the session is stopped, busy or held in a hang, or does not have these ``ranks``.
         """
         return self.run_cell(source, ranks, trace=trace, timeout=timeout, freeze=freeze)
 
@@ -193,7 +193,7 @@ class Session:
         freeze: bool = False,
         listener: RunListener | None = None,
     ) -> RunResult:
-        """Run a cell for a front end, which numbers its cells itself and shows output as it comes.
+        """Run a cell for a front end that numbers its cells itself and shows output as it arrives.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class Session:
         first_line
             Line number of the first line of ``source``, as the front end shows it.
         listener
-            Gets the output while the cell runs.
+            Receives the output while the cell runs.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class Session:
         return self._drive()
 
     def release(self) -> RunResult:
-        """End a hang that was kept by ``freeze``; returns the run with how it ended.
+        """End a hang that ``freeze`` has kept; returns the result of the run.
 
         Raises
         ------
@@ -279,8 +279,7 @@ class Session:
     def freeze(self) -> None:
         """Hold the running cell as it is now (from another thread), until `release`.
 
-        A rank that waits stays where it is. A rank that computes goes on until `release` interrupts
-        it.
+        A waiting rank stays where it is. A computing rank goes on until `release` interrupts it.
         """
         if self._run is not None:
             self._run.freeze()
@@ -295,7 +294,7 @@ class Session:
         Raises
         ------
         SessionError
-            If an object cannot be pickled (nothing is sent then), or a rank cannot read it.
+            If an object cannot be pickled (then nothing is sent), or a rank cannot read it.
         """
         self._refuse_if_busy()
         chosen = choose_ranks(ranks, self.world_size)
@@ -307,7 +306,7 @@ class Session:
         return {name: len(data) for name, data in packed.items()}
 
     def pull(self, name: str, rank: int = 0) -> object:
-        """A rank's variable: numbers, text, containers, arrays and tensors.
+        """The value of a rank's variable: numbers, text, containers, arrays or tensors.
 
         Raises
         ------
@@ -327,17 +326,17 @@ class Session:
     def observe(
         self, what: str | Iterable[str], names: Iterable[str] | None = None, **options: object
     ) -> dict[int, Observation]:
-        """What the ranks hold now, by rank.
+        """The current observations of the ranks, by rank.
 
         Parameters
         ----------
         what
-            Names of probes, which are those of the fields of `Observation`: ``"placement"``,
+            Names of probes, which are names of fields of `Observation`: ``"placement"``,
             ``"partition"``, ``"parity"``, ``"memory"``, ….
         names
-            Variables to look at, such as ``"trainer.model"``; default: all.
+            Variables to observe, such as ``"trainer.model"``; default: all.
         options
-            For the probe.
+            Options of the probe.
 
         Raises
         ------
@@ -353,7 +352,7 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """Whether every rank's process runs, as the operating system says."""
+        """Whether every rank's process runs, as the operating system reports."""
         return not self.stopped and all(psutil.pid_exists(pid) for pid in self.pids)
 
     @property
@@ -382,15 +381,15 @@ class Session:
 
     @property
     def run_number(self) -> int | None:
-        """Number of the cell that runs, None if none does."""
+        """Number of the running cell; None if no cell runs."""
         return self._run.cell.number if self._run is not None else None
 
     def output_file(self, rank: int, stream: Stream) -> Path:
-        """The file that holds all that a rank has printed."""
+        """The file that contains everything that a rank has printed."""
         return self.pool.handles[rank].tails[stream].path
 
     def source_line(self, cell: int, line: int) -> str:
-        """Text of a line of a cell that ran in this session."""
+        """Text of a line of a cell that has run in this session."""
         known = self._cells.get(cell)
         return known.line(line) if known is not None else ""
 
@@ -445,14 +444,14 @@ class Session:
 
 
 class ActiveSession:
-    """The session on which the notebook's magics work, which is the one that was started last.
+    """The session that the notebook's magics use, which is the one that was started last.
 
     Attributes
     ----------
     observers
-        Who is shown where the ranks stand while cells run in it.
+        Observers of the ranks' progress while cells run in it.
     listeners
-        Each makes a listener for every cell that begins in it, beside the cell's own.
+        Each makes a listener for every cell that begins in it, in addition to the cell's own.
     """
 
     def __init__(self) -> None:
@@ -462,7 +461,7 @@ class ActiveSession:
         self._last_run: RunResult | None = None
 
     def get(self) -> Session | None:
-        """The active session, None if there is none or it was stopped."""
+        """The active session; None if there is none or it was stopped."""
         return None if self._session is None or self._session.stopped else self._session
 
     def set(self, session: Session | None) -> None:
@@ -470,7 +469,7 @@ class ActiveSession:
         self._session = session
 
     def last_run(self) -> RunResult | None:
-        """The last run in an active session, which may have been stopped since; None if none."""
+        """The last run in an active session, which may have ended since; None if there is none."""
         return self._last_run
 
     def keep(self, run: RunResult | None) -> None:
@@ -478,10 +477,10 @@ class ActiveSession:
         self._last_run = run
 
 
-#: The one of this process.
+#: The active session of this process.
 active = ActiveSession()
 
 
 def session_of(run: RunResult) -> Session | None:
-    """The session whose last run this is; None if it has run something else since, or has ended."""
+    """The session whose last run is ``run``; None if it has run another cell or has ended."""
     return next((s for s in _sessions if s.last_run is run and not s.stopped), None)

@@ -1,4 +1,4 @@
-"""The state of a session and of its ranks' processes, and the memory that they use."""
+"""The state of a session and of its ranks' processes, and their memory use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWER_LIMIT_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank.
+    """The status of one rank.
 
     Attributes
     ----------
@@ -37,10 +37,10 @@ class RankStatus:
         ``"ready"`` at the prompt, ``"running"``, ``"blocked"`` in a hang that is being held,
         ``"stopped"``, ``"silent"`` (its monitor does not answer) or ``"died"``.
     position
-        Where it stands, while it runs a cell.
+        The line that it runs, while it runs a cell.
     memory_bytes
-        Its share of memory. Pages that ranks have in common are divided among them (PSS; resident
-        set size where the system does not report it).
+        Its share of memory. Pages that ranks share are divided among them (PSS; resident set size
+        if the system does not report PSS).
     generation
         How often the process group has been formed.
     """
@@ -56,7 +56,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """What `Session.status` found."""
+    """The result of `Session.status`."""
 
     ranks: tuple[RankStatus, ...]
     world_size: int
@@ -160,20 +160,20 @@ def _memory_share(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RankResources:
-    """Where one rank computes, and how much of the memory that it may allocate it has.
+    """Where one rank computes, and how much of its memory limit it has allocated.
 
     Attributes
     ----------
     device
-        What the variable ``device`` is in the rank, ``"cuda:0 (simulated)"`` where the CPU
+        The value of the variable ``device`` in the rank, ``"cuda:0 (simulated)"`` if the CPU
         computes; empty until the rank is ready.
     resident_bytes
-        Resident set size, None if that was not asked for.
+        Resident set size; None if it was not requested.
     allocated_bytes
-        What it has allocated since its start; None without a cap, and where the system does not
+        What it has allocated since its start; None without a cap, and if the system does not
         report it.
     cap_bytes
-        What it may allocate since its start, None without a cap.
+        What it may allocate after its start; None without a cap.
     """
 
     device: str
@@ -183,7 +183,7 @@ class RankResources:
 
 
 def rank_resources(pool: RankPool, *, resident: bool) -> dict[int, RankResources]:
-    """The resources of every rank. The ranks, which may be busy or stuck, are not asked.
+    """The resources of every rank, without asking the ranks, which may be busy or stuck.
 
     Parameters
     ----------

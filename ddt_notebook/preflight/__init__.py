@@ -1,1 +1,1 @@
-"""The pre-flight report: what can be checked before a job runs."""
+"""The pre-flight report, which contains all checks that are possible before a job runs."""

@@ -1,4 +1,4 @@
-"""What the doctor runs in a fresh process, so that torch or a crash cannot affect the kernel.
+"""Code that the doctor runs in a fresh process, so that torch or a crash cannot harm the kernel.
 
 ``python -m ddt_notebook.preflight.child versions`` prints facts as JSON. ``… form BACKEND`` forms a
 group with the processes that its environment variables describe, and reduces one number on it.
@@ -16,7 +16,7 @@ FORM_S = 15.0
 
 
 def versions() -> dict[str, str]:
-    """Versions that have to fit each other, as text; empty for what is not installed."""
+    """Versions that must fit each other, as text; empty for packages that are not installed."""
     import torch
     import torch.distributed as dist
 
@@ -72,7 +72,7 @@ def form(backend: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the command line asks for."""
+    """Run the command of the command line."""
     if arguments[0] == "versions":
         print(json.dumps(versions()))
     else:

@@ -22,7 +22,7 @@ from .timeouts import timeout_checks
 from .variables import described, variable_checks
 from .versions import backend_checks, read_versions, version_checks
 
-#: The number of ranks that a machine is checked for without a session.
+#: The number of ranks for which a machine is checked without a session.
 RANKS = 4
 #: Facts that may differ between ranks.
 _OF_RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES"})
@@ -30,14 +30,14 @@ _OF_RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "CUDA_VIS
 _OF_MACHINE = frozenset({"network.interfaces", "resources.memory", "ranks"})
 #: Facts in which a difference between ranks is an error.
 _SAME_ON_RANKS = frozenset({"torch", "python", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-#: Facts in which a difference between machines is an error, and what it leads to.
+#: Facts in which a difference between machines is an error, and its consequence.
 _SAME_ON_MACHINES = {
     "versions.torch": "ranks with different versions of torch may not understand each other",
     "versions.nccl": "NCCL refuses to connect different versions, or hangs",
     "versions.cuda": "the kernels and libraries differ",
     "versions.python": "the other side may not be able to load pickled objects",
 }
-#: The longest value, in characters, that is shown whole.
+#: The longest value that is shown whole, in characters.
 _SHOWN = 60
 
 
@@ -49,18 +49,18 @@ def doctor(
 ) -> PreflightView:
     """Check what a job needs before it runs.
 
-    The checks are: versions that have to fit each other, backends (do they form a group?),
-    environment variables, timeouts, host name, interfaces and ports, limits, memory and threads,
-    and modules that hide a package. With an active session: do its ranks agree?
+    It checks versions that must fit each other, whether backends form a group, environment
+    variables, timeouts, host name, interfaces and ports, limits, memory and threads, and modules
+    that hide a package. With an active session, it also checks whether its ranks agree.
 
     Parameters
     ----------
     ranks
-        How many ranks the machine has to hold; default: those of the session, else 4.
+        How many ranks the machine must hold; default: as many as the session has, else 4.
     form_groups
         Whether to form a group of two processes with each backend; this takes a few seconds.
     progress
-        Called with a line about what is being checked.
+        Called with a line of text about the current check.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def examine(
     session: tuple[float, float] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Preflight:
-    """Run all checks, in the order in which a job meets what they check.
+    """Run all checks, in the order in which a job would fail them.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def _label(report: Preflight, known: list[Preflight]) -> str:
 def _differences(
     facts: Mapping[str, Mapping[str, str]], may_differ: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """The names of the facts that differ, and who has which value."""
+    """The names of the facts that differ, and which rank or machine has which value."""
     names = dict.fromkeys(name for known in facts.values() for name in known)
     for name in names:
         values: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Host name, interfaces and ports: whether ranks can find each other."""
+"""Checks host name, interfaces and ports, by which ranks find each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the child processes of the doctor, with a time limit, and ends all of them."""
+"""Runs the child processes of the doctor with a time limit, and ends all of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Ended:
     Attributes
     ----------
     status
-        Exit status, negative for a signal; None if it exceeded the time limit.
+        Exit status; negative for a signal, None if the child exceeded the time limit.
     output, errors
-        What it wrote to stdout and stderr.
+        What the child wrote to stdout and stderr.
     """
 
     status: int | None

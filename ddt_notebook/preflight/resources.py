@@ -1,4 +1,4 @@
-"""Limits of this machine: files, processes, shared memory, memory, threads."""
+"""Checks limits of this machine: files, processes, shared memory, memory, threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..host.limits import RANK_BYTES, free_memory
 from ..model.preflight import Check, Verdict
 
-#: A job of a few ranks with DataLoader workers can need this much.
+#: A job of a few ranks with DataLoader workers can need this many.
 _FEW_FILES, _FEW_PROCESSES = 1024, 512
 _LITTLE_SHARED = 1 << 30
 _SHARED = Path("/dev/shm")  # noqa: S108  (only its size is read)

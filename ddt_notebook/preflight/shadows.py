@@ -1,4 +1,4 @@
-"""Files of the user that hide an installed package of the same name."""
+"""Finds files of the user that hide an installed package of the same name."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..model.preflight import Check
 
-#: The largest number of files that are checked in a folder: this is for projects, not datasets.
+#: The largest number of files that are checked in a folder; a dataset's folder may have many more.
 _MOST = 2000
-#: Usual names of own files, which hide nothing that a job imports.
+#: Common names of users' files, which hide nothing that a job imports.
 _OWN = frozenset({"setup", "conftest", "tests", "test", "docs", "examples", "scripts", "main"})
 
 
@@ -47,7 +47,7 @@ def shadow_checks(folders: Sequence[Path]) -> Iterator[Check]:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """What can be imported from a folder."""
+    """The modules that can be imported from a folder."""
     try:
         entries = sorted(folder.iterdir())[:_MOST]
     except OSError:

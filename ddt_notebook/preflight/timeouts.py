@@ -1,4 +1,4 @@
-"""Timeouts: how long a hang lasts before it is reported, and settings that have no effect."""
+"""Checks how long a hang lasts before it is reported, and settings that have no effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNREAD = (
     *("TORCH_DISTRIBUTED_TIMEOUT", "GLOO_TIMEOUT", "GLOO_TIMEOUT_SECONDS"),
 )
 _HOW = "pass timeout=timedelta(seconds=…) to init_process_group and to new_group"
-#: A watchdog can be busy this long without being stuck, such as in the first start of NCCL.
+#: A watchdog can be busy this long without being stuck, such as at the first start of NCCL.
 _BUSY_S = 60
 #: NCCL_IB_TIMEOUT goes into a field of five bits.
 _LARGEST_EXPONENT = 31
@@ -40,7 +40,7 @@ def timeout_checks(
     environment
         The environment variables.
     session
-        The session's ``timeout`` and ``hang_after`` in seconds, None if there is none.
+        The session's ``timeout`` and ``hang_after`` in seconds; None if there is no session.
     """
     yield from _groups(facts)
     if session is not None:
@@ -91,7 +91,7 @@ def _session(timeout_s: float, hang_after_s: float) -> Check:
 
 
 def _watchdog(environment: Mapping[str, str]) -> Iterator[Check]:
-    """The variables of torch's NCCL backend, which reads the older names, too."""
+    """Check the variables of torch's NCCL backend, which also reads their older names."""
     blocking = _either(environment, "NCCL_BLOCKING_WAIT")
     handling = _either(environment, "NCCL_ASYNC_ERROR_HANDLING")
     if handling == "0" and blocking != "1":

@@ -1,4 +1,4 @@
-"""Environment variables that are set: what they do, invalid values, and misspelt names."""
+"""Checks environment variables for their effects, invalid values and misspelt names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from ..model.preflight import Check
 from ..spelling import similar_names
 
-#: How the names of variables for distributed training begin.
+#: Prefixes of the names of variables for distributed training.
 _FAMILIES = (
     *("NCCL_", "TORCH_", "TORCHELASTIC_", "GLOO_", "OMP_", "MKL_NUM", "CUDA_", "MASTER_"),
     *("LOCAL_RANK", "LOCAL_WORLD", "WORLD_", "RANK"),
 )
 _SHORTEST = 8
-#: Set on most machines, and harmless.
+#: Variables that are set on most machines and are harmless.
 _COMMON = frozenset({"LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VERSION"})
 
 _check = functools.partial(Check, "environment")
@@ -79,7 +79,7 @@ def _known(name: str, value: str, about: Mapping[str, Any]) -> Check:
 
 
 def _meant(name: str, known: frozenset[str]) -> str:
-    """The known name that a misspelt name was probably meant to be; empty if there is none."""
+    """The known name that the user probably meant by a misspelt name; empty if there is none."""
     if len(name) < _SHORTEST:
         return ""
     near = similar_names(name, known)
@@ -90,7 +90,7 @@ def _meant(name: str, known: frozenset[str]) -> str:
 
 
 def _one_slip(written: str, meant: str) -> bool:
-    """Whether one letter is wrong, missing or too many, or two neighbours are swapped."""
+    """Whether one letter is wrong, missing or extra, or two neighbouring letters are swapped."""
     start = _same_letters(written, meant)
     end = _same_letters(written[start:][::-1], meant[start:][::-1])
     wrong, right = written[start : len(written) - end], meant[start : len(meant) - end]

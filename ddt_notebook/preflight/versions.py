@@ -1,4 +1,4 @@
-"""Versions that have to fit each other, and backends that have to form a group."""
+"""Checks whether versions fit each other, and whether backends form a group."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _gpu_checks(facts: dict[str, str]) -> Iterator[Check]:
 
 
 def backend_checks(facts: dict[str, str]) -> Iterator[Check]:
-    """Form a group of two processes with each backend that is usable on this machine."""
+    """Form a group of two processes with each backend that this machine can use."""
     usable = ["gloo"] if facts.get("has gloo") == "yes" else []
     if facts.get("has nccl") == "yes" and int(facts["gpus"]) > 0:
         usable.append("nccl")

@@ -1,1 +1,1 @@
-"""What runs in a training process: its shell, its recorders and its probes."""
+"""Code that runs in the process of a rank: its shell, its recorders and its probes."""

@@ -1,11 +1,11 @@
 """The process from which ranks are forked; it reports how they end.
 
 Run as ``python -m ddt_notebook.rank.forkserver``; its standard input is a socket to the notebook.
-It imports torch and IPython once, has no CUDA context and runs no thread. So a rank is forked from
-it in milliseconds, and shares its memory. It reports the exit code or signal of every rank. When
-the notebook ends in any way, it ends all ranks and removes the session's files.
+It imports torch and IPython once, has no CUDA context and runs no thread. So it forks a rank in
+milliseconds, and the rank shares its memory. It reports the exit code or signal of every rank.
+When the notebook ends in any way, it ends all ranks and removes the session's files.
 
-The standard library's fork server would not do. There is one per process, which the user's own
+The standard library's fork server is not suitable. Each process has only one, which the user's own
 multiprocessing shares; it imports ``__main__`` again in each child; and it does not end its
 children when the notebook is killed.
 """
@@ -42,7 +42,7 @@ from ..wire.messages import (
 )
 
 _PR_SET_PDEATHSIG = 1
-#: Modules that the first step of DDP would import; `torch_private.import_ahead` has more of them.
+#: Modules that the first step of DDP would import; `torch_private.import_ahead` imports the others.
 _WARM = (
     "torch",
     "torch.distributed",
@@ -100,7 +100,7 @@ class ForkServer:
         answer: Message
         try:
             answer = self._do(request.message, list(descriptors))
-        except OSError as error:  # no more processes or no memory: the notebook decides what to do
+        except OSError as error:  # no process or memory left: the notebook decides what to do
             answer = Failed(error=f"{type(error).__name__}: {error}")
         finally:
             for descriptor in descriptors:
@@ -123,7 +123,7 @@ class ForkServer:
         return Failed(error=f"a fork server does not answer {type(request).__name__}")
 
     def send(self, message: Message, number: int = 0) -> None:
-        """Send the notebook a message, the answer to request ``number`` unless that is 0."""
+        """Send the notebook a message; it answers request ``number`` unless that is 0."""
         try:
             self._notebook.sendall(encode(Envelope(message, number)) + b"\n")
         except OSError:
@@ -180,7 +180,7 @@ class ForkServer:
         def run() -> None:
             import torch.distributed as dist
 
-            store = dist.TCPStore(  # noqa: F841  (serves as long as it lives)
+            store = dist.TCPStore(  # noqa: F841  (serves as long as it exists)
                 "127.0.0.1",
                 port,
                 is_master=True,
@@ -195,7 +195,7 @@ class ForkServer:
         return Started(pid=pid, port=port)
 
     def _reap(self) -> None:
-        """Reap ranks that ended, report them, and end the processes that they left behind."""
+        """Reap ranks that have ended, report them, and end the processes that they left behind."""
         while True:
             try:
                 dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -203,8 +203,8 @@ class ForkServer:
                 break
             if dead is None:
                 break
-            # Before the pid is free again: the notebook must not signal a stranger, and what is
-            # left in the process group gets time to end (DataLoader workers, resource trackers).
+            # Report before the pid is free again, or the notebook could signal a new process.
+            # Processes left in the group, such as DataLoader workers, get time to end.
             status = dead.si_status if dead.si_code == os.CLD_EXITED else -dead.si_status
             self.send(ChildEnded(pid=dead.si_pid, status=status))
             self._signal_group(dead.si_pid, signal.SIGTERM)
@@ -244,7 +244,7 @@ class ForkServer:
 
 def warm_up() -> None:
     """Import what ranks need."""
-    gc.disable()  # imports make no garbage; collecting during them takes a tenth of the time
+    gc.disable()  # imports make no garbage; collection would take a tenth of their time
     from . import torch_private
 
     for name in _WARM:
@@ -259,7 +259,7 @@ def warm_up() -> None:
 
 
 def main() -> None:
-    """Serve the notebook at standard input; with ``--cold``, ranks are spawned and not forked."""
+    """Serve the notebook at standard input; with ``--cold``, spawn ranks and do not fork them."""
     notebook = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""Forms the process group in a rank, leaves it and forms it anew."""
+"""Forms the process group in a rank, leaves it and forms it again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
-#: The session's store listens there.
+#: Addresses at which the session's store listens.
 _LOOPBACK = frozenset({"127.0.0.1", "localhost"})
-#: How many positional parameters of init_process_group stand before the time-out.
+#: How many positional parameters of init_process_group come before the timeout.
 _BEFORE_TIMEOUT = 2
 
 
 class RankGroup:
-    """The process group of this rank, and what is needed to form it.
+    """The process group of this rank, and the arguments to form it.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class RankGroup:
         Parameters
         ----------
         prefix
-            Of the keys in the session's store; never used twice.
+            Prefix of the keys in the session's store; it is never used twice.
         generation
             How often the session's group has been formed; a group that the user's cells form
             takes its prefix from this, as under torchrun.
@@ -77,7 +77,7 @@ class RankGroup:
         Returns
         -------
         list of str
-            What the user should know: "the DDP model works on with it".
+            Notes for the user, such as that a DDP model uses the new group.
         """
         followers = self._models_on_default_group()
         self.leave()
@@ -112,7 +112,7 @@ class RankGroup:
         return [f"the process group was formed anew; {models} on with it"]
 
     def leave(self) -> None:
-        """Destroy every group; this ends the calls of peers that are blocked in one."""
+        """Destroy every group; this ends the calls of peers that are blocked in one of them."""
         if dist.is_initialized():
             dist.destroy_process_group()
         torch_private.restart_group_names()
@@ -158,7 +158,7 @@ class RankGroup:
             # the cell chose its own rendezvous, so rank 0 must serve the store itself
             os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         elif options.get("store") is None and _from_environment(arguments, options):
-            # a group that is formed again must not find the keys of the one before
+            # a group that is formed again must not find the keys of the previous group
             store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
             options.pop("init_method", None)
@@ -209,7 +209,7 @@ def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str
 
 
 def pick_device(name: str | None, rank: int) -> torch.device:
-    """The device of a rank: the one asked for, with an index by rank for ``"cuda"``."""
+    """The device of a rank: the requested one, with an index by rank for ``"cuda"``."""
     if name in (None, "cpu"):
         return torch.device("cpu")
     device = torch.device(str(name))

@@ -18,13 +18,13 @@ class MemoryCap:
     Parameters
     ----------
     extra_bytes
-        How much the cells may allocate in addition to what is allocated now; None for no limit.
+        How many bytes the cells may allocate beyond those allocated now; None for no limit.
     """
 
     def __init__(self, extra_bytes: int | None) -> None:
         self._limit = extra_bytes + (data_bytes() or 0) if extra_bytes else 0
         hard = self._limit + _RESERVE_BYTES
-        # created here: when they are needed, there may be no memory left to create them
+        # created now, because there may be no memory left when they are needed
         self._held, self._opened = (self._limit, hard), (hard, hard)
         self.close_reserve()
 
@@ -50,7 +50,7 @@ class MemoryCap:
             self.close_reserve()
 
     def used_up(self) -> str:
-        """How much memory is used, if hardly any is left; else empty."""
+        """How much memory is used, as text, if hardly any is left; else empty."""
         used = data_bytes()
         if not self._limit or used is None or used + _RESERVE_BYTES / 2 < self._limit:
             return ""

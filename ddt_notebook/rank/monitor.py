@@ -31,7 +31,7 @@ class Monitor(threading.Thread):
     Parameters
     ----------
     channel
-        Its own connection to the notebook.
+        The monitor's own connection to the notebook.
     flight, sockets
         The Flight Recorder and the sockets of this rank.
     """

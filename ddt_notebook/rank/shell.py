@@ -49,7 +49,7 @@ class CellCompiler(CachingCompiler):
         return f"cell[{self.number}]"
 
     def format_code_name(self, name: str) -> tuple[str, str] | None:
-        """How tracebacks name it."""
+        """The label of a cell in tracebacks."""
         return ("Cell", name) if name.startswith("cell[") else None
 
 
@@ -97,7 +97,7 @@ class RankShell(InteractiveShell):
     on_raise: Callable[[], None] | None = None
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """Report that an exception left the cell, and then format it, which may take a while."""
+        """Report that an exception left the cell, then format it, which may take a while."""
         if self.on_raise is not None:
             self.on_raise()
         super().showtraceback(*args, **kwargs)
@@ -134,7 +134,7 @@ class RankShell(InteractiveShell):
     def transform_cell(self, raw_cell: str) -> str:
         """Transform a cell as IPython does, but keep leading blank lines, and so the line numbers.
 
-        Blank lines at the end are dropped: Python would report a block that ends too early there.
+        Blank lines at the end are dropped; otherwise Python would report an unfinished block there.
         """
         body: str = super().transform_cell(raw_cell).rstrip() + "\n"
         stripped = raw_cell.lstrip()
@@ -142,7 +142,7 @@ class RankShell(InteractiveShell):
         return "\n" * (blank + self.first_line - 1) + body
 
     def run(self, source: str, number: int, first_line: int) -> RankError | None:
-        """Run one cell; returns the exception that left it.
+        """Run one cell and return the exception that left it.
 
         Parameters
         ----------
@@ -174,7 +174,7 @@ def make_shell() -> RankShell:
     shell.compiler_class = CellCompiler
     shell.compile = CellCompiler()
     shell.first_line = 1
-    warnings.filterwarnings("ignore", message="To exit: use")  # one does not exit from a rank
+    warnings.filterwarnings("ignore", message="To exit: use")  # users do not exit from a rank
     shell.last_traceback_text = ""
     return shell
 
@@ -215,7 +215,7 @@ def _printed_by_command(error: BaseException) -> str:
 
 
 def _loaded_from(error: BaseException) -> str:
-    """The file that Python imported as the package, where the error is that it is not a package."""
+    """The file that Python imported as the package, if the error says it is not a package."""
     if not isinstance(error, ModuleNotFoundError) or "not a package" not in str(error):
         return ""
     package = (error.name or "").rpartition(".")[0]
@@ -233,7 +233,7 @@ def _frames(level: TracebackType | None) -> tuple[Position, ...]:
 
 
 def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
-    """Frames below the cell's own, without those of our wrappers."""
+    """The cell's frame and those below it, without those of our wrappers."""
     cells = (at for at, (file, _, _) in enumerate(frames) if file.startswith("cell["))
     below = [frame for frame in frames[next(cells, 0) :] if not frame[0].startswith(_PROBES)]
     return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])

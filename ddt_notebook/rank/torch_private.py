@@ -1,12 +1,13 @@
 """Every private name of PyTorch that this package uses, each looked up once.
 
 PyTorch may rename or remove a private name in any release. So each name is looked up here, on
-import, and belongs to a feature of `model.torch_features`. A feature with a missing name is off:
-`available` says so, and `missing` reports it to the notebook. Importing this module never fails.
-No other file of the package contains a private name of PyTorch (tests/unit/test_house.py).
+import, and belongs to a feature of `model.torch_features`. If one of its names is missing, a
+feature is off: `available` returns False, and `missing` reports it to the notebook. Importing this
+module never fails. No other file of the package contains a private name of PyTorch
+(tests/unit/test_house.py).
 
-A name is written ``"module:attribute"``. To see what a future PyTorch without a name would do, list
-names in the environment variable ``DDT_TORCH_WITHOUT``, separated by commas: they count as missing.
+A name is written ``"module:attribute"``. To test a future PyTorch without certain names, list them
+in the environment variable ``DDT_TORCH_WITHOUT``, separated by commas: they count as missing.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from ..model.torch_features import (
     MissingFeature,
 )
 
-#: What a first step of DDP imports lazily.
+#: Modules that a first step of DDP imports lazily.
 _LAZILY_IMPORTED = ("torch._dynamo", "torch.distributed._composable_state")
 
 #: The feature of each name that is looked up.
 NAMES: dict[str, Feature] = {}
-#: Looked up when its module has been imported; before, nothing can be compiled.
+#: Looked up once its module has been imported; before that, nothing can be compiled.
 _COMPILED = "torch._dynamo:OptimizedModule"
 NAMES[_COMPILED] = COMPILED_MODULES
 _without = frozenset(os.environ.get("DDT_TORCH_WITHOUT", "").split(","))
@@ -55,7 +56,7 @@ _missing: dict[Feature, list[str]] = {}
 
 
 def _look_up(feature: Feature, name: str, otherwise: Any = None) -> Any:
-    """The object with a private name; ``otherwise`` where this PyTorch has no such name."""
+    """The object with a private name; ``otherwise`` if this PyTorch has no such name."""
     NAMES[name] = feature
     try:
         return pkgutil.resolve_name(name if name not in _without else f"{__name__}:{name}")
@@ -70,9 +71,9 @@ def give_up(feature: Feature, why: str) -> None:
     Parameters
     ----------
     feature
-        Which one.
+        The feature.
     why
-        The name that is missing, or how a name differs from what is known of it.
+        The name that is missing, or how an object differs from what this module expects.
     """
     reasons = _missing.setdefault(feature, [])
     if why not in reasons:
@@ -80,7 +81,7 @@ def give_up(feature: Feature, why: str) -> None:
 
 
 def import_ahead() -> None:
-    """Import what a first step of DDP would import; without it, ranks start as well."""
+    """Import what a first step of DDP would import; ranks start even if this fails."""
     for name in _LAZILY_IMPORTED:
         try:
             importlib.import_module(name)
@@ -107,7 +108,7 @@ def missing() -> list[MissingFeature]:
 _C10D = "torch.distributed.distributed_c10d"
 _look_up(LIBRARY_COLLECTIVES, f"{_C10D}:ProcessGroup._get_sequence_number_for_group")
 #: Called with (include entries, only active ones): the Flight Recorder's contents as JSON. Its
-#: arguments go by position: their names have changed between versions.
+#: arguments are positional, because their names have changed between versions.
 dump_flight_recorder_json = _look_up(
     LIBRARY_COLLECTIVES, "torch._C._distributed_c10d:_dump_fr_trace_json"
 )
@@ -121,8 +122,8 @@ _look_up(SUBGROUP_TIMEOUTS, f"{_C10D}:_world.pg_map")
 def operation_count(group: Any) -> int:
     """How many operations a process group has been given, as its backend counts them.
 
-    Returns -1 where that is not known: for a backend without such a count, for a group that was
-    just destroyed, and without `LIBRARY_COLLECTIVES`.
+    Returns -1 if that is not known: for a backend without such a count, for a group that was just
+    destroyed, and without `LIBRARY_COLLECTIVES`.
     """
     if LIBRARY_COLLECTIVES in _missing:
         return -1
@@ -133,15 +134,15 @@ def operation_count(group: Any) -> int:
 
 
 def use_group(model: Any, group: Any) -> None:
-    """Let a DDP model work on with another process group (`MODELS_FOLLOW`)."""
+    """Make a DDP model use another process group (`MODELS_FOLLOW`)."""
     model._update_process_group(group)
 
 
 def restart_group_names() -> None:
     """Let the next process group be named "0".
 
-    A group that could not be formed leaves the counter higher on some ranks than on others, and
-    these would look for each other under different keys.
+    After a failed attempt to form a group, the counter is higher on some ranks than on others, and
+    the ranks would look for each other under different keys.
     """
     if available(GROUP_NAMES):
         torch.distributed.distributed_c10d._world.group_count = 0
@@ -185,7 +186,7 @@ def used_map(model: Any) -> torch.Tensor:
 
 # -- modules and tensors ---------------------------------------------------------------------------
 
-#: How attributes of an autograd node begin that hold what it keeps; this one has such attributes.
+#: Prefix of the attributes in which an autograd node keeps values; `_Square` has such attributes.
 _SAVED = "torch.autograd.graph:Node._saved_"
 _Square = type(torch.zeros((), requires_grad=True).square().grad_fn)
 NAMES[_SAVED] = ACTIVATIONS
@@ -201,25 +202,25 @@ def _unknown_version(tensor: torch.Tensor) -> int:
 
 
 #: How often a tensor was written to in place. Raises RuntimeError without `PARAMETER_WRITES`, and
-#: for a tensor that was made in inference mode. It is called for every parameter in every step, and
-#: so it is not a Python function.
+#: for a tensor that was made in inference mode. It is not a Python function, because it is called
+#: for every parameter in every step.
 version = operator.attrgetter("_version") if available(PARAMETER_WRITES) else _unknown_version
 
 
 def saved_values(node: Any) -> Iterator[Any]:
-    """What a node of an autograd graph keeps for its backward pass."""
+    """The values that a node of an autograd graph keeps for its backward pass."""
     names = []
     if available(ACTIVATIONS):
         names = [name for name in dir(type(node)) if name.startswith("_saved_")]
     for name in (*names, "saved_tensors"):
         try:
             yield getattr(node, name, None)
-        except RuntimeError:  # freed already, or changed in place: backward itself will complain
+        except RuntimeError:  # freed already, or changed in place: backward itself will raise
             continue
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Indices and values of a sparse COO tensor as they are; empty without `SPARSE_SIZES`."""
+    """Indices and values of a sparse COO tensor, not coalesced; empty without `SPARSE_SIZES`."""
     return (tensor._indices(), tensor._values()) if available(SPARSE_SIZES) else ()
 
 
@@ -239,7 +240,7 @@ _DATALOADER = "torch.utils.data.dataloader:_BaseDataLoaderIter"
 LoaderIterator = _look_up(LOADERS, _DATALOADER)
 #: Draws the indices of the next batch from the sampler.
 next_index = _look_up(LOADERS, f"{_DATALOADER}._next_index")
-#: Begins an epoch anew, with the workers of the one before.
+#: Begins a new epoch with the workers of the previous one.
 reset_iterator = _look_up(LOADERS, f"{_DATALOADER}._reset")
 
 
@@ -265,7 +266,7 @@ disable_profiler = _look_up(TIMELINE, "torch.autograd:_disable_profiler")
 
 
 def enable_profiler() -> None:
-    """Record what users and libraries marked, and the nodes of backward passes (`TIMELINE`)."""
+    """Record ranges marked by users and libraries, and nodes of backward passes (`TIMELINE`)."""
     config = _ProfilerConfig(
         _ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig()
     )
@@ -276,14 +277,14 @@ def enable_profiler() -> None:
 
 
 def scope_of(event: Any) -> str:
-    """``"user"``, ``"backward"`` or empty: what kind of event the profiler recorded."""
+    """The kind of event that the profiler recorded: ``"user"``, ``"backward"`` or empty."""
     if event.scope() == _RecordScope.BACKWARD_FUNCTION.value:
         return "backward"
     return "user" if event.scope() == _RecordScope.USER_SCOPE.value else ""
 
 
 class BeforeUsersProfiler:
-    """Calls a function when the user's code starts a profiler of its own, until `remove`."""
+    """Calls a function whenever the user's code starts a profiler, until `remove`."""
 
     def __init__(self, call: Any) -> None:
         profiler = torch.autograd.profiler
@@ -296,7 +297,7 @@ class BeforeUsersProfiler:
         profiler._prepare_profiler = replaced
 
     def remove(self) -> None:
-        """Step aside."""
+        """Restore the profiler."""
         torch.autograd.profiler._prepare_profiler = self._original
 
 
@@ -308,9 +309,9 @@ TorchDispatchMode: Any = _look_up(
 )
 tree_flatten = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_flatten")
 tree_map_only = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_map_only")
-#: Number of the backward pass that runs on this thread; -1 if none does.
+#: Number of the backward pass that runs on this thread; -1 if none runs.
 backward_pass = _look_up(SIMULATED_GPUS, "torch._C:_current_graph_task_id")
-#: What the arguments of ``Tensor.to`` mean: device, dtype, non-blocking, memory format.
+#: Parses the arguments of ``Tensor.to``: device, dtype, non-blocking, memory format.
 parse_to = _look_up(SIMULATED_GPUS, "torch._C._nn:_parse_to")
 _broadcast_coalesced = _look_up(SIMULATED_GPUS, "torch.distributed:_broadcast_coalesced")
 _look_up(SIMULATED_GPUS, "torch.distributed:Reducer._rebuild_buckets")
@@ -347,7 +348,7 @@ def let_ddp_work_within(within: Callable[[Any], AbstractContextManager[None]]) -
     Parameters
     ----------
     within
-        Gives the context for a tensor of the model; for None if there is no tensor.
+        Returns the context for a tensor of the model; called with None if there is no tensor.
     """
 
     class Reducer(torch.distributed.Reducer):  # type: ignore[misc]

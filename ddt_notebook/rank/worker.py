@@ -1,4 +1,4 @@
-"""The process of a rank: waits for commands of the notebook, carries them out and answers."""
+"""The process of a rank, which runs commands of the notebook and answers them."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _MAX_NAMES = 50
 
 
 def prepare() -> None:
-    """Prepare what all ranks share, before they are forked."""
+    """Prepare what all ranks share before they are forked."""
     shell = make_shell()
-    # the first traceback imports and parses a lot, while the user waits for it
+    # the first traceback imports and parses much, and the user would wait for that
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
@@ -132,7 +132,7 @@ class Rank:
                 answer, payload = self._answer(request)
                 self._commands.send(answer, number=request.number, payload=payload)
                 self._memory.close_reserve()
-            except KeyboardInterrupt:  # came too late for the cell that it was meant for
+            except KeyboardInterrupt:  # arrived after the end of the cell that it was for
                 continue
             except Closed:
                 return
@@ -158,7 +158,7 @@ class Rank:
                     return self._observe(command), None
         except CannotTravel as error:
             return Failed(error=str(error)), None
-        except Exception as error:  # noqa: BLE001  (whatever it is, the notebook needs an answer)
+        except Exception as error:  # noqa: BLE001  (the notebook needs an answer in any case)
             return Failed(error=f"{type(error).__name__}: {error}"), None
         return Failed(error=f"a rank does not answer {type(request.message).__name__}"), None
 
@@ -300,7 +300,7 @@ class Rank:
         ]
 
     def _leave_connections_in_child(self) -> None:
-        # a DataLoader worker must not hold the connections open when this rank has died
+        # a DataLoader worker must not keep the connections open after this rank has died
         self._running = False
         self._group.calls.detach()
         with contextlib.suppress(OSError):
@@ -315,7 +315,7 @@ class Rank:
             raise KeyboardInterrupt
 
     def _report_exception(self) -> None:
-        """An exception has left the user's code, so the notebook need not free this rank."""
+        """Report that an exception left the user's code: the notebook need not free this rank."""
         self._running = False
         self._memory.open_reserve()
         with contextlib.suppress(Closed):
@@ -346,7 +346,7 @@ class Rank:
 
 
 def _jsonable(bundle: dict[str, Any]) -> dict[str, Any]:
-    """A mimebundle as the Jupyter protocol sends it, with bytes in base64."""
+    """A MIME bundle as the Jupyter protocol sends it, with bytes in base64."""
     import base64
 
     return {
@@ -364,7 +364,7 @@ def _no_debugger(*_: object, **__: object) -> NoReturn:
 
 
 def run_rank(commands: int, questions: int) -> None:
-    """Run a rank that is connected to the notebook by two inherited sockets; does not return."""
+    """Run a rank, connected to the notebook by two inherited sockets; does not return."""
     channels = Channel(commands), Channel(questions)
     status = 1
     try:
@@ -375,7 +375,7 @@ def run_rank(commands: int, questions: int) -> None:
         status = 0
     except Closed:
         pass
-    except Exception as error:  # noqa: BLE001  (whatever it is, the session reports it)
+    except Exception as error:  # noqa: BLE001  (the session reports any error)
         traceback.print_exc()
         sys.stderr.flush()
         with contextlib.suppress(Closed):
