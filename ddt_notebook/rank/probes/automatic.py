@@ -1,4 +1,4 @@
-"""What a rank observes at the end of a run in which something trained, without being asked."""
+"""Observes a rank without a request, at the end of a run in which something trained."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from . import checkpoints, loaders, performance, registry, training
 from .objects import find, local, optimizer_state
 from .simulated import simulated_gpus
 
-#: With more bytes of tensors than this, fingerprints would delay the end of a cell: they are taken
-#: at the speed of memory, several GB/s.
+#: With more bytes of tensors than this, fingerprints would delay the end of a cell: they read
+#: tensors at the speed of memory, several GB/s.
 _MOST_BYTES = 1 << 30
-#: Nobody looks for what is slow in a shorter run, in seconds.
+#: Shorter runs, in seconds, are not examined for slow parts.
 _SLOW_FROM_S = 0.1
 
 
 def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
-    """What was recorded during the run, and the tensors at its end; empty if nothing trained.
+    """The records of the run and the tensors at its end; empty if nothing trained.
 
     Parameters
     ----------

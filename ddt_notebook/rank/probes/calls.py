@@ -1,8 +1,8 @@
-"""Write-ahead log of a rank's calls to ``torch.distributed``.
+"""The write-ahead log of a rank's calls to ``torch.distributed``.
 
 Thin wrappers write operation, group, reduce-op, root or peer, shapes, dtypes and the user's line to
-a `RingWriter` *before* the call is made. They add what PyTorch's Flight Recorder does not keep on
-gloo (point-to-point calls, reduce-op, root) and what it loses when a process dies.
+a `RingWriter` *before* the call is made. They add data that PyTorch's Flight Recorder does not keep
+on gloo (point-to-point calls, reduce-op, root), or that it loses when a process dies.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MAX_TENSORS = 4
 _MOST_RANKS = 1 << 31
 #: A tag beyond this, which torch refuses, is not recorded.
 _LARGEST_TAG = 1 << 63
-#: Before a group is destroyed: torch 2.13 joins gloo's threads while it holds Python's lock, and
-#: waits for ever if one of them has just finished an operation and needs that lock.
+#: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
+#: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
 
 
@@ -75,7 +75,7 @@ class CallLog:
         self._ring = None
 
     def new_generation(self) -> None:
-        """Forget groups and counts, after the process groups were formed anew."""
+        """Forget groups and counts after the process groups were formed again."""
         self._groups.clear()
         self._message_counts.clear()
         self._setup_counts.clear()
@@ -264,11 +264,11 @@ class CallLog:
     # -- helpers -------------------------------------------------------------------------------
 
     def _recording(self) -> bool:
-        """Whether this call is the user's (or a library's) own, on the thread that runs cells."""
+        """Whether the user's code or a library makes this call, on the thread that runs cells."""
         return self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
 
     def _group(self, group: Any) -> tuple[Group, bool, Any] | None:
-        """The group as it is recorded, whether this rank is outside of it, and the group itself.
+        """The recorded form of a group, whether this rank is outside of it, and the group itself.
 
         None if there is no group at all.
         """
@@ -296,7 +296,7 @@ class CallLog:
 
 
 def _operations(process_group: Any) -> int:
-    """How many operations the group has been given so far, as its backend counts them."""
+    """How many operations the group has received so far, as its backend counts them."""
     return -1 if process_group is None else torch_private.operation_count(process_group)
 
 
@@ -307,7 +307,7 @@ def _reduce_op_name(op: Any) -> str:
 
 
 def _integer(value: object, limit: int) -> int | None:
-    """A whole number below ``limit``; None for anything else, which torch will refuse."""
+    """An integer below ``limit``; None for anything else, which torch will refuse."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -318,7 +318,7 @@ def _integer(value: object, limit: int) -> int | None:
 def _global_rank(
     given: dict[str, Any], name: str, members: Sequence[int], default: int | None
 ) -> int | None:
-    """The global rank in argument ``src``/``dst``, or in its ``group_`` twin."""
+    """The global rank in argument ``src`` or ``dst``, or in ``group_src`` or ``group_dst``."""
     if given.get(name) is not None:
         return _integer(given[name], _MOST_RANKS)
     local = _integer(given.get(f"group_{name}"), _MOST_RANKS)
@@ -328,7 +328,7 @@ def _global_rank(
 
 
 def _describe(record: CallRecord, given: dict[str, Any], operation: Operation) -> None:
-    """Add shapes and dtypes; anything that is not a tensor is left for torch to refuse."""
+    """Add shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
     tensors = _tensors(given.get(operation.tensors)) if operation.tensors else []
     record.shapes = _shapes(tensors)
     record.dtypes = tuple(_dtype_name(tensor.dtype) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Records which files a rank saves and loads, so that two ranks that use one file are noticed."""
+"""Records which files a rank saves and loads, to find two ranks that use the same file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "module."
 
 
 class CheckpointRecord:
-    """The files that this process saved and loaded while the present cell ran."""
+    """The files that this process has saved and loaded while the current cell runs."""
 
     def __init__(self) -> None:
         self.uses: list[dict[str, Any]] = []
@@ -33,7 +33,7 @@ class CheckpointRecord:
         self.states.clear()
 
     def add(self, use: dict[str, Any]) -> None:
-        """Keep a use; beyond `_MOST_USES` only their number."""
+        """Keep a use; beyond `_MOST_USES`, only count it."""
         if len(self.uses) < _MOST_USES:
             self.uses.append(use)
         else:
@@ -127,7 +127,7 @@ def _devices(loaded: Any, left: int = _MOST_TENSORS) -> set[str]:
 
 
 def _path(file: Any) -> str:
-    """The file behind a path or an open file; empty for anything else, such as a buffer."""
+    """The path of a path or an open file; empty for anything else, such as a buffer."""
     name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
     if not isinstance(name, str | os.PathLike):
         return ""

@@ -22,7 +22,7 @@ def observe(
     namespace, names
         Not used.
     variables
-        Names of environment variables to report where they are set.
+        Names of environment variables to report if they are set.
     """
     facts = {
         "python": platform.python_version(),

@@ -1,7 +1,7 @@
 """Numbers that are equal for equal tensors, so that ranks compare tensors without sending them.
 
-`sketch` reads a tensor at a few places and costs microseconds: it is taken while a model trains.
-`fingerprint` reads every bit at the speed of memory: it is taken at the end of a run.
+`sketch` reads a tensor at a few places in microseconds, so it can be taken while a model trains.
+`fingerprint` reads every bit at the speed of memory, so it is taken at the end of a run.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from ...model.training import NO_GRADIENT
 from .objects import is_dtensor
 
-#: Most tensors of a model of which sketches are taken.
+#: The most tensors of a model of which sketches are taken.
 _WATCHED = 32
-#: A sketch reads this many runs of this many elements. Runs, since every place costs a cache miss.
+#: A sketch reads this many runs of this many elements, since each separate place is a cache miss.
 _RUNS, _RUN = 128, 8
 _EVERY_STEP_UNTIL = 8
 #: Of a sample or a batch so many bytes are read whole: crc32 takes 10 to 20 µs for them.
@@ -25,7 +25,7 @@ _READ_WHOLE_BYTES = 1 << 16
 #: A fingerprint takes so many words at once: 256 KiB stay in a processor's cache.
 _BLOCK = 1 << 15
 _MASK = (1 << 64) - 1
-#: 2**64 divided by the golden ratio, a usual multiplier of hashes.
+#: 2**64 divided by the golden ratio, a common multiplier in hashes.
 _MULTIPLIER = 0x9E3779B97F4A7C15
 #: Blocks taken at once on a GPU, where each step costs a round trip.
 _GPU_BLOCKS = 512
@@ -53,22 +53,22 @@ def on_cpu(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def next_sampled(step: int) -> int:
-    """The step after this one before which sketches are taken: ever more rarely."""
+    """The next step before which sketches are taken; the distances grow."""
     return step + 1 if step < _EVERY_STEP_UNTIL else 1 << step.bit_length()
 
 
 def choose(count: int) -> list[int]:
-    """Which of so many tensors are watched: the first, the last and some between them."""
+    """Which of ``count`` tensors are watched: the first, the last and some between them."""
     if count <= _WATCHED:
         return list(range(count))
     return sorted({round(at * (count - 1) / (_WATCHED - 1)) for at in range(_WATCHED)})
 
 
 def sketch(tensor: torch.Tensor | None) -> int:
-    """A number for what the tensor holds at up to 128 places, `NO_GRADIENT` for None.
+    """A number for the content of the tensor at up to 128 places; `NO_GRADIENT` for None.
 
-    Tensors that training moves apart differ in most of their elements, so some of these places
-    differ as well. A tensor without content of its own gives 0.
+    Tensors that training moves apart differ in most of their elements, and so also at some of these
+    places. A tensor without its own content gives 0.
     """
     if tensor is None:
         return NO_GRADIENT
@@ -174,9 +174,9 @@ def _block_sums(words: torch.Tensor) -> list[int]:
 
 
 def _weights_on(device: torch.device) -> torch.Tensor:
-    """The random weights; made once in this process, the same in all."""
+    """The random weights, which are made once per process and are the same in all processes."""
     if device not in _weights:
-        generator = torch.Generator().manual_seed(64)  # the user's random state stays as it is
+        generator = torch.Generator().manual_seed(64)  # does not change the user's random state
         limits = torch.iinfo(torch.int64)
         numbers = torch.randint(limits.min, limits.max, (_BLOCK,), generator=generator)
         _weights[device] = (numbers | 1).to(device)

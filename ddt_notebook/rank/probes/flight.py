@@ -1,7 +1,7 @@
-"""What PyTorch's Flight Recorder saw: every collective, also those that DDP issues itself.
+"""Reads PyTorch's Flight Recorder: every collective, including those that DDP issues itself.
 
-Without the private functions of torch that read it, nothing is read, and the session reports so
-(see `torch_private`).
+If torch lacks the private functions for it, nothing is read, and the session reports that (see
+`torch_private`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .. import torch_private
 
 T = TypeVar("T")
 
-#: With more new entries than this, stacks are left out: symbolising them takes too long.
+#: With more new entries than this, stacks are left out, because symbolising them takes too long.
 _MAX_STACKS = 400
 
 
@@ -50,8 +50,8 @@ class FlightReader:
         Parameters
         ----------
         stacks
-            Return all entries of this cell, with their stacks. This is slow; of many entries there
-            are no stacks.
+            Return all entries of this cell, with their stacks. This is slow; stacks are left out if
+            there are many entries.
         """
         with self._lock:
             return _if_known(lambda: self._drain(stacks), ())
@@ -84,7 +84,7 @@ class FlightReader:
 
 
 def _if_known(read: Callable[[], T], otherwise: T) -> T:
-    """What a function reads; the recorder is not read any more if its format is unknown."""
+    """The result of a function; stops reading the recorder if its format is unknown."""
     if not torch_private.available(LIBRARY_COLLECTIVES):
         return otherwise
     try:

@@ -17,10 +17,10 @@ _PLUMBING = (_TORCH, _PACKAGE, "<frozen", contextlib.__file__, functools.__file_
 
 @functools.lru_cache(maxsize=4096)
 def is_plumbing(file: str) -> bool:
-    """Whether a file belongs to torch, to this package or to what both call through.
+    """Whether a file belongs to torch, to this package or to modules through which both call.
 
-    Other libraries do not count: what calls ``torch.distributed`` may be one that the user wrote.
-    `model.position.is_library` knows all of them.
+    Other libraries do not count, since the user may have written one that calls
+    ``torch.distributed``. `model.position.is_library` covers all libraries.
     """
     return file.startswith(_PLUMBING)
 

@@ -1,8 +1,8 @@
-"""Counts what DataLoaders hand out. It is always on, and takes a few microseconds for each batch.
+"""Counts what DataLoaders deliver. It is always on and takes a few microseconds per batch.
 
 The indices of a batch are noted when the loader draws them from its sampler, so the sampler's order
-and random state stay as they are. Samples of an IterableDataset have no index: they are counted,
-and the first ones of each epoch are identified by a sketch of their content.
+and random state do not change. Samples of an IterableDataset have no index: they are counted, and
+the first ones of each epoch are identified by a sketch of their content.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .fingerprints import joint_content, on_cpu
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
 _MAX_INDICES = 2_000_000
-#: Of how many first samples of an epoch the index is kept, and of how many the content.
+#: How many of an epoch's first samples are kept by index, and how many by content.
 _FIRST, _WITH_CONTENT = 64, 16
-#: Of how many batches the content of the first sample is kept, where samples have no index.
+#: For how many batches the first sample's content is kept, if samples have no index.
 _HEADS = 16
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
@@ -73,23 +73,23 @@ class Pass:
     _iterator: weakref.ref[Any] | None = None
 
     def follow(self, iterator: Any) -> None:
-        """Note the iterator of the epoch: when it is gone, the loop over it has ended."""
+        """Note the iterator of the epoch; the loop has ended when the iterator is deleted."""
         self._iterator = weakref.ref(iterator, self.close)
 
     def close(self, _: object = None) -> None:
-        """The loop has ended: what follows does not belong to the epoch."""
+        """End the epoch; later steps do not belong to it."""
         if self._iterator is not None:
             self.measure()
             self._iterator = None
 
     def measure(self) -> None:
-        """Note how long the epoch has lasted and how often it was trained on, unless it is over."""
+        """Note the epoch's duration and its number of training passes, unless it has ended."""
         if self._iterator is not None:
             self.trained = training.RECORD.backwards - self._backwards
             self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
 
     def took(self, indices: Any, batch: Any, asked_at: float, got_at: float) -> None:
-        """Count a batch that went to the user's code."""
+        """Count a batch that the loader delivered to the user's code."""
         if self.batches:
             self.waited_s += got_at - asked_at
         else:
@@ -98,7 +98,7 @@ class Pass:
         wanted = len(self.content) < _WITH_CONTENT
         if indices is None or not self.log.has_index:
             self.samples += _length(batch, self.log.collates)
-        else:  # without automatic batching the sampler gives single indices
+        else:  # without automatic batching, the sampler returns single indices
             chosen = list(indices) if self.log.collates else [indices]
             self.samples += len(chosen)
             self._keep(chosen)
@@ -116,7 +116,7 @@ class Pass:
                 kept.extend(indices)
             else:
                 self.log.uncounted += len(indices)
-        except (TypeError, OverflowError):  # the sampler gives names or pairs
+        except (TypeError, OverflowError):  # the sampler returns names or pairs
             del kept[before:]
             self.log.indexed = False
         if len(self.first) < _FIRST:
@@ -125,7 +125,7 @@ class Pass:
 
 @dataclass
 class LoaderLog:
-    """What one loader has handed out. It outlives the loader."""
+    """What one loader has delivered. The log outlives the loader."""
 
     place: str
     about: dict[str, Any]
@@ -172,19 +172,19 @@ class LoaderRecord:
         self.run = 0
 
     def begin_run(self) -> None:
-        """Begin a cell, and forget loaders that are gone."""
+        """Begin a cell, and forget loaders that no longer exist."""
         self.run += 1
         self.logs = [log for log in self.logs if log.loader() is not None]
 
     def end_run(self, *, well: bool) -> None:
-        """End a cell; if it raised, epochs that were not complete count as broken off."""
+        """End a cell; if it raised, incomplete epochs count as broken off."""
         for log in self.logs:
             last = log.passes[-1] if log.passes else None
             if last is not None and last.run == self.run:
                 last.broken_off = not well and not last.complete
 
     def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
-        """A loop over a loader has begun."""
+        """Note that a loop over a loader has begun."""
         place = _place(frame)
         return self._log_of(loader, place).begin(loader, self.run, place)
 
@@ -192,7 +192,7 @@ class LoaderRecord:
         for log in self.logs:
             if log.loader() is loader:
                 return log
-        for log in self.logs:  # a loader that is made anew for each epoch
+        for log in self.logs:  # the program may make a new loader for each epoch
             same = log.place == place and log.about["dataset"] == _name(loader)
             if same and log.loader() is None and _as_long(log, loader):
                 log.loader = weakref.ref(loader)
@@ -256,7 +256,7 @@ def install() -> None:
 
     @functools.wraps(original_reset)
     def reset(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # indices that a broken-off epoch had drawn in advance were never handed out
+        # indices that a broken-off epoch had drawn in advance were never delivered
         self.__dict__.get("_ddt_indices", deque()).clear()
         return original_reset(self, *args, **kwargs)
 
@@ -277,7 +277,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
     """An empty log for a loader."""
     dataset: Any = loader.dataset
     subsets = []
-    while isinstance(dataset, Subset):  # indices are reported in the whole data set
+    while isinstance(dataset, Subset):  # indices are reported for the whole dataset
         subsets.append(dataset.indices)
         dataset = dataset.dataset
     return LoaderLog(
@@ -292,7 +292,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
 
 
 def users_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler of a loader, also inside a batch sampler; None for an IterableDataset."""
+    """The sampler of a loader, or of its batch sampler; None for an IterableDataset."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     batches = loader.batch_sampler

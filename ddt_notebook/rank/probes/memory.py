@@ -1,4 +1,4 @@
-"""What a rank's memory is made of: parameters, gradients, optimizer state, buffers and the rest."""
+"""Measures the parts of a rank's memory: parameters, gradients, optimizer state, buffers, rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_NODES = 200_000
 def observe(
     namespace: Mapping[str, Any], names: list[str] | None = None, **_: Any
 ) -> dict[str, Any]:
-    """The fields of `RankMemory` now, without a history.
+    """The current fields of `RankMemory`, without a history.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def observe(
 
 
 def whole() -> dict[str, Any]:
-    """What the operating system reports about the process, and CUDA about the GPU."""
+    """The memory of the process from the operating system, and of the GPU from CUDA."""
     plain: dict[str, Any] = {
         "rss_bytes": system_memory.resident_bytes(),
         "pss_bytes": system_memory.pss_bytes(),
@@ -62,10 +62,10 @@ def whole() -> dict[str, Any]:
 
 
 def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, Any]:
-    """What an estimate needs to know about model and optimizer."""
+    """The facts about model and optimizer that an estimate needs."""
     parameters = _parameters(modules, optimizers)
     wrappers = dict.fromkeys(unwrap(module)[1] for module in modules)
-    # a simulated GPU takes its memory from the process
+    # tensors on a simulated GPU are in the memory of the process
     devices = dict.fromkeys("cpu" if simulated_gpus() else str(local(p).device) for p in parameters)
     kinds = dict.fromkeys(type(getattr(o, "optim", o)).__name__ for o in optimizers)
     return {
@@ -78,7 +78,7 @@ def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -
 
 
 def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, int]:
-    """Bytes of what models and optimizers hold on this rank."""
+    """Bytes that models and optimizers hold on this rank, by kind."""
     modules, optimizers = list(modules), list(optimizers)
     parameters = _parameters(modules, optimizers)
     gradients = [p.grad for p in parameters if p.grad is not None]
@@ -103,7 +103,7 @@ def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> d
 
 
 def variable_bytes(found: Objects) -> int:
-    """Bytes of the variables that are tensors; memory that several share counts once."""
+    """Bytes of the variables that are tensors; shared memory counts once."""
     return sum({key: size for t in found.tensors.values() for key, size in storages(t)}.values())
 
 
@@ -113,12 +113,12 @@ def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
 
 
 def nonzero(parts: dict[str, int]) -> dict[str, int]:
-    """Without the kinds that take no memory."""
+    """The parts without those of size 0."""
     return {kind: size for kind, size in parts.items() if size}
 
 
 def storages(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, int], int]]:
-    """Device and address of a tensor's memory, with its size; nothing if it has none of its own."""
+    """Device and address of a tensor's memory, with its size; empty if it has no own memory."""
     part = local(tensor)
     if part.layout is torch.strided and part.device.type != "meta":
         storage = part.untyped_storage()
@@ -133,7 +133,7 @@ def kept_for_backward(output: Any, others: Iterable[torch.Tensor]) -> int:
     output
         The output of a forward pass: tensors, or containers of tensors.
     others
-        Tensors that exist anyway, such as parameters: their memory is not counted.
+        Tensors that exist anyway, such as parameters, whose memory is not counted.
     """
     known = {key for tensor in others for key, _ in storages(tensor)}
     kept: dict[tuple[str, int], int] = {}

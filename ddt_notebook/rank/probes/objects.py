@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader
 
 from .. import torch_private
 
-#: So many entries of a list or dict are visited, and so many levels of nested lists.
+#: The most entries of a list or dict, and the most levels of nested lists, that are visited.
 _ENTRIES = 64
 _DEPTH = 2
-#: Wrappers that keep a part of one flat parameter on each rank, which has no names.
+#: Wrappers that keep a part of one flat parameter on each rank, without parameter names.
 FLATTENING = ("FSDP", "DeepSpeed")
-#: Settings that choose an implementation of the step, and do not change its result.
+#: Settings that select an implementation of the step and do not change its result.
 _NOT_COMPARED = {"params", "foreach", "fused", "capturable", "differentiable"}
 
 
@@ -115,7 +115,7 @@ def _add(found: Objects, name: str, value: Any) -> None:
 
 
 def _keep_outermost(found: Objects) -> None:
-    """Keep only modules that are not a part of another one; note the names of the others."""
+    """Keep only modules that are not part of another one; note the names of the others."""
     inside = {
         id(part): root
         for root, module in found.modules.items()
@@ -134,7 +134,7 @@ def _keep_outermost(found: Objects) -> None:
 
 
 def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
-    """The user's own module, and the name of the wrapper that spreads it over the ranks."""
+    """The user's module, and the name of the wrapper that distributes it over the ranks."""
     wrapper = ""
     while True:
         if isinstance(module, DistributedDataParallel):
@@ -171,7 +171,7 @@ def _sharding(module: nn.Module) -> str:
 
 
 def is_dtensor(tensor: Any) -> bool:
-    """Whether it is a DTensor; does not import ``torch.distributed.tensor``."""
+    """Whether an object is a DTensor; does not import ``torch.distributed.tensor``."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

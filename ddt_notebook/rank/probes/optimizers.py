@@ -1,4 +1,4 @@
-"""Records the steps of optimizers: every step is counted, ever fewer are examined closely."""
+"""Records the steps of optimizers. It counts every step, and examines fewer and fewer closely."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OptimizerLog:
         self.states: list[Plain] = []
         self.synchronised = 0
         self.changed_before: list[int] = []
-        #: Whether writes between steps are still searched for.
+        #: Whether the log still searches for writes between steps.
         self._counts = False
         #: The next step before which sketches are taken.
         self._sampled_at = 0
@@ -68,7 +68,7 @@ class OptimizerLog:
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
     def begin(self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog]) -> None:
-        """Its first step in a run: find its name, and the model to which its parameters belong."""
+        """Before the first step in a run, find the name and the model of its parameters."""
         self.run = run
         self._forget()
         frame = sys._getframe()
@@ -188,12 +188,12 @@ class OptimizerLog:
         if self.sharded:
             return
         self._written = _writes(optimizer)
-        # at the end of the run it may be gone
+        # it may no longer exist at the end of the run
         if self._local and self.steps == self._sampled_at:
             self._last = sketches(self._watched(optimizer))
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
-        """Search for parameters of a layer that the model no longer has, since it was replaced."""
+        """Search for parameters of a layer that the user has replaced in the model."""
         idle = [p for p in parameters if p.requires_grad and p.grad is None]
         model = self._model() if self._model is not None else None
         if not idle or model is None:
@@ -206,7 +206,7 @@ class OptimizerLog:
             self.left_out = list(islice(left_out, _MAX_LEFT_OUT))
 
     def _find_twin(self, parameters: list[Any]) -> str:
-        """A model with parameters of the same shapes that has gradients, which these lack."""
+        """A model with parameters of the same shapes, which have gradients, unlike these."""
         form = [tuple(p.shape) for p in parameters if p.requires_grad]
         for name, reference in self._others:
             module = reference()
@@ -221,7 +221,7 @@ class OptimizerLog:
         return [groups[number]["params"][at] for number, at in self._at]
 
     def parameters(self) -> list[torch.Tensor]:
-        """Its parameters; only the watched ones if the optimizer is gone."""
+        """Its parameters; only the watched ones if the optimizer no longer exists."""
         optimizer = self.optimizer()
         if optimizer is not None:
             return list(_parameters(optimizer))
@@ -264,13 +264,13 @@ class OptimizerLog:
 
 def _parameters(optimizer: Optimizer) -> list[Any]:
     groups = optimizer.param_groups
-    if len(groups) == 1:  # the usual case is not copied, since this runs in every step
+    if len(groups) == 1:  # no copy in the usual case, since this runs in every step
         return groups[0]["params"]  # type: ignore[no-any-return]
     return [p for group in groups for p in group["params"]]
 
 
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
-    """Number of parameters, and how often they were written to in all; None if that is unknown."""
+    """Number of parameters, and how often they were written to in total; None if unknown."""
     count = written = 0
     version = torch_private.version
     try:

@@ -1,4 +1,4 @@
-"""Fingerprints of everything on which ranks should agree, and how two values differ."""
+"""Fingerprints of all values on which ranks should agree, and comparison of two values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .objects import (
 )
 
 _MAX_ITEMS = 20_000
-#: Elements that are compared at once: 512 KiB in float64 stay in a processor's cache.
+#: Elements that are compared at once; 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
 Plain = dict[str, Any]
 
@@ -48,7 +48,7 @@ def observe(
     share: Mapping[str, str] | None = None,
     against: Mapping[str, str] | None = None,
 ) -> Plain:
-    """A `RankParity` as plain data, less the rank.
+    """A `RankParity` as plain data, without the rank.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _not_finite(tensor: torch.Tensor) -> str:
     values = tensor.detach()
     if values.element_size() == 1:  # float8 has hardly any operations
         values = values.float()
-    if values.sum().isfinite():  # one pass over the elements: the terms of a finite sum are finite
+    if values.sum().isfinite():  # one pass over the elements: all terms of a finite sum are finite
         return ""
     if values.isnan().any():
         return "nan"
@@ -176,7 +176,7 @@ def _not_finite(tensor: torch.Tensor) -> str:
 
 
 def _part(tensor: Any) -> str | None:
-    """Which part of a sharded tensor this is; None for a partial sum, which no rank knows."""
+    """Which part of a sharded tensor this is; None for a partial sum, which no rank has whole."""
     if not is_dtensor(tensor):
         return ""
     if any(placement.is_partial() for placement in tensor.placements):

@@ -1,4 +1,4 @@
-"""Which data this rank got from its loaders, and which shards of the models it holds."""
+"""Reports which data this rank got from its loaders, and which shards of models it holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .loaders import RECORD, LoaderLog, Pass, new_log
 from .objects import find, is_dtensor, local, mesh_label, unwrap
 from .placement import placement_name
 
-#: Indices of a larger data set are counted, but not compared.
+#: Indices of a larger dataset are counted but not compared.
 _LARGEST_INDEX = 200_000_000
 
 Plain = dict[str, Any]
@@ -39,7 +39,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
 
 
 def _is_left_behind(log: LoaderLog) -> bool:
-    """Whether the loader was used in an earlier cell only, and is gone."""
+    """Whether the loader was used in an earlier cell only and no longer exists."""
     return log.loader() is None and (not log.passes or log.passes[-1].run < RECORD.run)
 
 
@@ -72,7 +72,7 @@ def _loader(log: LoaderLog, name: str) -> Plain:
 
 
 def _in_whole_data(log: LoaderLog, indices: Any) -> Any:
-    """The indices in the whole data set of which a Subset is a part."""
+    """The indices in the whole dataset of which a Subset is a part."""
     for subset in log.subsets if log.indexed else ():
         indices = np.asarray(subset, dtype=np.int64)[indices]
     return indices

@@ -1,4 +1,4 @@
-"""How a rank's main thread spends a cell, from the system's own counters.
+"""Measures how a rank's main thread spends a cell, with the system's counters.
 
 They show whether a slow rank computed longer or had to wait for a processor.
 """
@@ -71,7 +71,7 @@ def _read() -> _Counters:
 
 
 def _queued_s() -> dict[int, float]:
-    """By thread, in seconds; empty where the system does not count it."""
+    """Waiting times by thread, in seconds; empty if the system does not count them."""
     queued = {}
     with suppress(OSError):
         for thread in _THREADS.iterdir():

@@ -1,4 +1,4 @@
-"""The devices of this rank's tensors."""
+"""Reports the devices of this rank's tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .simulated import GPU, simulated_gpus
 
 _MAX_TENSORS = 1000
 _MAX_OBJECTS = 60
-#: Attributes of every module: its registered parts, and its hooks.
+#: Attributes that every module has: its registered parts and its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 Plain = dict[str, Any]
@@ -75,11 +75,11 @@ def _module(
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors that a module holds without having registered them."""
+    """Tensors that a module holds but has not registered."""
     registered = {id(t) for t in (*module.parameters(), *module.buffers())}
     for prefix, part in module.named_modules():
         for key, value in _own_values(part):
-            # a tensor with a grad_fn was computed in the last step: it is not a part of the model
+            # a tensor with a grad_fn was computed in the last step and is not part of the model
             if isinstance(value, torch.Tensor) and value.is_leaf and id(value) not in registered:
                 registered.add(id(value))
                 yield f"{prefix}.{key}".lstrip("."), value
@@ -116,7 +116,7 @@ def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) ->
 
 
 def _variables(found: Objects) -> list[Plain]:
-    """Tensors that belong to no module; those of one container, such as a batch, together."""
+    """Tensors outside modules; those of one container, such as a batch, together."""
     by_root: dict[str, list[tuple[str, torch.Tensor]]] = {}
     for name, tensor in found.tensors.items():
         root, bracket, rest = name.partition("[")

@@ -1,4 +1,4 @@
-"""How much memory this process takes over time, and how much it may take."""
+"""Measures how much memory this process uses over time, and how much it may use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_SAMPLES = 600
 
 
 def forget_peak() -> bool:
-    """Reset the peak of the resident set; False where the system does not allow it."""
+    """Reset the peak of the resident set; returns False if the system does not allow it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -51,7 +51,7 @@ def uses_gpu() -> bool:
 
 
 class MemorySampler(threading.Thread):
-    """Samples the memory of this process ten times a second."""
+    """Samples the memory of this process ten times per second."""
 
     def __init__(self) -> None:
         super().__init__(name="ddt-memory", daemon=True)
@@ -71,7 +71,7 @@ class MemorySampler(threading.Thread):
                 period_s *= 2
 
     def stop(self) -> dict[str, Any]:
-        """End, and return the samples as columns of `RankMemory`."""
+        """Stop, and return the samples as columns of `RankMemory`."""
         self._ended.set()
         self.join()
         self._sample()

@@ -1,6 +1,6 @@
-"""Runs the probes that the notebook asks a rank for.
+"""Runs the probes that the notebook requests from a rank.
 
-A probe is named like the field of `Snapshot` that it fills. It is a function
+A probe has the name of the field of `Snapshot` that it fills. It is a function
 ``observe(namespace, names=None, **options) -> dict`` that runs in the rank at its prompt, finds
 the user's objects in the namespace and returns plain data for JSON, which `model.codec` reads.
 """
@@ -35,7 +35,7 @@ def observe(
     names: list[str] | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run probes in this rank: what each observed, and why the others failed."""
+    """Run probes in this rank; returns what each observed, and why the others failed."""
     observed, failed = {}, {}
     for name in what:
         try:

@@ -1,4 +1,4 @@
-"""What a rank passes to ``init_process_group``: the address, its rank and the world size."""
+"""Reads what a rank passes to ``init_process_group``: address, rank and world size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, 
 
 
 def _number(value: Any) -> int | None:
-    """A rank or size that was given; None for -1, which means "not given"."""
+    """A rank or size from an argument; None for -1, which means "not given"."""
     try:
         number = int(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Records the forward passes of DDP models. A pass takes a microsecond or two more."""
+"""Records the forward passes of DDP models, which adds a microsecond or two to each pass."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Plain = dict[str, Any]
 
 
 class ReplicaLog:
-    """What went through one DDP model in this run."""
+    """The forward passes of one DDP model in this run."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self.model = weakref.ref(model)
@@ -49,7 +49,7 @@ class ReplicaLog:
         self.run = -1
         #: Whether the user has registered a communication hook.
         self.has_hook = False
-        #: Sketches of its parameters when DDP had just made them equal; None after its first step.
+        #: Sketches of its parameters just after DDP made them equal; None after its first step.
         self.built: list[int] | None = None
         self._forget()
 
@@ -70,7 +70,7 @@ class ReplicaLog:
         self._about: Plain = {}
 
     def begin(self, model: DistributedDataParallel, run: int) -> None:
-        """Note its first forward pass in a run."""
+        """Note the model's first forward pass in a run."""
         self.run = run
         self._forget()
         self.first = user_line(sys._getframe())
@@ -102,7 +102,7 @@ class ReplicaLog:
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:
-        """Before a sampled step, note unused parameters, and attributes that have gradients."""
+        """Note unused parameters, and attributes that have gradients, before a sampled step."""
         model = self.model()
         if model is None:
             return
@@ -116,7 +116,7 @@ class ReplicaLog:
             self.unused += not bool(torch_private.used_map(model).all())
 
     def has_finite_inputs(self) -> bool | None:
-        """Whether the last inputs are finite; None if they are gone."""
+        """Whether the last inputs are finite; None if they no longer exist."""
         tensors = [tensor for reference in self.inputs if (tensor := reference()) is not None]
         floating = [t for t in tensors if t.is_floating_point()]
         return all(bool(t.isfinite().all()) for t in floating) if floating else None
@@ -149,7 +149,7 @@ def watched_parameters(model: nn.Module) -> list[nn.Parameter]:
 
 
 def members(model: DistributedDataParallel) -> list[int]:
-    """The ranks among which a model averages gradients; empty if its group is gone."""
+    """The ranks among which a model averages gradients; empty if its group was destroyed."""
     try:
         return list(dist.get_process_group_ranks(model.process_group))
     except (KeyError, ValueError, RuntimeError):

@@ -1,12 +1,12 @@
-"""GPUs that this machine does not have: tensors report that they are on one, the CPU computes.
+"""Simulates GPUs: tensors report that they are on a GPU, and the CPU computes.
 
 Every tensor is an ordinary CPU tensor, so values, autograd, DDP and gloo are real. Its storage
-carries the name of a simulated device. All views share it, and each operation passes it on to its
-results. Where an operation has inputs on several devices, PyTorch's own FakeTensorMode decides
-whether a GPU would accept them, and raises what a GPU would raise.
+carries the name of a simulated device. All views share the name, and each operation passes it on to
+its results. If an operation has inputs on several devices, PyTorch's own FakeTensorMode decides
+whether a GPU would accept them, and raises the exception that a GPU would raise.
 
 The cell does not run on fake tensors: they have no values, so ``loss.item()`` would fail, and a CPU
-build of PyTorch aborts as soon as autograd meets a fake tensor on ``cuda``.
+build of PyTorch aborts as soon as autograd uses a fake tensor on ``cuda``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
-    """Gives the results of operations the device of their inputs, on the thread that enters it.
+    """Puts the results of operations on the device of their inputs, in the thread that enters it.
 
     Parameters
     ----------
@@ -81,18 +81,18 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         self.count = count
         #: Index of the current device, as ``torch.cuda.set_device`` sets it.
         self.current = 0
-        #: The device on which a library creates its own tensors at the moment.
+        #: The device on which a library currently creates its own tensors.
         self.ambient: torch.device | None = None
         self._unchecked = False
         self._rules = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
 
     def resolve(self, device: Any) -> torch.device | None:
-        """The simulated device that an argument means; None if it means another one.
+        """The simulated device that an argument names; None for any other device.
 
         Raises
         ------
         AcceleratorError
-            If there are fewer GPUs, as CUDA does.
+            If there are fewer GPUs, as with CUDA.
         """
         meant = torch.device(GPU, device) if isinstance(device, int) else torch.device(device)
         if meant.type != GPU:
@@ -115,7 +115,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def within(self, device: torch.device | None) -> Iterator[None]:
-        """While a library works on tensors of this device: it may mix devices."""
+        """A context for libraries that work on tensors of this device and may mix devices."""
         before = self.ambient, self._unchecked
         self.ambient, self._unchecked = device, True
         try:
@@ -152,7 +152,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     def _meeting(
         self, func: Any, inputs: list[torch.Tensor], args: Any, kwargs: Any
     ) -> torch.device | None:
-        """The device of an operation's results; raises if a GPU would refuse these inputs."""
+        """The device of an operation's results; raises if a GPU would refuse the inputs."""
         devices = dict.fromkeys(map(device_of, inputs))
         first = next((device for device in devices if device is not None), None)
         if len(devices) < 2:
@@ -173,7 +173,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
     def _as_on_gpu(
         self, func: Any, args: Any, kwargs: Any, otherwise: torch.device | None
     ) -> torch.device | None:
-        """Apply PyTorch's rules, on tensors without values."""
+        """Apply PyTorch's rules to tensors without values."""
         fake_args, fake_kwargs = torch_private.tree_map_only(
             torch.Tensor, self._fake, (args, kwargs)
         )
@@ -183,10 +183,10 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
             apart = _APART.search(str(error))
             if apart is None:
-                # the operation needs values, or has another fault, which computing it will show
+                # the operation needs values, or has another fault that its computation will show
                 return otherwise
             one, other = filter(None, apart.groups())
-            # CUDA raises it under this name
+            # CUDA raises this type of exception
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{one} and {other}! (in {func.name().removeprefix('aten::')})"
@@ -241,7 +241,7 @@ class InsideCalls(TorchFunctionMode):
 
 
 def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
-    """Check what CUDA checks and FakeTensorMode does not: the devices of indices."""
+    """Check the devices of indices, which CUDA checks and FakeTensorMode does not."""
     own = device_of(tensor)
     if any(device_of(index) not in (None, own) for index in _tensors(indices)):
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Lets ``torch.cuda``, tensors and checkpoints know simulated GPUs."""
+"""Makes ``torch.cuda``, tensors and checkpoints work with simulated GPUs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def install(count: int) -> SimulatedGPUs:
     Parameters
     ----------
     count
-        How many.
+        The number of GPUs.
     """
     gpus = SimulatedGPUs(count)
     # otherwise DDP copies inputs on a CUDA stream
@@ -83,9 +83,9 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     cuda.set_device = set_device
     torch_private.replace_cuda_internals(exchange)
     cuda.get_device_name = lambda device=None: f"simulated GPU {index(device)}"
-    # libraries ask for it to choose faster implementations on new GPUs
+    # libraries read it to choose faster implementations on new GPUs
     cuda.get_device_capability = lambda device=None: (0, 0)
-    # nothing was allocated by CUDA
+    # CUDA has allocated nothing
     cuda.memory_stats_as_nested_dict = lambda *_, **__: {}
     for name in _NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
@@ -114,7 +114,7 @@ def _patch_accelerator(gpus: SimulatedGPUs) -> None:
 
 
 class _NoStream:
-    """The current stream of a device, as far as optimizers ask about it."""
+    """The current stream of a device, with the methods that optimizers use."""
 
     def __init__(self, device: Any = None) -> None:
         pass
@@ -173,7 +173,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
             dtype = tensor.dtype if dtype is None else dtype
             return original_to(tensor, dtype=dtype, copy=copy, **asked, **options)
         if tensor.is_meta or tensor.layout != torch.strided:
-            if tensor.is_meta:  # torch raises that it has no values
+            if tensor.is_meta:  # torch raises an error, since it has no values
                 return original_to(tensor, CPU)
             _refuse(f"a {tensor.layout} tensor on {where}")
         if dtype is not None or options:
@@ -221,7 +221,7 @@ def _refuse_numpy(tensor: torch.Tensor) -> None:
 
 
 def _marked(clone: Any) -> Any:
-    """Let ``UntypedStorage.clone`` keep the device, for ``copy.deepcopy`` of a tensor."""
+    """Make ``UntypedStorage.clone`` keep the device, for ``copy.deepcopy`` of a tensor."""
 
     def cloned(storage: Any) -> Any:
         copy = clone(storage)
@@ -232,7 +232,7 @@ def _marked(clone: Any) -> Any:
 
 
 def _then_moved(make: Any) -> Any:
-    """Create a tensor, then move it: no mode sees how ``torch.tensor`` creates it."""
+    """Create a tensor, then move it, because no mode intercepts ``torch.tensor``."""
 
     @functools.wraps(make)
     def made(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
@@ -262,7 +262,7 @@ def _patch_ddp(gpus: SimulatedGPUs) -> None:
 
 
 def _register_checkpoints(gpus: SimulatedGPUs) -> None:
-    """Let ``torch.save`` write simulated devices, and ``torch.load`` restore them."""
+    """Make ``torch.save`` write simulated devices, and ``torch.load`` restore them."""
 
     def location(storage: Any) -> str | None:
         device = mark_of(torch_private.untyped(storage))

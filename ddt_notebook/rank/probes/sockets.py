@@ -1,7 +1,7 @@
-"""The TCP sockets of a rank's process groups, so that a call that waits in one can be ended.
+"""Finds the TCP sockets of a rank's process groups, to end a call that waits in one.
 
-Gloo and TCPStore give no access to their sockets. So the sockets that appear while a group is being
-formed are taken to be theirs. Shutting them down makes a blocked call raise at its line.
+Gloo and TCPStore give no access to their sockets. So all sockets that appear while a group is
+formed count as theirs. When they are shut down, a blocked call raises an exception at its line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _open_sockets() -> dict[int, int]:
     """Inode of each open socket, by descriptor."""
     found = {}
     for name in os.listdir(_DESCRIPTORS):
-        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself has been closed
             status = os.fstat(int(name))
             if (status.st_mode & 0o170000) == 0o140000:
                 found[int(name)] = status.st_ino
@@ -28,11 +28,10 @@ def _open_sockets() -> dict[int, int]:
 
 
 class GroupSockets:
-    """Remembers which sockets belong to process groups.
+    """Records which sockets belong to process groups.
 
-    The monitor's thread receives requests to end a wait while the main thread goes from command to
-    command. A request that arrives late belongs to an earlier command, and must not end a later
-    one.
+    The monitor's thread receives requests to end a wait while the main thread runs commands. A
+    request that arrives late belongs to an earlier command, and must not end a later one.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class GroupSockets:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Remember every socket that appears inside this block."""
+        """Record every socket that appears inside this block."""
         outermost = self._before is None
         if outermost:
             self._before = _open_sockets()
@@ -55,16 +54,16 @@ class GroupSockets:
                 self._before = None
 
     def _appeared(self) -> set[tuple[int, int]]:
-        before = self._before  # read once: the block may end in the other thread meanwhile
+        before = self._before  # read once: the other thread may end the block meanwhile
         return set() if before is None else set(_open_sockets().items()) - set(before.items())
 
     def outdate(self, request: int) -> None:
-        """From now on, ignore requests to cut that were made before this one."""
+        """From now on, ignore requests to cut that are older than this one."""
         with self._lock:
             self._oldest_request = request
 
     def cut_as_asked(self, request: int) -> int:
-        """Cut, unless the main thread carries out a later request already; returns how many."""
+        """Cut, unless the main thread already runs a later request; returns how many were cut."""
         with self._lock:
             return self.cut() if request >= self._oldest_request else 0
 

@@ -1,4 +1,4 @@
-"""Records when a rank does what, and what its memory is made of meanwhile."""
+"""Records what a rank does over time, and the parts of its memory meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_SPANS = 40_000
 _MAX_STEPS_NOTED = 20_000
 #: Nodes of a backward pass that are this close to each other count as one span.
 _GAP_NS = 50_000
-#: The parts of memory are measured in the first steps: gradients and states exist from then on.
+#: The parts of memory are measured in the first steps; gradients and states exist from then on.
 _STEPS_LOOKED_AT = 2
 
 Columns = list[tuple[str, int, int]]  # name, start and end in nanoseconds of the monotonic clock
@@ -38,7 +38,7 @@ class Tracer:
     """Traces this process from `start` to `stop`; call both from the main thread.
 
     The profiler records only ranges that users and libraries marked, and the nodes of the backward
-    pass. A timeline needs no more, and this costs next to nothing.
+    pass. A timeline needs no more, and the cost is very low.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Tracer:
         self._peak_known = process_memory.forget_peak()
         self._limits = (
             process_memory.limits()
-        )  # of the cell: afterwards the rank may allocate more to report
+        )  # the cell's limits, since the rank may allocate more later to report
         if process_memory.uses_gpu():
             torch.cuda.reset_peak_memory_stats()
         self._sampler = process_memory.MemorySampler()
@@ -103,7 +103,7 @@ class Tracer:
         )  # otherwise it writes into the cell's output
         try:
             torch_private.enable_profiler()
-        except (TypeError, AttributeError) as error:  # the names exist, but with another meaning
+        except (TypeError, AttributeError) as error:  # the names exist but have another meaning
             torch_private.give_up(TIMELINE, str(error))
             return
         self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
@@ -192,7 +192,7 @@ class Tracer:
         self._measured = when
 
     def _watch_forwards(self) -> None:
-        """Measure what the first forward passes keep for backward."""
+        """Measure what the first forward passes keep for the backward pass."""
         before = nn_module.register_module_forward_pre_hook(self._on_forward_begin)
         after = nn_module.register_module_forward_hook(self._on_forward_end, always_call=True)
         self._forward_hooks = (before, after)

@@ -1,7 +1,7 @@
-"""Lets gloo's threads wake later than they ask for, so that an idle rank uses less of a processor.
+"""Lets gloo's threads wake later than requested, so that an idle rank uses less processor time.
 
-Gloo's thread polls every 10 ms for as long as there is a group, also at an idle prompt. With a
-timer slack, Linux lets several of these wake-ups coincide.
+Gloo's thread polls every 10 ms while there is a group, even at an idle prompt. With a timer slack,
+Linux combines several of these wake-ups.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLACK_NS = 30_000_000
 
 @contextmanager
 def for_new_threads() -> Iterator[None]:
-    """Let threads that are started inside this block wake later than they ask for (Linux)."""
+    """Let threads that start inside this block wake later than requested (Linux)."""
     if sys.platform != "linux":
         yield
         return

@@ -1,6 +1,6 @@
-"""Records how a rank trains. It is always on, and costs some microseconds for each step.
+"""Records how a rank trains. It is always on and takes some microseconds per step.
 
-It does not communicate with other ranks, and draws no random numbers.
+It does not communicate with other ranks and draws no random numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .objects import find
 from .optimizers import OptimizerLog
 from .replicas import ReplicaLog, built
 
-#: Models with more elements than this are not searched for values that are not finite.
+#: Models with more elements than this are not searched for NaN and infinity.
 _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
 
@@ -36,23 +36,23 @@ Plain = dict[str, Any]
 
 
 class TrainingRecord:
-    """How this process trains.
+    """The record of how this process trains.
 
-    The code that runs in every step is short, with few functions and objects. Between two steps the
-    model's data has driven all of it out of the processor's caches, and most of its cost is to
-    fetch it again. Rare cases are in separate functions.
+    The code that runs in every step is short, with few functions and objects. Between two steps,
+    the model's data replaces this code in the processor's caches, and most of its cost is to load
+    it again. Rare cases are in separate functions.
     """
 
     def __init__(self) -> None:
         #: Backward passes of this process so far.
         self.backwards = 0
-        #: The error that ended the recording, empty if there was none.
+        #: The error that ended the recording; empty if there was none.
         self.problem = ""
-        #: In how many contexts ``join()`` the cell is that allow uneven inputs.
+        #: The number of open contexts ``join()`` that allow uneven inputs.
         self.joining = 0
         self._run = 0
         self._before = 0
-        #: The thread that runs cells. Only it is recorded; None when recording has ended.
+        #: The thread that runs cells, which alone is recorded; None when recording has ended.
         self._thread: int | None = get_ident()
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, OptimizerLog] = (
             weakref.WeakKeyDictionary()
@@ -64,7 +64,7 @@ class TrainingRecord:
         self._uneven: weakref.WeakSet[Join] = weakref.WeakSet()
         self._stepped: list[OptimizerLog] = []
         self._passed: list[ReplicaLog] = []
-        #: The latest of each in this run, usually the only one.
+        #: The latest log of each kind in this run, usually the only one.
         self._last_stepped: OptimizerLog | None = None
         self._last_passed: ReplicaLog | None = None
         #: The optimizer that is stepping, and its log if one is kept.
@@ -90,14 +90,14 @@ class TrainingRecord:
         return bool(self.backwards > self._before or self._stepped or self._passed)
 
     def _end(self, error: Exception) -> None:
-        """End the recording after an error in it, which must not reach the user's code."""
+        """End the recording after an error in it; the error must not reach the user's code."""
         self.problem = f"{type(error).__name__}: {error}"
         self._thread = None
 
     # -- called by the hooks; none of these raises ---------------------------------------------
 
     def wrapped(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
-        """DDP was constructed, and has made the model equal on all ranks."""
+        """Called when DDP has been constructed and has made the model equal on all ranks."""
         if get_ident() != self._thread:
             return
         try:
@@ -106,7 +106,7 @@ class TrainingRecord:
             self._end(error)
 
     def made(self, optimizer: Optimizer, *_: object, **__: object) -> None:
-        """An optimizer was constructed."""
+        """Called when an optimizer has been constructed."""
         if get_ident() != self._thread:
             return
         try:
@@ -117,7 +117,7 @@ class TrainingRecord:
     def passes(
         self, model: DistributedDataParallel, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
-        """A forward pass with gradients through DDP."""
+        """Called for each forward pass with gradients through DDP."""
         if get_ident() != self._thread:
             return
         try:
@@ -130,12 +130,12 @@ class TrainingRecord:
             self._end(error)
 
     def entered_join(self, context: Join) -> None:
-        """A context ``join()`` was entered."""
+        """Called when a context ``join()`` has been entered."""
         if get_ident() == self._thread:
             self.joining += context in self._uneven
 
     def left_join(self, context: Join) -> None:
-        """A context ``join()`` is about to be left."""
+        """Called before a context ``join()`` is left."""
         if get_ident() == self._thread:
             self.joining = max(0, self.joining - (context in self._uneven))
 
@@ -147,12 +147,12 @@ class TrainingRecord:
         throw_on_early_termination: bool = False,
         **_: object,
     ) -> None:
-        """A context ``join()`` was constructed with these arguments."""
+        """Called when a context ``join()`` has been constructed with these arguments."""
         if enable and not throw_on_early_termination:
             self._uneven.add(context)
 
     def hooked(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
-        """The user has registered a communication hook."""
+        """Called when the user has registered a communication hook."""
         if get_ident() != self._thread:
             return
         try:
@@ -179,7 +179,7 @@ class TrainingRecord:
         return log
 
     def losses(self, loss: torch.Tensor) -> None:
-        """A backward pass begins."""
+        """Called when a backward pass begins."""
         if get_ident() != self._thread:
             return
         try:
@@ -205,7 +205,7 @@ class TrainingRecord:
         }
 
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
-        """An optimizer is about to step."""
+        """Called before an optimizer steps."""
         if get_ident() != self._thread:
             return
         try:
@@ -222,7 +222,7 @@ class TrainingRecord:
             self._end(error)
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
-        """An optimizer has stepped."""
+        """Called when an optimizer has stepped."""
         if self._stepping is not optimizer or get_ident() != self._thread:
             return
         try:
@@ -319,7 +319,7 @@ def install() -> None:
 
 
 def _then(owner: type, name: str, record: Callable[..., None]) -> None:
-    """Let a method of a class call ``record`` with the same arguments when it has returned."""
+    """Make a method of a class call ``record`` with the same arguments after it returns."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
