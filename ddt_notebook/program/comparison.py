@@ -195,7 +195,7 @@ def _swapped(mine: Sequence[Item], theirs: Sequence[Item]) -> Divergence | None:
 def _extra(
     left: GroupCall, right: GroupCall, mine: Sequence[Item], theirs: Sequence[Item]
 ) -> Divergence | None:
-    """A call under a condition that other ranks match by chance, with the call of another line."""
+    """A call under a condition that happens to match a call at another line of the other rank."""
     if left.line == right.line:
         return None
     many, their_many = (sum(1 for _ in calls(items)) for items in (mine, theirs))

@@ -233,7 +233,7 @@ class Interpreter:
         *,
         as_context: bool = False,
     ) -> Value:
-        """Follow a function; ``as_context`` follows the ``with`` body at its ``yield``."""
+        """Follow a function; with ``as_context``, follow the ``with`` body at its ``yield``."""
         node = function.node
         self.followed.add(node)
         if len(self._frames) >= _DEPTH or any(frame is node for frame, _ in self._frames):
@@ -269,7 +269,7 @@ class Interpreter:
         keywords: dict[str, Value],
         scope: Scope,
     ) -> dict[str, Value]:
-        """The values of a function's parameters: arguments, defaults, or known by their names."""
+        """The values of a function's parameters, by argument, default or parameter name."""
         spec = node.args
         positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
         keyword_only = [parameter.arg for parameter in spec.kwonlyargs]

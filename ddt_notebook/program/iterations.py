@@ -27,7 +27,7 @@ def times_issued(call: Call, report: RankReport) -> int:
 
 
 def _until(call: Call, report: RankReport) -> Iterator[Call]:
-    """The calls of a rank up to the one with the group's sequence number of ``call``."""
+    """The calls of a rank, up to the one with the same group and sequence number as ``call``."""
     for other in report.calls:
         yield other
         if call.sequence and (other.group, other.sequence) == (call.group, call.sequence):

@@ -572,7 +572,7 @@ class LibraryCalls:
 
     @contextmanager
     def context(self, expression: ast.expr, value: Value) -> Iterator[None]:
-        """Apply inside what a ``with`` statement changes."""
+        """Apply the changes of a ``with`` statement to the calls inside."""
         kind = _CONTEXTS.get(called_name(expression), "")
         if isinstance(value.value, Imported) and value.value.path == "no_sync":
             kind = "no_sync"
@@ -581,7 +581,7 @@ class LibraryCalls:
 
     @contextmanager
     def decorated(self, node: ast.AST) -> Iterator[None]:
-        """Apply inside what the decorators of a function change."""
+        """Apply the changes of a function's decorators to the calls inside."""
         kinds = {_CONTEXTS.get(name, "") for name in decorators(node)}
         with self._inside(kinds & {"no_gradient"}):
             yield
