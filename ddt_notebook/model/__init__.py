@@ -1,4 +1,4 @@
-"""What was seen: plain, frozen data that travels as JSON. Standard library only."""
+"""The observed data: plain, frozen dataclasses that travel as JSON. Standard library only."""
 
 from .codec import FormatError
 from .collective import Call, Fingerprint

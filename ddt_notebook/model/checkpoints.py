@@ -1,4 +1,4 @@
-"""Files that a rank saved and loaded, and what of them reached its models."""
+"""The files that a rank saved and loaded, and the state dicts that its models did not use."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class CheckpointUse:
     Attributes
     ----------
     action
-        Which of the two it was.
+        Whether the call saved or loaded.
     path
-        The file, without symbolic links.
+        The path of the file, with symbolic links resolved.
     where
-        The user's line.
+        The user's line that made the call.
     began_s, ended_s
-        On the machine's monotonic clock, in seconds.
+        When the call began and ended, on the machine's monotonic clock in seconds.
     done
-        False if it raised.
+        False if the call raised.
     wrapped
-        Of what was saved: the first key of a state dict, if all keys have the prefix of a wrapper.
+        If a state dict was saved whose keys all have the prefix of a wrapper: its first key.
     devices
-        Of what was loaded: where its tensors are.
+        If something was loaded: the devices of its tensors.
     """
 
     action: Literal["save", "load"]
@@ -47,18 +47,18 @@ class CheckpointUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateLoad:
-    """A state dict of which a module knew no key; ``strict=False`` let that pass.
+    """A state dict that has no key in common with the module; ``strict=False`` allowed that.
 
     Attributes
     ----------
     model
         Class of the module.
     where
-        The user's line.
+        The user's line that loaded the state.
     keys
-        How many keys the state dict has.
+        The number of keys in the state dict.
     unexpected, missing
-        The first of them, and the first of the module's own.
+        The first key of the state dict, and the first key of the module.
     """
 
     model: str
@@ -70,7 +70,7 @@ class StateLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankCheckpoints:
-    """What one rank saved and loaded in a run, in that order; bounded.
+    """What one rank saved and loaded in a run; only the first calls are kept.
 
     Attributes
     ----------
@@ -79,9 +79,9 @@ class RankCheckpoints:
     uses
         The calls, oldest first.
     more
-        How many later ones were not kept.
+        How many later calls were not kept.
     states
-        What its models did not take over, and got no other state later.
+        State dicts that its models did not use, if no later one replaced them.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, driven by their type hints."""
+"""Converts dataclasses to JSON and back, as their type hints describe them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 class FormatError(DdtError, ValueError):
-    """The data is not what its format says it is."""
+    """The data does not have the expected format."""
 
 
-#: Values of these types are plain already.
+#: JSON represents values of these types directly.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def to_plain(value: Any) -> Any:
-    """Turn dataclasses, tuples and dicts into what ``json.dumps`` takes.
+    """Turn dataclasses, tuples and dicts into data that ``json.dumps`` accepts.
 
-    Fields that hold their default are left out, so that files stay small and an older reader does
-    not trip over a field that says nothing.
+    Fields that hold their default are left out, so that files stay small and an older reader
+    does not meet a new field without need.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -51,7 +51,7 @@ def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
-    """Build ``kind`` from what `to_plain` made; unknown fields are ignored.
+    """Build ``kind`` from the result of `to_plain`; unknown fields are ignored.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def from_plain(kind: type[T], plain: Any) -> T:
 
 
 class _Unfit(Exception):
-    """Something is not of its type: what is wrong with it, and where, innermost field first."""
+    """A value does not have its declared type; holds the reason and the fields, innermost first."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -80,7 +80,7 @@ _Build = Callable[[Any], Any]
 
 @functools.cache
 def _builder(kind: Any) -> _Build:
-    """The function for a type: made once, since types are looked at slowly."""
+    """The function that builds one type; cached, since inspecting types is slow."""
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if kind is Any:
@@ -138,7 +138,7 @@ def _key(kind: Any, key: str) -> Any:
 
 def _dataclass(kind: type) -> _Build:
     hints = typing.get_type_hints(kind)
-    # a type may refer to itself: its fields are looked at when the first one is built
+    # a type may refer to itself, so its fields are inspected when its first value is built
     fields: list[tuple[str, _Build]] = []
 
     def build(plain: Any) -> Any:

@@ -13,7 +13,7 @@ Shape = tuple[int, ...]
 CallKind = Literal["collective", "p2p", "setup"]
 CallStatus = Literal["pending", "issued", "done", "failed"]
 
-#: What must agree between the ranks of one collective: (field name, value) pairs.
+#: What the ranks of one collective must agree on, as pairs (field name, value).
 Fingerprint = tuple[tuple[str, object], ...]
 
 
@@ -60,16 +60,16 @@ class Call:
     group
         Name of the process group; the default group is ``"0"``.
     members
-        Global ranks of the group, ascending. Empty when the group could not be told.
+        Global ranks of the group, ascending. Empty if the group is not known.
     sequence
-        For collectives: this is the n-th of this rank on the group since the group was formed,
-        counted from 1. For p2p: the n-th with the same group, direction, peer and tag.
-        For set-up calls: the n-th of its name. None if the caller is not a member of the group.
+        The number of the call on this rank, counted from 1. Collectives are counted for each
+        group since it was formed, p2p calls for each group, direction, peer and tag, and set-up
+        calls for each name. None if the caller is not a member of the group.
     status
-        ``"pending"``: entered and not left. ``"issued"``: asynchronous, returned but not known to
-        have completed. ``"done"``: returned, or waited for. ``"failed"``: raised.
+        ``"pending"``: entered but not left. ``"issued"``: asynchronous; it has returned but may
+        not be complete. ``"done"``: returned, or waited for. ``"failed"``: raised.
     reduce_op
-        ``"SUM"``, ``"MAX"`` …, None where the operation has none.
+        ``"SUM"``, ``"MAX"`` …, None if the operation has none.
     root
         Global rank of source or destination of a rooted collective.
     peer
@@ -77,17 +77,17 @@ class Call:
     tag
         Tag of a p2p call.
     shapes, dtypes
-        Of the tensors that this rank passed in, in order. ``dtypes`` like ``"float32"``.
+        Shapes and types of the tensors that this rank passed in, in order, such as ``"float32"``.
     output_shapes
-        Of the tensors that receive the result, where they are separate from the input.
+        Shapes of the tensors that receive the result, if they differ from the input tensors.
     where
         The user's line that made the call.
     source
-        ``"call log"``: seen by our wrapper before the call was made. ``"flight recorder"``: issued
-        by DDP or another library, seen by PyTorch's Flight Recorder only (reduce-op and root are
-        not known then).
+        ``"call log"``: our wrapper recorded it before the call was made. ``"flight recorder"``: DDP
+        or another library issued it, and only PyTorch's Flight Recorder recorded it (reduce-op
+        and root are not known then).
     caller
-        Library that issued it when it was not the user's own line: ``"DistributedDataParallel"``.
+        Library that issued it, if the user's own line did not: ``"DistributedDataParallel"``.
     asynchronous
         True if the call returned a handle.
     entered_s, left_s
@@ -95,7 +95,7 @@ class Call:
     error
         ``"RuntimeError: ..."`` (first line) if it failed.
     rendezvous
-        Of ``init_process_group``: how the rank meant to join.
+        For ``init_process_group``: how the rank tried to join.
     """
 
     index: int
@@ -132,7 +132,7 @@ class Call:
         return tensor_label(self.shapes, self.dtypes)
 
     def fingerprint(self) -> Fingerprint:
-        """What must be equal on every member for the collective to be right.
+        """What must be equal on every member for the collective to be correct.
 
         Fields that this call does not know (a collective that only the Flight Recorder saw has no
         reduce-op and no root) are absent: compare only the fields that both sides have.

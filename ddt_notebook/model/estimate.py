@@ -1,4 +1,4 @@
-"""What a rank would need if training were spread over the ranks in another way."""
+"""The memory that a rank would need if training were sharded over the ranks in another way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .memory import RankMemory
 
 Sharding = Literal["DDP", "ZeRO-1", "ZeRO-2", "FSDP"]
 
-#: Bytes of state that an optimizer keeps for each trained element, where this does not depend on
-#: the element's type: two moments, one, or none.
+#: The number of states (moments) that an optimizer keeps for each trained element, for optimizers
+#: whose states have the element's type.
 STATES = {
     "adam": 2,
     "adamw": 2,
@@ -27,16 +27,16 @@ STATES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Bytes of one rank by what they are for.
+    """The memory of one rank in bytes, by purpose.
 
     Attributes
     ----------
     parameters, gradients, optimizer_state, buffers, buckets
-        Of the model.
+        Memory of the model and its training.
     activations
-        Kept for backward; they grow with the batch.
+        Memory kept for backward; it grows with the batch.
     base
-        The process without a model: interpreter, libraries.
+        Memory of the process without a model, such as the interpreter and libraries.
     """
 
     parameters: int = 0
@@ -49,7 +49,7 @@ class Needs:
 
     @property
     def total(self) -> int:
-        """Of one rank."""
+        """The sum of all fields."""
         return (
             self.parameters
             + self.gradients
@@ -63,16 +63,16 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One way to spread the training, and what it needs.
+    """One way to shard the training, and the memory that it needs.
 
     Attributes
     ----------
     sharding
-        What the ranks share among them: nothing, optimizer state, gradients too, or all.
+        What is sharded over the ranks: nothing, optimizer state, also gradients, or everything.
     batch
-        Size of the batch of one rank, as a multiple of today's.
+        Size of the batch of one rank, as a multiple of the current size.
     needs
-        Of each rank.
+        The memory of each rank.
     """
 
     sharding: Sharding
@@ -81,12 +81,12 @@ class Plan:
 
 
 def measured_needs(memory: RankMemory) -> Needs:
-    """What a rank was seen to need; ``base`` is what is in none of the parts.
+    """The measured memory of a rank; ``base`` is what belongs to none of the other parts.
 
     Raises
     ------
     ValueError
-        If no model was seen, or only a shard of one: its whole size is not known then.
+        If no model was observed, or only a shard, whose whole size is not known.
     """
     parts = memory.parts
     if not parts.get("parameters"):
@@ -110,7 +110,7 @@ def measured_needs(memory: RankMemory) -> Needs:
 
 
 def _whole(memory: RankMemory) -> int:
-    """All of a rank's memory, counted as its limit counts it."""
+    """The total memory of a rank, counted in the same way as its limit."""
     if memory.device.startswith("cuda"):
         return memory.gpu_allocated or 0
     if "rank" in memory.limits:
@@ -119,12 +119,12 @@ def _whole(memory: RankMemory) -> int:
 
 
 def needs_of(parameters: int, *, item_bytes: int, optimizer: str, activations: int) -> Needs:
-    """What a model of so many elements needs with DDP, by arithmetic.
+    """The computed memory of a model with DDP.
 
     Raises
     ------
     ValueError
-        If the optimizer's states are not known.
+        If the number of the optimizer's states is not known.
     """
     states = STATES.get(optimizer.lower())
     if states is None:
@@ -140,7 +140,7 @@ def needs_of(parameters: int, *, item_bytes: int, optimizer: str, activations: i
 
 
 def plans(needs: Needs, ranks: int) -> Iterator[Plan]:
-    """Ways to spread the training: with today's batch, and with half of it where that matters."""
+    """Ways to shard the training, with the current batch and, if that matters, with half of it."""
     for batch in (1.0, 0.5) if needs.activations else (1.0,):
         activations = round(needs.activations * batch)
         for sharding in ("DDP", "ZeRO-1", "ZeRO-2", "FSDP"):

@@ -1,4 +1,4 @@
-"""What was concluded: findings as data, their rendering as text, and the report of a run."""
+"""The diagnosis of a run: findings as data, their text, and the report that holds them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from . import codec
 from .position import Place
 
 Confidence = Literal["certain", "likely", "possible"]
-#: What a finding or a fact says beside its ranks and its line: names with their unit
-#: (``waited_s``, ``size_bytes``) and plain JSON values, lists as tuples.
+#: The values of a finding or a fact besides its ranks and its line. Names have their unit
+#: (``waited_s``, ``size_bytes``); values are plain JSON, with lists as tuples.
 Values = dict[str, Any]
 
 
@@ -21,12 +21,12 @@ class Fact:
     Attributes
     ----------
     kind
-        What it is, a word of the closed list `ddt_notebook.diagnosis.wording.FACTS`, such as
+        The kind of fact, from the closed list `ddt_notebook.diagnosis.wording.FACTS`, such as
         ``"blocked-in"``.
     place
-        The line that shows it, None where there is none.
+        The line that shows it, or None.
     ranks
-        The ranks of which it is true, ascending; empty where it concerns no rank or all of them.
+        The ranks that it concerns, ascending; empty if it concerns no rank or all of them.
     values
         Its numbers and names, such as ``{"op": "all_reduce", "sequence": 17}``.
     """
@@ -41,7 +41,7 @@ class Fact:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Lists, as JSON has them, become tuples, so that a fact that was loaded equals its origin."""
+    """Turn the lists of JSON into tuples, so that a loaded fact equals the one that was saved."""
     if isinstance(value, dict):
         return {key: _with_tuples(item) for key, item in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, (list, tuple)) else value
@@ -69,7 +69,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fault, or one thing that may be intended (``confidence == "possible"``).
+    """One fault, or something that may be intended (``confidence == "possible"``).
 
     Attributes
     ----------
@@ -78,20 +78,20 @@ class Finding:
     stage
         Name of its stage, such as ``"training & evaluation"``.
     kind
-        What happened, a word of the closed list `ddt_notebook.diagnosis.wording.TITLES`, such as
-        ``"never-entered"``. Empty in a report of an older form, which has text only.
+        What happened, from the closed list `ddt_notebook.diagnosis.wording.TITLES`, such as
+        ``"never-entered"``. Empty in a report of an older version, which has text only.
     values
         The numbers and names of what happened, such as ``{"op": "all_reduce", "waited_s": 2.1}``.
     cause
-        Id of a fault card, None if the cause could not be told.
+        Id of a fault card, None if the cause is not known.
     ranks
-        The culprits. In a hang: those that never entered the collective in which ``waiting`` are
-        blocked; in a mismatch: the minority (all of them when no side is smaller); else: who
-        raised or died.
+        The culprits. In a hang, the ranks that never entered the collective in which the ranks of
+        ``waiting`` are blocked; in a mismatch, the minority (all ranks if no side is smaller);
+        otherwise the ranks that raised or died.
     waiting
-        Their victims.
+        The victims of the culprits.
     places
-        For each rank the line that shows what it did.
+        For each rank, the line that shows what it did.
     facts
         What was observed.
     title
@@ -99,7 +99,7 @@ class Finding:
     where
         ``places`` in words: ``{1: "cell[3] line 6: dist.all_reduce(loss)"}``.
     evidence
-        ``facts`` in words: one line for each, in the same order.
+        ``facts`` in words, one line for each, in the same order.
     confidence
         ``"certain"``, ``"likely"`` or ``"possible"`` (hints only).
     fixes
@@ -136,9 +136,9 @@ class Report:
     findings
         Faults, cause first; empty for a healthy run.
     hints
-        What may be intended.
+        Findings that may be intended.
     checked
-        One line: what was looked at ("4 ranks, 12 collectives on 1 group").
+        What was checked, in one line ("4 ranks, 12 collectives on 1 group").
     """
 
     ok: bool

@@ -1,4 +1,4 @@
-"""What PyTorch's Flight Recorder writes, in the field's own names.
+"""Reads the entries of PyTorch's Flight Recorder, and translates its names to those of torch.
 
 The recorder of a running rank and the files that a real job left behind hold the same entries.
 """
@@ -26,7 +26,7 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-#: Innermost first, as the recorder has them: file, line, function.
+#: Frames as the recorder stores them, innermost first: file, line, function.
 Frames = Iterable[tuple[str, int, str]]
 
 
@@ -56,7 +56,7 @@ def user_frame(frames: Frames) -> tuple[tuple[str, int, str] | None, str | None]
 
 
 def library(path: str | None) -> str | None:
-    """What users call the part of torch in this file."""
+    """The name that users know for the part of torch in this file."""
     if not path:
         return None
     for part, name in (
@@ -72,12 +72,12 @@ def library(path: str | None) -> str | None:
 
 
 def unpickled(data: bytes) -> Any:
-    """What a dump holds: dicts, lists, numbers and text.
+    """The content of a pickled dump, which may be dicts, lists, numbers and text only.
 
     Raises
     ------
     pickle.UnpicklingError
-        If it names any class or function, but those by which torch writes plain lists.
+        If it names any class or function other than those with which torch writes plain lists.
     """
     return _PlainUnpickler(io.BytesIO(data)).load()
 

@@ -1,6 +1,6 @@
-"""Where ranks met: one collective, with the call of each rank, who came when and when it ended.
+"""Matches the calls of all ranks that belong to one collective, with their times.
 
-Facts derived from observations, for the views of collectives and of time.
+The views of collectives and of time use these facts, which are derived from observations.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from .operations import as_recorded, from_recorder
 from .snapshot import Snapshot
 from .timeline import RankTimeline
 
-#: Bytes of an element; anything else is told by the digits of its name (``float8_e4m3fn``).
+#: Bytes of an element. For other types, the digits of the name show it (``float8_e4m3fn``).
 _ITEM_BYTES = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
-#: How far the clocks of a call's record and of the profiler's span may lie apart.
+#: The largest difference between the times of a call's record and of the profiler's span.
 _TOLERANCE_S = 2e-3
-#: A span that belongs to an asynchronous call begins at most this much after it.
+#: A span that belongs to an asynchronous call begins at most this long after the call.
 _LATEST_START_S = 0.1
 _BUCKET = "DDP bucket"
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """One collective.
+    """One collective, with the calls of all ranks that entered it.
 
     Attributes
     ----------
     group, sequence
-        Which one.
+        The group of the collective, and its number on that group.
     members
         Ranks of the group.
     calls
         The call of each rank that entered.
     ends_s
-        When it ended on each rank of which that is known, in monotonic seconds.
+        When it ended on each rank for which that is known, in monotonic seconds.
     label
-        What a library issued it for: ``"DDP bucket 1/3"``; empty for the user's own.
+        Why a library issued it, such as ``"DDP bucket 1/3"``; empty for the user's own calls.
     """
 
     group: str
@@ -53,33 +53,33 @@ class Meeting:
 
     @cached_property
     def first(self) -> Call:
-        """The call of the lowest rank: what was called."""
+        """The call of the lowest rank, which shows what was called."""
         return self.calls[min(self.calls)]
 
     @cached_property
     def arrivals_s(self) -> dict[int, float]:
-        """When each rank came, in order of time."""
+        """When each rank entered, in order of time."""
         known = {r: c.entered_s for r, c in self.calls.items() if c.entered_s is not None}
         return dict(sorted(known.items(), key=lambda item: item[1]))
 
     @cached_property
     def complete(self) -> bool:
-        """Whether every member is known to have come."""
+        """Whether every member is known to have entered."""
         return len(self.arrivals_s) >= max(2, len(self.members))
 
     @property
     def straggler(self) -> int | None:
-        """The rank that came last, None if not all are known."""
+        """The rank that entered last, None if not all are known."""
         return list(self.arrivals_s)[-1] if self.complete else None
 
     @cached_property
     def begun_s(self) -> float | None:
-        """When the last rank came: from here on data moves."""
+        """When the last rank entered, which is when the transfer begins."""
         return list(self.arrivals_s.values())[-1] if self.complete else None
 
     @cached_property
     def late_s(self) -> float:
-        """How much later the last rank came than the others (their median)."""
+        """How much later the last rank entered than the median of the others."""
         if not self.complete:
             return 0.0
         *others, last = self.arrivals_s.values()
@@ -94,12 +94,12 @@ class Meeting:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether DDP issued it for gradients, beside the backward pass."""
+        """Whether DDP issued it for gradients, during the backward pass."""
         return self.label.startswith(_BUCKET)
 
     @property
     def transfer_s(self) -> float | None:
-        """From the last arrival to the end on the last rank, None if that was not measured."""
+        """The time from the last arrival to the end on the last rank; None if not measured."""
         if self.begun_s is None or len(self.ends_s) < len(self.calls):
             return None
         if any(call.status == "failed" for call in self.calls.values()):
@@ -113,14 +113,14 @@ class Meeting:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes of one rank by the time of the transfer."""
+        """Bytes of one rank divided by the time of the transfer."""
         if not self.bytes or not self.transfer_s:
             return None
         return self.bytes / self.transfer_s
 
 
 def item_bytes(dtype: str) -> int | None:
-    """Bytes of one element of ``"float32"``; None if the name does not tell."""
+    """Bytes of one element of ``"float32"``; None if the name does not show it."""
     if dtype in _ITEM_BYTES:
         return _ITEM_BYTES[dtype]
     digits = "".join(ch if ch.isdigit() else " " for ch in dtype.partition("_")[0]).split()
@@ -170,7 +170,7 @@ def meetings(snapshot: Snapshot) -> list[Meeting]:
 
 
 def lateness(met: list[Meeting]) -> dict[int, list[float]]:
-    """For each rank that came last: by how much, each time, in seconds."""
+    """For each rank that entered last, by how much it was late each time, in seconds."""
     found: dict[int, list[float]] = defaultdict(list)
     for meeting in met:
         if meeting.straggler is not None:
@@ -179,9 +179,9 @@ def lateness(met: list[Meeting]) -> dict[int, list[float]]:
 
 
 def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[int, float]:
-    """When each call of one rank ended, by its index, as far as that was measured.
+    """When each call of one rank ended, by the call's index, if that was measured.
 
-    A synchronous call of the user ends when it returns. The others return at once: they end with
+    A synchronous call of the user ends when it returns. Other calls return at once and end with
     the profiler's span, which has the name of the operation and begins where the call was made.
     """
     ends = {
@@ -214,7 +214,7 @@ def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[in
 
 
 def _within(starts: list[float], calls: list[tuple[float, float | None]]) -> set[int]:
-    """Spans that belong to synchronous calls, which contain them."""
+    """The indices of the spans that lie within synchronous calls."""
     taken: set[int] = set()
     for entered, left in calls:
         low = bisect.bisect_left(starts, entered)
@@ -223,7 +223,7 @@ def _within(starts: list[float], calls: list[tuple[float, float | None]]) -> set
 
 
 def _next_span(starts: list[float], used: set[int], entered_s: float) -> int | None:
-    """The first free span that begins where a call was made."""
+    """The first unused span that begins when a call was made."""
     at = bisect.bisect_left(starts, entered_s - _TOLERANCE_S)
     while at < len(starts) and at in used:
         at += 1
@@ -233,7 +233,7 @@ def _next_span(starts: list[float], used: set[int], entered_s: float) -> int | N
 def _bucket_labels(
     found: dict[tuple[str, int], dict[int, Call]], timelines: dict[int, RankTimeline]
 ) -> dict[tuple[str, int], str]:
-    """Name the collectives that DDP issued for its buckets, recognised by size and order."""
+    """Name the collectives that DDP issued for its buckets, found by size and order."""
     layouts = sorted({layout for t in timelines.values() for layout in t.buckets if layout})
     labels = {}
     reached: dict[str, tuple[tuple[int, ...], int]] = {}

@@ -1,4 +1,4 @@
-"""What one rank's memory held, and how it changed while a cell ran."""
+"""What a rank's memory contained, and how it changed while a cell ran."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ class RankMemory:
     rank
         Global rank.
     device
-        Where the parts live: ``"cpu"`` or the name of a GPU such as ``"cuda:0"``.
+        Where the parts are: ``"cpu"`` or the name of a GPU such as ``"cuda:0"``.
     parts
         Bytes by `MemoryKind`; each storage is counted once. ``"activations"`` is what backward
-        keeps after a forward pass, ``"tensors"`` other variables of the cell.
+        keeps after a forward pass; ``"tensors"`` are other variables of the cell.
     measured
-        When the parts were seen: ``"step 2"``, or ``"end"`` of the cell.
+        When the parts were measured: at ``"step 2"``, or at the ``"end"`` of the cell.
     optimizer
         Class of the optimizer, empty if there is none.
     parameter_count
-        Elements of all parameters.
+        Number of elements of all parameters.
     trained_count
-        Elements of those that are trained.
+        Number of elements of the trained parameters.
     wrapper
-        What spreads the model over the ranks: ``"DDP"``, ``"FSDP2"``; empty if nothing does.
+        What distributes the model over the ranks: ``"DDP"``, ``"FSDP2"``; empty if nothing does.
     rss_bytes, pss_bytes
-        Resident set at the end of the cell, and the share of it that is this rank's own when
-        pages that processes share are divided among them.
+        Resident and proportional set size at the end of the cell. The latter divides the pages
+        that processes share among them.
     peak_bytes
         The largest resident set while the cell ran, as the operating system counted it.
     data_bytes
-        Private memory that was mapped at the end: the quantity that ``limits["rank"]`` caps.
+        Private memory that was mapped at the end; ``limits["rank"]`` limits this quantity.
     gpu_allocated, gpu_reserved, gpu_peak
-        Of PyTorch's allocator, None without a GPU.
+        Bytes that PyTorch's allocator reports, None without a GPU.
     limits
-        Bytes at which memory ends, by `LimitKind`.
+        Limits of the memory in bytes, by `LimitKind`.
     started_s
-        On the monotonic clock; the samples count from here.
+        When sampling started, on the monotonic clock in seconds.
     at_ms, rss_kb, data_kb, gpu_kb
         Samples while the cell ran: milliseconds since ``started_s``, resident set, private mapped
         memory and GPU memory in kibibytes. ``gpu_kb`` is empty without a GPU.
@@ -91,7 +91,7 @@ class RankMemory:
         return sum(self.parts.values())
 
     def with_course_of(self, run: RankMemory) -> RankMemory:
-        """These figures with what only a traced run measures: activations, peak and samples."""
+        """These figures with activations, peak and samples from a traced run."""
         kept = {kind: size for kind, size in run.parts.items() if kind == "activations"}
         return replace(
             self,

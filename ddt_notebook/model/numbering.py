@@ -1,4 +1,4 @@
-"""Ranks that a cell numbered itself, told by their numbers in the session."""
+"""Translates ranks that a cell numbered itself into the session's ranks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .rank import RankReport
 
 #: Number in the group -> number in the session.
 _Numbers = Mapping[int, int]
-#: Which round of init_process_group, and where the ranks met.
+#: The number of the init_process_group call, and the address of the rendezvous.
 _World = tuple[int, str]
 
 
 def in_session_numbers(reports: tuple[RankReport, ...]) -> tuple[RankReport, ...]:
-    """The reports with the numbers of the session in their calls.
+    """The reports, with the session's ranks in their calls.
 
     A cell that forms the group itself may number the ranks in another way, or form several groups
-    that each count from 0. Then members, roots and peers are other ranks than they seem, and equal
-    names of groups mean different groups.
+    that each count from 0. Then members, roots and peers are not the session's ranks, and groups of
+    the same name may be different groups.
     """
     worlds = _worlds(reports)
     if all(number == rank for numbers in worlds.values() for number, rank in numbers.items()):
@@ -29,7 +29,7 @@ def in_session_numbers(reports: tuple[RankReport, ...]) -> tuple[RankReport, ...
 
 
 def _worlds(reports: tuple[RankReport, ...]) -> dict[_World, _Numbers]:
-    """Who came under which number, for each group that formed."""
+    """For each group that formed, the session's rank of each rank in the group."""
     came: dict[_World, dict[int, int]] = defaultdict(dict)
     sizes: dict[_World, int] = {}
     for report in reports:

@@ -1,4 +1,4 @@
-"""What one rank holds at one moment, as its probes saw it."""
+"""What the probes of one rank observed at one moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .training import RankTraining
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What one rank's probes saw; a field is None if its probe did not run or saw nothing.
+    """What one rank's probes observed; a field is None if its probe did not run or found nothing.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Observation:
     placement, partition, parity, memory, timeline, training, performance, checkpoints
         This rank's part of the field of `Snapshot` that has the same name.
     environment
-        Facts about the surroundings of the rank's process, by name.
+        Facts about the environment of the rank's process, by name.
     """
 
     rank: int
@@ -46,12 +46,12 @@ class Observation:
 
     @classmethod
     def from_probes(cls, rank: int, seen: Mapping[str, Any]) -> Observation:
-        """Build it from what probes returned: plain data without the rank, by name.
+        """Build it from the plain data that probes returned, by the names of the probes.
 
         Raises
         ------
         FormatError
-            If a field is not of its type.
+            If a field does not have its declared type.
         """
         plain = {
             name: {"rank": rank, **one} if name in _in_snapshots() else one
@@ -62,13 +62,13 @@ class Observation:
 
 @functools.cache
 def _in_snapshots() -> tuple[str, ...]:
-    """Names of the fields that a `Snapshot` has, too."""
+    """The names of the fields that a `Snapshot` also has."""
     known = {field.name for field in fields(Snapshot)}
     return tuple(field.name for field in fields(Observation) if field.name in known)
 
 
 def add_observations(snapshot: Snapshot, seen: Mapping[int, Observation]) -> Snapshot:
-    """The snapshot with what ranks observed, by rank, in the fields that any of them observed."""
+    """The snapshot with the observations of the ranks in the fields that any rank observed."""
     changed: dict[str, Any] = {}
     for name in _in_snapshots():
         found = [getattr(seen[rank], name) for rank in sorted(seen)]

@@ -1,8 +1,7 @@
-"""The operations of ``torch.distributed``: their parameters, and what they do with them.
+"""The operations of ``torch.distributed``, with their parameters and properties.
 
-This is the only table of them. The ranks' call log, the matching of calls across ranks, the reader
-of programs and lint all derive what they know from it: a new collective of PyTorch is entered here,
-and nowhere else.
+This is the only table of operations. The ranks' call log, the matching of calls across ranks, the
+program analysis and lint all use it; a new collective of PyTorch has to be added here only.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ class Operation:
     root
         The parameter with the global rank of source or destination.
     peer
-        The same for a message between two ranks.
+        The parameter with the global rank of the other side of a message.
     reduces
-        Whether values of several ranks are combined by a reduce-op.
+        Whether a reduce-op combines the values of several ranks.
     agrees
         Whether ``result`` is the same on every member afterwards.
     uneven
-        Whether sizes may lawfully differ from rank to rank.
+        Whether sizes may differ between ranks.
     root_sized
-        Whether the Flight Recorder knows the root's sizes only.
+        Whether the Flight Recorder records the sizes on the root only.
     recorded_as
-        The Flight Recorder's name for what the operation issues on gloo; None if it is its own.
+        The Flight Recorder's name for what the operation issues on gloo; None if it has the same.
     returns_handle
         Whether the operation always returns a handle. Others do so with ``async_op=True``.
     """
@@ -74,11 +73,11 @@ class Operation:
         return self.returns_handle or "async_op" in self.parameters
 
     def bind(self, args: Sequence[_T], keywords: Mapping[str, _T]) -> dict[str, _T]:
-        """The arguments of a call by the names of their parameters; surplus ones are dropped."""
+        """The arguments of a call by the names of their parameters; extra arguments are dropped."""
         return {**dict(zip(self.parameters, args, strict=False)), **keywords}
 
     def position(self, parameter: str | None) -> int | None:
-        """Where a parameter stands in the order, None if the operation does not have it."""
+        """The position of a parameter, None if the operation does not have it."""
         return self.parameters.index(parameter) if parameter in self.parameters else None
 
 
@@ -213,7 +212,7 @@ MESSAGES: dict[str, Operation] = {
         peer="src",
     ),
 }
-#: These form groups and end them; every rank has to call them.
+#: These form and destroy groups; every rank has to call them.
 SETUP: dict[str, Operation] = {
     "init_process_group": _op(
         "backend init_method timeout world_size rank store group_name pg_options device_id"
@@ -223,7 +222,7 @@ SETUP: dict[str, Operation] = {
     ),
     "destroy_process_group": _op("group"),
 }
-#: These form several groups by calling ``new_group``, and appear in the call log as that.
+#: These form several groups with ``new_group``; the call log records those calls.
 SUBGROUPS: dict[str, Operation] = {
     "new_subgroups": _op("group_size group timeout backend pg_options group_desc"),
     "new_subgroups_by_enumeration": _op(
@@ -231,14 +230,14 @@ SUBGROUPS: dict[str, Operation] = {
     ),
     "init_device_mesh": _op("device_type mesh_shape mesh_dim_names backend_override"),
 }
-#: Messages by the side that calls them.
+#: The messages that receive, and those that send.
 RECEIVES = frozenset(name for name, op in MESSAGES.items() if op.result is not None)
 SENDS = frozenset(MESSAGES) - RECEIVES
-#: Collectives that carry nothing: ranks wait in them for each other.
+#: Collectives without data, in which ranks only wait for each other.
 BARRIERS = frozenset(name for name, op in COLLECTIVES.items() if op.payload is None)
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 
-#: Backends' own names for operations, in the Flight Recorder and the profiler, without their
+#: The backends' names for operations in the Flight Recorder and the profiler, without the
 #: prefix (``gloo:``, ``nccl:``).
 _BACKENDS_NAMES = {
     "alltoall": "all_to_all_single",

@@ -1,4 +1,4 @@
-"""Do the ranks agree? A fingerprint of each tensor and setting, and where they differ."""
+"""Compares the ranks by a fingerprint of each tensor and setting."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ class ParityItem:
         ``"model.fc1.weight"``, ``"optimizer.lr[0]"``, ``"torch random state"``.
     role
         ``"setting"``: learning rate, step count, mode and the like.
-        ``"random"``: the state of a random generator, which may lawfully differ.
+        ``"random"``: the state of a random generator, which is allowed to differ.
     value
-        Fingerprint of a tensor's content, 16 hexadecimal digits; the text of a setting.
+        For a tensor, the fingerprint of its content, 16 hexadecimal digits; for a setting, its
+        text.
     kind
-        Of a tensor, data type and shape: ``"float32 10×20"``.
+        Data type and shape of a tensor, such as ``"float32 10×20"``.
     part
-        Of a sharded tensor: which part this rank holds; only equal parts are compared.
+        Which part of a sharded tensor this rank holds; only equal parts are compared.
     not_finite
-        ``"nan"`` or ``"inf"`` if such an element is among a tensor's; nan goes first.
+        ``"nan"`` or ``"inf"`` if a tensor has such an element; ``"nan"`` if it has both.
     """
 
     name: str
@@ -63,17 +64,17 @@ class ValueDifference:
     Attributes
     ----------
     name
-        Of the `ParityItem`.
+        Name of the `ParityItem`.
     reference
         The rank it is compared with.
     first
-        Position of the first element that differs, and the values: there, and here.
+        Position of the first element that differs.
     here, there
         The values of that element on this rank and on the reference.
     largest
         The largest difference; None if it is not a number.
     count, elements
-        How many elements differ, of how many.
+        How many elements differ, and how many there are.
     """
 
     name: str
@@ -95,12 +96,12 @@ class RankParity:
     rank
         Global rank.
     items
-        In the order of the namespace.
+        The fingerprints, in the order of the namespace.
     differences
-        For tensors that are not as on most other ranks.
+        Differences of the tensors that are not the same as on most other ranks.
     divided
-        Names of optimizers that keep a part of their state on each rank (ZeRO): what is missing on
-        a rank is then no difference.
+        Names of optimizers that keep a part of their state on each rank (ZeRO). State that is
+        missing on a rank does not count as a difference.
     synchronized_buffers
         Names of DDP models that copy rank 0's buffers to all ranks at the next forward pass.
     wrapped
@@ -121,12 +122,12 @@ class RankParity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """A thing on which ranks differ.
+    """A tensor or setting in which ranks differ.
 
     Attributes
     ----------
     name, role
-        Of the `ParityItem`.
+        Name and role of the `ParityItem`.
     groups
         Ranks that agree with each other, the largest group first; ``""`` stands for ranks that do
         not have it.
@@ -141,12 +142,12 @@ class Disagreement:
 
     @property
     def agreeing(self) -> tuple[int, ...]:
-        """The largest group that has it; of equally large ones, that of the lowest rank."""
+        """The largest group that has it; among groups of equal size, the one with the lowest rank."""
         return next(ranks for value, ranks in self.groups.items() if value)
 
     @property
     def reference(self) -> int:
-        """The rank that the others are compared with."""
+        """The rank with which the others are compared."""
         return self.agreeing[0]
 
     @property
@@ -157,7 +158,7 @@ class Disagreement:
 
 
 def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
-    """What differs, in the order of the first rank's namespace."""
+    """The disagreements, in the order of the first rank's namespace."""
     parities = list(ranks)
     known: dict[tuple[str, str], dict[int, ParityItem]] = {}
     for parity in parities:
@@ -172,7 +173,7 @@ def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
         if part or parts[name] > 1 or name.startswith(divided):
             absent = []  # other ranks have other parts
         if first.role not in ("state", "gradient"):
-            absent = []  # a variable that exists on some ranks only is no disagreement
+            absent = []  # a variable may exist on some ranks only
         values = {(item.value, item.kind) for item in items.values()}
         if len(values) > 1 or absent:
             found.append(_disagreement(name, first.role, items, absent))

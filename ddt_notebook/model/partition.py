@@ -1,4 +1,4 @@
-"""Who got which data: what the loaders of each rank handed out, and who holds which shard."""
+"""How data and models are divided: the samples that each rank's loaders returned, and shards."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """One pass over a loader, as counted while it was handed out.
+    """One pass over a loader, counted while the loop read it.
 
     Attributes
     ----------
     number
         Counted from 1 since the loader was first iterated.
     in_cell
-        Counted from 1 in the run of the cell in which it began; 0 where that was not recorded.
+        Counted from 1 in the run of the cell in which it began; 0 if that was not recorded.
     run
-        In which run of a cell it began.
+        Number of the run in which it began.
     batches, samples
-        Handed out to the cell.
+        How many batches and samples the cell read.
     complete
         False if the loop left before the loader's end.
     broken_off
-        Whether that may be because the run ended with an exception: a hang or an interrupt, say.
-        The loop would have gone on.
+        Whether the loop may have ended only because an exception ended the run, such as after a
+        hang or an interrupt.
     joined
         Whether it began inside ``join()``, where ranks may have different numbers of batches.
     first
-        Index of the first samples.
+        Indices of the first samples.
     content
-        Fingerprints of the content of the first samples, where they are tensors.
+        Fingerprints of the content of the first samples, if they are tensors.
     heads
-        Of the first sample of each of the first batches.
+        The first sample of each of the first batches.
     sampler_epoch
-        What ``set_epoch`` was last given, None for a sampler without it.
+        The last argument of ``set_epoch``, None for a sampler without it.
     epoch_set
         Whether ``set_epoch`` of its sampler had ever been called.
     made
-        Which loader at this place it was, counted from 1: one may be made anew for each epoch.
+        Number of the loader made at this place, counted from 1; a program may make a new one for
+        each epoch.
     trained
-        How many backward passes began while it lasted.
+        How many backward passes began during it.
     place
         The line of the loop: ``"cell[3] line 5"``.
     waited_s, lasted_s
-        How long the loop waited for batches, and how long it took in all; both without its first
-        batch, for which workers start.
+        How long the loop waited for batches, and how long it took in total; both without the
+        first batch, for which workers start.
     """
 
     number: int
@@ -81,36 +82,37 @@ class LoaderPartition:
     name
         The variable, or the line that iterates over it.
     dataset, dataset_size
-        Name of its class, and how many samples it has (None: it does not say).
+        Name of its class, and how many samples it has; None if it has no length.
     sampler
-        Name of the sampler's class; empty for a data set that is iterated.
+        Name of the sampler's class; empty for an iterable data set.
     indexed
         Whether its samples have an index.
     universe
-        How many samples the data has of which this rank's part was taken: the data set, or the
-        part of it that was split off before; None if it does not say.
+        How many samples the data has from which this rank's part was taken, which is the data set
+        or a subset of it; None if not known.
     shuffles
-        Whether the sampler is meant to change the order from epoch to epoch.
+        Whether the sampler should change the order from epoch to epoch.
     with_replacement
         Whether the sampler may draw a sample more than once.
     replicas, replica
-        For how many ranks the sampler divides the data, and which of them it takes this one for.
+        The number of ranks for which the sampler divides the data, and the rank for which it
+        selects samples.
     drop_last
-        Whether samples are dropped to make things even.
+        Whether samples are dropped so that all parts have equal size.
     workers
-        Processes that load batches.
+        Number of processes that load batches.
     batch_size
-        None if batches are made otherwise.
+        The batch size; None if batches are made in another way.
     expected_batches
         ``len(loader)``, None if it has none.
     epochs, epochs_left_out
-        The latest passes, and how many came before.
+        The latest passes, and how many earlier ones are not listed.
     handed_out
-        Which indices were handed out in the last epoch: see `pack_indices`.
+        The indices that the rank read in the last epoch; see `pack_indices`.
     repeated
-        How many samples of the last epoch this rank got more than once.
+        How many samples of the last epoch this rank read more than once.
     uncounted
-        Samples of the last epoch whose indices were not kept.
+        How many samples of the last epoch have indices that were not kept.
     problem
         Why batches could not be counted; empty if they could.
     """
@@ -143,12 +145,12 @@ class LoaderPartition:
 
     @property
     def last_run(self) -> int | None:
-        """In which run the last pass began, None before the first."""
+        """The run in which the last pass began, None before the first."""
         return self.epochs[-1].run if self.epochs else None
 
     @property
     def same_order(self) -> bool:
-        """Whether two passes of the last cell began alike although the sampler is to shuffle."""
+        """Whether two passes of the last cell began with the same samples although the sampler shuffles."""
         latest = [e for e in self.epochs if e.run == self.last_run]
         return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(latest))
 
@@ -169,11 +171,11 @@ class ModelShard:
     wrapper
         ``"FSDP2"`` or ``"DTensor"``.
     parameters, local_parameters
-        Elements in all, and of this rank's part.
+        Number of elements of the whole model, and of this rank's part.
     local_bytes
-        Of this rank's part.
+        Bytes of this rank's part.
     placements
-        How the parameters are spread, most common first: ``("Shard(0)", "Replicate()")``.
+        How the parameters are placed, most common first: ``("Shard(0)", "Replicate()")``.
     mesh
         ``"dp=2, tp=2"``.
     """
@@ -194,7 +196,7 @@ class RankPartition:
     Attributes
     ----------
     run
-        The number of the run that was last, as in `Epoch`.
+        The number of the last run, as in `Epoch`.
     """
 
     rank: int
@@ -204,12 +206,12 @@ class RankPartition:
 
 
 def pack_indices(bits: bytes) -> str:
-    """A set of indices as text; ``bits`` has bit ``i % 8`` of byte ``i // 8`` set for each."""
+    """Encode a set of indices as text; each index ``i`` sets bit ``i % 8`` of byte ``i // 8``."""
     return base64.b64encode(zlib.compress(bits.rstrip(b"\0"))).decode()
 
 
 def unpack_indices(packed: str) -> int:
-    """The set as a number with one bit for each index."""
+    """Decode the set to a number that has one bit for each index."""
     return int.from_bytes(zlib.decompress(base64.b64decode(packed)), "little") if packed else 0
 
 
@@ -220,30 +222,31 @@ class Division:
     Attributes
     ----------
     ranks
-        Those that have the loader and iterated over it.
+        The ranks that have the loader and iterated over it.
     covered
-        How many different samples any of them got.
+        How many different samples the ranks read together.
     overlap
-        How many samples more than one rank got.
+        How many samples more than one rank read.
     padding
-        How many of those the sampler repeats on purpose, to give every rank equally many.
+        How many of those the sampler repeats on purpose, to give all ranks the same number.
     gaps
-        How many samples of the data set nobody got; None if that cannot be said, because a rank
-        left the loop early or the size of the data set is not known.
+        How many samples of the data set no rank read; None if a rank left the loop early or the
+        size of the data set is not known.
     first_overlap, first_gap
         The first such indices.
     identical
-        True if all ranks got samples of the same indices (of the same content, without indices).
+        True if all ranks read samples with the same indices (without indices: the same content).
     same_content
-        Whether samples of the same index have the same content on different ranks, as far as their
-        first samples tell; None if they do not.
+        Whether samples with the same index have the same content on different ranks, judged by the
+        first samples; None if not known.
     batches
-        Handed out, by rank, in the last epoch in which they can be compared; empty if there is
-        none. A rank that was broken off is there if it already had more than another in all.
+        Batches by rank, in the last epoch in which they can be compared; empty if there is none.
+        A rank that was broken off is included if it had already read more than another rank's
+        total.
     epoch
-        Which epoch of the cell that was, if it was not the last one; else 0.
+        The number of that epoch in the cell, 0 if it was the last one.
     joined
-        Whether all ranks went through that epoch inside ``join()``.
+        Whether all ranks ran that epoch inside ``join()``.
     """
 
     ranks: tuple[int, ...]
@@ -261,7 +264,7 @@ class Division:
 
     @property
     def uneven(self) -> bool:
-        """Whether ranks got different numbers of batches."""
+        """Whether ranks read different numbers of batches."""
         return len(set(self.batches.values())) > 1
 
 
@@ -282,7 +285,7 @@ def division(loaders: Mapping[int, LoaderPartition]) -> Division:
 
 
 def _compared(used: Mapping[int, LoaderPartition]) -> dict[int, Epoch]:
-    """The passes whose batches tell whether ranks have equally many; empty if none do."""
+    """The passes whose numbers of batches can be compared, by rank; empty if there are none."""
     by_rank = {
         rank: {_number(epoch): epoch for epoch in loader.epochs if epoch.run == loader.last_run}
         for rank, loader in used.items()
@@ -293,7 +296,7 @@ def _compared(used: Mapping[int, LoaderPartition]) -> dict[int, Epoch]:
         ended = [epoch.batches for epoch in epochs.values() if not epoch.broken_off]
         if len(ended) == len(epochs):
             return epochs
-        # what was broken off tells something only where it had more than another in all
+        # a broken-off pass counts only if it had more batches than the total of another
         fewest = min(ended, default=0)
         telling = {r: e for r, e in epochs.items() if not e.broken_off or e.batches > fewest}
         if ended and len({epoch.batches for epoch in telling.values()}) > 1:
@@ -306,7 +309,7 @@ def _number(epoch: Epoch) -> int:
 
 
 def _divided(used: Mapping[int, LoaderPartition]) -> Division:
-    """Which samples of the last epoch went to which ranks."""
+    """Compare by index which samples of the last epoch the ranks read."""
     if not all(loader.indexed for loader in used.values()):
         return _by_content(used)
     sets = [unpack_indices(loader.handed_out) for loader in used.values()]
@@ -319,7 +322,7 @@ def _divided(used: Mapping[int, LoaderPartition]) -> Division:
         loader.epochs[-1].complete and not loader.uncounted for loader in used.values()
     )
     universe = max((loader.universe or 0 for loader in used.values()), default=0) or size
-    # of a part that was split off it is not known which samples it has, only how many
+    # for a subset, only the number of its samples is known, not which ones it has
     missing = ((1 << size) - 1) & ~once if whole and universe == size else 0
     gaps = missing.bit_count() if universe == size else max(0, universe - once.bit_count())
     return Division(
@@ -337,12 +340,12 @@ def _divided(used: Mapping[int, LoaderPartition]) -> Division:
 
 
 def _by_content(used: Mapping[int, LoaderPartition]) -> Division:
-    """Samples without index are told apart by the content of the first ones."""
+    """Compare samples without indices, by the content of the first ones."""
     starts = [loader.epochs[-1].content for loader in used.values()]
     seen: set[int] = set()
     shared: set[int] = set()
     for start in starts:
-        # what one rank gets twice (all zeros, say) tells nothing about the others
+        # content that one rank reads twice, such as zeros, does not identify a sample
         telling = {value for value, times in Counter(start).items() if times == 1}
         shared |= seen & telling
         seen |= telling
@@ -371,7 +374,7 @@ def _same_content(loaders: Iterable[LoaderPartition]) -> bool | None:
 
 
 def _padding(loaders: Iterable[LoaderPartition]) -> int:
-    """What a DistributedSampler repeats to fill the last round."""
+    """How many samples a DistributedSampler repeats to give all ranks the same number."""
     for loader in loaders:
         size = loader.universe or loader.dataset_size
         if loader.replicas and size and not loader.drop_last:

@@ -1,4 +1,4 @@
-"""What a rank's main thread did with its time while a cell ran."""
+"""How a rank's main thread spent its time while a cell ran."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPerformance:
-    """Time of one rank's main thread.
+    """The time of one rank's main thread, in seconds.
 
     Attributes
     ----------
     rank
         Global rank.
     ran_s
-        How long the cell ran on it.
+        How long the cell ran on the rank.
     cpu_s
-        How long it computed.
+        How long the thread used a processor.
     queued_s
-        How long it could have gone on, but other processes had the processor; None if the system
-        does not tell.
+        How long the thread was ready to run while other processes used the processor; None if the
+        system does not report it.
     queued_beside_s
-        The same of its other threads, such as gloo's, whose work it may have waited for.
+        The same for the rank's other threads, such as gloo's, for which it may have waited.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Where a rank's tensors live: device, type, shape and size, by the object that holds them."""
+"""The device, type, shape and size of a rank's tensors, by the object that holds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 Role = Literal[
     "parameter",
     "buffer",
-    "attribute",  # of a module, but neither parameter nor buffer: it stays where it is
+    "attribute",  # of a module, but neither parameter nor buffer; ``to`` does not move it
     "state",  # of an optimizer
     "tensor",  # a variable, or within one
 ]
@@ -22,21 +22,21 @@ class TensorPlacement:
     Attributes
     ----------
     name
-        Within its object: ``"fc1.weight"``; empty if the object is the tensor itself.
+        Name within its object, such as ``"fc1.weight"``; empty if the object is the tensor itself.
     role
         See `Role`.
     device, dtype
-        Like ``"cuda:0"`` and ``"float32"``.
+        Such as ``"cuda:0"`` and ``"float32"``.
     shape
-        Of the whole tensor; of a DTensor, the rank holds a part of it only.
+        Shape of the whole tensor; a rank holds only a part of a DTensor.
     bytes
-        What this rank holds.
+        Bytes that this rank holds.
     requires_grad
         Whether it is trained.
     placements, mesh
-        Of a DTensor: ``"Shard(0)"``, ``"dp=2"``.
+        For a DTensor: ``"Shard(0)"``, ``"dp=2"``.
     local_shape
-        Of a DTensor: the part that this rank holds.
+        For a DTensor: shape of the part that this rank holds.
     """
 
     name: str
@@ -52,7 +52,7 @@ class TensorPlacement:
 
     @property
     def module(self) -> str:
-        """The module within the object that owns the tensor."""
+        """The name of the submodule that owns the tensor."""
         return self.name.rpartition(".")[0]
 
 
@@ -65,22 +65,22 @@ class PlacedObject:
     name
         The variable: ``"model"``, ``"trainer.model"``, ``"batch[0]"``.
     kind, type
-        What it is, and the name of its class (of the user's module within a wrapper).
+        Its kind, and the name of its class; for a wrapper, the class of the user's module in it.
     wrapper
-        What spreads a module over the ranks; empty if nothing does.
+        What distributes a module over the ranks; empty if nothing does.
     trained
-        Of a module: whether an optimizer holds its parameters, or they have gradients.
+        For a module: whether an optimizer holds its parameters, or they have gradients.
     stepped_alone
-        Of a module: whether an optimizer stepped its parameters in this run while no wrapper
-        held them; a model of an earlier run, or one that was wrapped then, has not.
+        For a module: whether an optimizer updated its parameters in this run while no wrapper held
+        them. False for a model of an earlier run, or one that was wrapped at that time.
     also
-        Other variables that are this object or a part of it.
+        Other variables that refer to this object or a part of it.
     tensors
-        Bounded; `left_out` says how many are missing.
+        The first tensors; ``tensors_left_out`` is the number of the others.
     bytes, tensors_left_out
-        Of all its tensors, and how many of them are not listed.
+        Bytes of all its tensors, and how many of them are not listed.
     loose_modules
-        Attributes that hold modules in a plain list or dict: their parameters are not registered.
+        Attributes that hold modules in a plain list or dict, so their parameters are not registered.
     """
 
     name: str
@@ -103,13 +103,13 @@ class Accelerator:
     Attributes
     ----------
     device
-        As this rank calls it: ``"cuda:0"``.
+        Its name on this rank, such as ``"cuda:0"``.
     identity
-        The same for every rank that means the same GPU.
+        Identifies the GPU; the same on every rank that sees it.
     name
-        ``"NVIDIA H100"``; empty if the rank has not touched it yet.
+        ``"NVIDIA H100"``; empty if the rank has not used it yet.
     simulated
-        Whether it is not there: what is said to be on it is in the memory of the CPU.
+        Whether the GPU is simulated: its tensors are in the memory of the CPU.
     """
 
     device: str
@@ -120,20 +120,20 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPlacement:
-    """Everything that one rank holds.
+    """The tensors that one rank holds.
 
     Attributes
     ----------
     rank
         Global rank.
     objects
-        Modules, then optimizers, then other tensors.
+        Modules first, then optimizers, then other tensors.
     accelerators
-        GPUs that it can see.
+        The GPUs that it can see.
     objects_left_out
         How many more variables hold tensors.
     unreadable
-        Variables that raised an exception when they were looked at.
+        Variables that raised an exception when they were inspected.
     """
 
     rank: int

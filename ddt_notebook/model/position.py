@@ -1,4 +1,4 @@
-"""Lines of source: a frame of a stack, and what a rank did at a line."""
+"""Positions in source code: a frame of a stack, and what a rank did at a line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _CELL = re.compile(r"cell\[(\d+)\]$")
-#: Paths of installed packages, of Python's own modules, of this package, and the names that are
-#: given to code which was generated at run time. What a person typed at a prompt is their own.
+#: Paths of installed packages, of Python's own modules and of this package, and the names of code
+#: that was generated at run time. Code that a user typed at a prompt does not match.
 _LIBRARY = re.compile(
     r"^<(?!stdin>|ipython-input)"
     r"|[/\\](?:site|dist)-packages[/\\]"
@@ -37,7 +37,7 @@ class Position:
     file
         ``"cell[14]"`` for notebook cells, else the path of the file.
     line
-        Line number, counted from 1; in a cell the number that the notebook shows.
+        Line number, counted from 1; in a cell, the number that the notebook shows.
     function
         Name of the function, ``"<module>"`` at the top level of a cell.
     code
@@ -79,11 +79,11 @@ class Place(Position):
     ----------
     role
         ``"waits"``: the rank is blocked in a call here. ``"passed"``: it went past a call here.
-        ``"raised"``, ``"died"``: here. ``"runs"``: it was still running code here. ``"called"``: it
-        made a call here and came back. ``"created"``: it made a model, an optimizer or a loader.
+        ``"raised"``, ``"died"``: it did so here. ``"runs"``: it was still running code here.
+        ``"called"``: it made a call here, which returned. ``"created"``: it made a model, an optimizer or a loader.
         ``"loops"``: it read batches. ``"steps"``: it took optimizer steps. ``"reads"``,
         ``"changes"``: it used or changed a tensor. ``"saves"``, ``"loads"``: a checkpoint.
-        ``"stood"``: it was last seen here. ``"source"``: read from the source, nothing ran.
+        ``"stood"``: it was last observed here. ``"source"``: the line comes from the source only.
     """
 
     role: Role = "stood"

@@ -1,4 +1,4 @@
-"""What was checked before a job runs: a line for each check, and the facts behind them."""
+"""The report of the checks before a job runs, and the facts behind them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Check:
     seen
         What was found.
     meaning
-        What that means for a job; empty if ``seen`` says it.
+        What that means for a job; empty if ``seen`` already explains it.
     fix
-        What to do; empty if there is nothing to do.
+        What to do; empty if nothing has to be done.
     """
 
     topic: str
@@ -52,10 +52,10 @@ class Preflight:
     created
         Wall-clock time, ISO 8601 with offset.
     checks
-        In the order in which a job would meet them.
+        The checks, in the order in which they matter to a job.
     facts
-        What was found, by topic and name, for comparison with other machines:
-        ``"versions.torch"``.
+        What was found, by topic and name such as ``"versions.torch"``, for comparison with other
+        machines.
     """
 
     machine: str
@@ -65,7 +65,7 @@ class Preflight:
 
     @property
     def ok(self) -> bool:
-        """Whether no check is an error."""
+        """Whether no check has the verdict ``"error"``."""
         return all(check.verdict != "error" for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Who waits for whom, and whose wait can never end.
+"""Which ranks wait for which others, and which waits can never end.
 
-Facts derived from observations, not a diagnosis: the session needs them while a cell runs, to tell
-a slow rank from a hang, and the diagnosis needs them afterwards.
+These are facts derived from observations. The session needs them while a cell runs, to
+distinguish a slow rank from a hang, and the diagnosis needs them afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .collective import Call
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
 
-#: States from which a rank can still reach the call that others wait in.
+#: States in which a rank can still reach the call in which others wait.
 MOVING = frozenset({"running", "silent"})
 #: A mismatch in these fields keeps two calls of one collective from meeting on gloo.
 _KEEPS_APART = frozenset({"op", "root", "shape", "dtype"})
@@ -26,14 +26,14 @@ class Wait:
     Attributes
     ----------
     call
-        The call in which it stands.
+        The call in which it is blocked.
     missing
-        Ranks that must still enter it, or left it by an exception or their death (for a receive
-        from anyone: any one of them).
+        Ranks that have not entered it yet, or that left it when they raised or died (for a
+        receive from anyone: any one of them).
     anyone
         True if one of ``missing`` is enough.
     mismatched
-        Ranks that stand at the same place of the same group with a different call.
+        Ranks that are blocked in a different call with the same number on the same group.
     """
 
     call: Call
@@ -43,7 +43,7 @@ class Wait:
 
 
 def counterpart(call: Call, other: RankReport) -> Call | None:
-    """The call with which ``other`` meets ``call``, None if it was never made or was dropped."""
+    """The call of ``other`` that matches ``call``, None if it was never made or was dropped."""
     if call.kind == "p2p":
         return None
     for candidate in reversed(other.calls):
@@ -58,7 +58,7 @@ def counterpart(call: Call, other: RankReport) -> Call | None:
 
 
 def message_partner(call: Call, caller: int, other: RankReport) -> Call | None:
-    """The send that a receive meets on ``other``, or the reverse; None if it was never made."""
+    """The send of ``other`` that matches a receive, or the reverse; None if it was never made."""
     answers = RECEIVES if call.op in SENDS else SENDS
     found = [
         candidate
@@ -73,7 +73,7 @@ def message_partner(call: Call, caller: int, other: RankReport) -> Call | None:
 
 
 def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
-    """For each blocked rank, what it waits for."""
+    """What each blocked rank waits for."""
     by_rank = {report.rank: report for report in reports}
     result: dict[int, Wait] = {}
     for report in by_rank.values():
@@ -89,7 +89,7 @@ def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
 
 def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wait:
     missing, mismatched = set(), set()
-    # The call that forms the first group knows no members yet: it is for every rank.
+    # The call that forms the first group has no members yet; it concerns every rank.
     for member in call.members or (by_rank if call.kind == "setup" else ()):
         other = by_rank.get(member)
         if member == caller:
@@ -107,7 +107,7 @@ def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) ->
 
 
 def _passed(call: Call, other: RankReport) -> bool:
-    """Whether ``other`` is beyond this call, whose record was dropped because it had matched."""
+    """Whether ``other`` has passed this call, whose record was dropped because it had matched."""
     if not other.calls_dropped or call.sequence is None:
         return False
     reached = [
@@ -129,11 +129,11 @@ def _message_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wa
 
 
 def cannot_complete(reports: Iterable[RankReport]) -> frozenset[int]:
-    """Blocked ranks whose wait can never end, whatever the others still do.
+    """Blocked ranks whose wait can never end, whatever the other ranks do.
 
-    A wait can end if every rank that is missing can still come: it runs code, or it is blocked
-    itself in a wait that can end. Cycles cannot (least fixed point from the moving ranks). A
-    blocked rank for which nobody is missing is taken to be transferring.
+    A wait can end if every missing rank can still enter the call, because it runs code or is itself
+    blocked in a wait that can end. Waits in a cycle cannot end (least fixed point from the moving
+    ranks). A blocked rank without missing ranks is assumed to be transferring data.
     """
     reports = list(reports)
     waiting = waits(reports)

@@ -1,4 +1,4 @@
-"""What one rank did and where it stood when a run ended."""
+"""What one rank did, and where it was when a run ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RankState = Literal[
     "blocked",  # inside a call that waits for other ranks
     "running",  # executing code outside any such call
     "stopped",  # suspended by the operating system (SIGSTOP)
-    "silent",  # its monitor does not answer: C code holds the interpreter
+    "silent",  # its monitor does not answer because C code holds the interpreter
     "idle",  # was not asked to run this cell
-    "recorded",  # only its record of calls is known, not where it stood outside them
+    "recorded",  # only its recorded calls are known, not where it was outside them
 ]
 
 #: The message of a NameError, as Python writes it.
@@ -46,8 +46,8 @@ class RankError:
     at_s
         When, on the machine's monotonic clock in seconds.
     released
-        True if the session ended this rank's wait itself (after a hang or an interrupt): the
-        exception is then a consequence of that, never a cause.
+        True if the session itself ended this rank's wait, after a hang or an interrupt. The
+        exception is then a consequence, never a cause.
     """
 
     type: str
@@ -71,7 +71,7 @@ class RankError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """One rank at the end of a run; for a hang, at the moment before it was ended.
+    """One rank at the end of a run; after a hang, at the moment before the hang was ended.
 
     Attributes
     ----------
@@ -80,32 +80,32 @@ class RankReport:
     state
         See `RankState`.
     blocked_in
-        Index of the `Call` in which a blocked rank stands.
+        Index of the `Call` in which a rank is blocked.
     blocked_s
-        For how long it had stood there, in seconds.
+        How long it had been blocked there, in seconds.
     position
-        The innermost line of the user's code: where it stood, or the last line it ran.
+        The innermost line of the user's code at which it was, or the last line that it ran.
     stack
-        The whole Python stack, outermost first, when the rank had not finished.
+        The whole Python stack, outermost first, if the rank had not finished.
     error
         The exception that ended its cell. After a hang: the exception that freed it
         (``released`` is then True).
     exit_code, exit_signal
-        Of a rank that died; one of them is set.
+        How a rank died; one of the two is set.
     crash_text
         What ``faulthandler`` wrote when the process was killed by a signal.
     calls
-        The calls of this run, oldest first, bounded; those that matched on every member may have
-        been dropped when there were many.
+        The calls of this run, oldest first. If there were many, calls that matched on every member
+        may have been dropped.
     calls_dropped
         How many were dropped.
     joined
-        The ``init_process_group`` before these calls, if an earlier cell made it or it was dropped:
-        it says under which number the rank came.
+        The ``init_process_group`` before these calls, if an earlier cell made it or it was
+        dropped. It shows the number of the rank in the group.
     memory_bytes
-        Resident set size when last seen.
+        Resident set size when last measured.
     killed
-        True if the session had to kill this rank to free the others: its variables are lost.
+        True if the session had to kill this rank to free the others, so its variables are lost.
     """
 
     rank: int
@@ -127,7 +127,7 @@ class RankReport:
 
     @property
     def blocked_call(self) -> Call | None:
-        """The call in which the rank stands, None if it is not blocked."""
+        """The call in which the rank is blocked, None if it is not blocked."""
         if self.blocked_in is None:
             return None
         return next((call for call in self.calls if call.index == self.blocked_in), None)

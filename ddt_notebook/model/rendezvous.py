@@ -1,4 +1,4 @@
-"""How one rank meant to join its process group."""
+"""How one rank tried to join its process group."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """What a rank told ``init_process_group``, by arguments or by the environment.
+    """What a rank passed to ``init_process_group`` in arguments or the environment.
 
     Attributes
     ----------
     address
-        Where the ranks were to meet: ``"127.0.0.1:29500"``, ``"file:///tmp/rendezvous"``; empty
-        if it could not be told (a store of the user's own kind, a variable that is not set).
+        Address of the rendezvous, such as ``"127.0.0.1:29500"`` or ``"file:///tmp/rendezvous"``;
+        empty if it is not known (the user's own kind of store, or a variable that is not set).
     rank, world_size
-        As given; None if missing or no number.
+        As given; None if missing or not a number.
     backend
-        As given, ``"cpu:gloo,cuda:nccl"``; empty for torch's choice.
+        As given, such as ``"cpu:gloo,cuda:nccl"``; empty if torch chooses it.
     left_over
-        True if the file to meet in held data before the call.
+        True if the file of the rendezvous contained data before the call.
     """
 
     address: str = ""
