@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Loaded on first use, so that ``import ddt_notebook`` stays quick; views come from their registry.
+#: Loaded on first use, so that ``import ddt_notebook`` is fast; views come from their registry.
 _PUBLIC = {
     "CannotTravel": ".wire.objects",
     "CellFailed": ".magics.failure",
@@ -100,7 +100,7 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the magics (``%load_ext ddt_notebook``) and warm the ranks' parent process."""
+    """Register the magics (``%load_ext ddt_notebook``) and start the ranks' parent process."""
     from .magics.extension import load_ipython_extension as load
 
     load(shell)

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 def diagnose(run: RunLike) -> DisplayedReport:
-    """Say what went wrong in a run, cause first.
+    """Report what went wrong in a run, cause first.
 
     Parameters
     ----------
     run
-        The result of `Session.run`, a `Snapshot`, or a session (its last run is meant).
+        The result of `Session.run`, a `Snapshot`, or a session, which stands for its last run.
 
     Returns
     -------
     Report
-        ``findings`` is empty for a healthy run. Shows itself in a notebook and in a terminal.
+        ``findings`` is empty for a healthy run. A notebook and a terminal can display it.
 
     Raises
     ------
@@ -46,17 +46,17 @@ def diagnose(run: RunLike) -> DisplayedReport:
 
 
 def diagnose_text(text: str) -> DisplayedReport:
-    """Say what a pasted traceback, a log or a description tells.
+    """Report which symptoms a pasted traceback, a log or a description shows.
 
     Parameters
     ----------
     text
-        Of any framework: PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM, Colossal-AI.
+        Text of any framework: PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM, Colossal-AI.
 
     Returns
     -------
     Report
-        Symptoms as findings, the most likely first; without findings if nothing in it is known.
+        Symptoms as findings, the most likely first; no findings if nothing is recognised.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def diagnose_text(text: str) -> DisplayedReport:
 
 
 def diagnose_dumps(path: str | Path) -> DisplayedReport:
-    """Say what the Flight Recorder's dumps of a real job show.
+    """Report what the Flight Recorder's dumps of a real job show.
 
     Parameters
     ----------
@@ -81,12 +81,12 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     Returns
     -------
     Report
-        Its ``snapshot`` can be given to the views, such as `collectives`.
+        Views such as `collectives` accept its ``snapshot``.
 
     Raises
     ------
     FormatError
-        If there is no dump, or two of one rank.
+        If there is no dump, or there are two of one rank.
     OSError
         If the path cannot be read.
     """
@@ -97,27 +97,27 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
 
 
 def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenView:
-    """Say what the code alone lets foresee, without running it.
+    """Report the faults that the source shows, without running it.
 
     Parameters
     ----------
     source
         Python, with IPython's magics if it is a cell.
     name
-        What to call it: ``"cell"``, or the name of a file.
+        Name of the source in findings: ``"cell"``, or the name of a file.
     first_line
         Number of the first line.
 
     Returns
     -------
     sequence of Finding
-        In the order of the lines, hints (``"possible"``) at the end; empty if nothing is foreseen.
-        The first evidence of each names its line.
+        In the order of the lines, hints (``"possible"``) at the end; empty if nothing is found.
+        The first evidence of each finding names its line.
 
     Raises
     ------
     TypeError
-        If the source is no text.
+        If the source is not a string.
     """
     _refuse_other_than_text("lint", source)
     from .diagnosis.lint import lint as _lint
@@ -128,19 +128,19 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenVie
 
 
 def explain(query: str = "") -> Page:
-    """One page about a symptom or a fault; a list if words fit several.
+    """Return a page about a symptom or a fault, or a list if several match.
 
     Parameters
     ----------
     query
         A code of the taxonomy such as ``"D.2.1"``, the id of a fault card such as
-        ``"collective-under-rank-condition"``, or words such as ``"address already in use"``;
-        empty: all codes.
+        ``"collective-under-rank-condition"``, or words such as ``"address already in use"``.
+        If empty, the page lists all codes.
 
     Raises
     ------
     UnknownSymptom
-        If there is no such code, or nothing fits the words; the text names what is near.
+        If there is no such code, or nothing matches the words; the text names similar ones.
     TypeError
         If it is no text.
     """
@@ -156,12 +156,12 @@ def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:
     Parameters
     ----------
     code
-        Such as ``"D.2.1"``; default: all.
+        A code such as ``"D.2.1"``; default: all.
 
     Raises
     ------
     UnknownSymptom
-        If there is no such code; the text names those that are near.
+        If there is no such code; the text names similar codes.
     """
     from .views.pages import symptom_page
     from .views.taxonomy import TaxonomyView
@@ -170,19 +170,19 @@ def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:
 
 
 def fault_cards() -> list[FaultCard]:
-    """All fault cards, by stage and id: what one sees, why, a broken and a fixed cell."""
+    """All fault cards, by stage and id. Each describes a fault and has a broken and a fixed cell."""
     from .faults import cards
 
     return cards()
 
 
 def compare(before: RunLike, after: RunLike) -> ComparisonView:
-    """Say whether the symptom of a run is gone in a later one.
+    """Report whether the symptom of a run is gone in a later one.
 
     Parameters
     ----------
     before, after
-        Runs, snapshots, or a session (its last run is meant).
+        Runs, snapshots, or a session, which stands for its last run.
 
     Raises
     ------
@@ -203,19 +203,19 @@ def single_rank(
     *,
     limit: float | None = None,
 ) -> SingleRankView:
-    """Run the cell again on one rank, in a session of its own, and compare.
+    """Run the cell again on one rank in a separate session, and compare.
 
-    Faults of distribution and plain ones share most of their symptoms; this tells them apart. The
-    session's earlier cells run first.
+    Distributed and ordinary faults have most symptoms in common; this comparison distinguishes
+    them. The session's earlier cells run first.
 
     Parameters
     ----------
     run
-        A run on several ranks, a snapshot of one, or a session (its last run is meant).
+        A run on several ranks, a snapshot of one, or a session, which stands for its last run.
     source
-        Another cell than the one that ran.
+        A cell to run in place of the one that ran.
     limit
-        Seconds that the cell may take, and the earlier cells together.
+        Seconds that the cell may take, and also that the earlier cells may take together.
 
     Raises
     ------
@@ -235,21 +235,21 @@ def single_rank(
 
 
 def export_report(run: RunLike, path: str | Path) -> Path:
-    """Write one HTML page: the diagnosis, and every view of which something was recorded.
+    """Write an HTML page with the diagnosis and every view that has recorded data.
 
     The page needs no network and no scripts, and follows the reader's choice of light or dark.
 
     Parameters
     ----------
     run
-        A run, a snapshot, or a session (its last run is meant).
+        A run, a snapshot, or a session, which stands for its last run.
     path
         Where to write the page; an existing file is replaced.
 
     Returns
     -------
     Path
-        Where the page is.
+        The path of the page.
 
     Raises
     ------
@@ -274,27 +274,27 @@ def estimate(
     activations: int | str = 0,
     limit: int | str | None = None,
 ) -> EstimateView:
-    """Say whether a model fits the ranks, and what sharding or a smaller batch would change.
+    """Estimate whether a model fits the ranks, and what sharding or a smaller batch would change.
 
     Parameters
     ----------
     model
-        A run in which the model was trained (with ``trace=True`` activations were measured, too),
-        or the number of its parameters.
+        A run in which the model was trained, or the number of its parameters. A run with
+        ``trace=True`` also measured activations.
     ranks
-        How many; default: as many as the run had.
+        The number of ranks; default: as many as the run had.
     optimizer, dtype, activations
         With a number of parameters: the optimizer's class, the type of parameters and gradients,
         and the bytes that backward keeps, such as ``"2G"``.
     limit
-        Memory for each rank, such as ``"16G"``; default: what was seen in the run.
+        Memory for each rank, such as ``"16G"``; default: the limit in the run.
 
     Raises
     ------
     ValueError
-        If no model was seen, or the optimizer or the type is not known.
+        If no model was observed, or the optimizer or the type is not known.
     SessionError
-        If an amount of memory cannot be read.
+        If an amount of memory cannot be parsed.
     """
     from .host.limits import parse_bytes
     from .model.estimate import measured_needs, needs_of
@@ -331,7 +331,7 @@ def view_function(name: str) -> Callable[..., RunView]:
     Parameters
     ----------
     name
-        Of the view, in `views.registry`.
+        Name of the view in `views.registry`.
     """
     view = VIEWS[name]
     if view.asks_ranks:

@@ -1,6 +1,6 @@
-"""The command ``ddt-notebook``: the Python API from a shell.
+"""The command ``ddt-notebook``, which offers the Python API in a shell.
 
-Exit status: 0 if nothing was found, 1 if something was, 2 if the command could not be carried out.
+Its exit status is 0 if nothing was found, 1 if something was found, and 2 if the command failed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The quick start without a browser: runs the notebook, tells its story in the terminal."""
+"""Runs the quick start without a browser, and prints its cells in the terminal."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 QUICKSTART = "00-quickstart.ipynb"
-#: No cell of the quick start needs a tenth of this on two cores.
+#: Every cell of the quick start needs less than a tenth of this on two cores.
 CELL_TIMEOUT_S = 120
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class DemoError(DdtError):
-    """The demonstration could not be run, or did not go as its text says. One line."""
+    """The demonstration could not run, or did not do what its text describes; one line."""
 
 
 def find_notebook(name: str = QUICKSTART) -> Path:
@@ -34,7 +34,7 @@ def find_notebook(name: str = QUICKSTART) -> Path:
     Raises
     ------
     DemoError
-        If there is none of this name.
+        If there is no notebook of this name.
     """
     try:
         path = notebooks_folder() / name
@@ -46,26 +46,26 @@ def find_notebook(name: str = QUICKSTART) -> Path:
 
 
 def use_colour(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal whose owner did not ask for plain text."""
+    """Whether ``stream`` is a terminal, and the user did not ask for plain text."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None = None) -> None:
-    """Run the quick start in a kernel of its own, print it cell by cell, and write it as HTML.
+    """Run the quick start in its own kernel, print it cell by cell, and write it as HTML.
 
     Parameters
     ----------
     html
-        Where to write the executed notebook; it is written also when a cell fails.
+        Where to write the executed notebook, also if a cell fails.
     notebook
-        Another notebook than the quick start.
+        A notebook to run in place of the quick start.
     stream
         Where to print; standard output by default.
 
     Raises
     ------
     DemoError
-        If a package is missing, a cell fails that should not, or one does not fail that should.
+        If a package is missing, a cell fails unexpectedly, or a cell that should fail does not.
     """
     try:
         import nbformat
@@ -77,7 +77,7 @@ def run_demo(html: Path, *, notebook: Path | None = None, stream: TextIO | None 
 
     source = notebook or find_notebook()
     book = nbformat.read(source, as_version=4)
-    for cell in book.cells:  # what is not reached must not look as if it had run
+    for cell in book.cells:  # a cell that is not reached must not look as if it had run
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     teller = _Teller(stream or sys.stdout)
@@ -122,7 +122,7 @@ def _is_meant_to_fail(cell: NotebookNode) -> bool:
 
 
 class _Teller:
-    """Prints text, code and outputs of cells so that they can be told apart without colour."""
+    """Prints text, code and outputs of cells so that they are distinct without colour."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -167,7 +167,7 @@ def _plain(markdown: str) -> str:
 
 
 def _text_of(output: NotebookNode, *, brief: bool) -> str:
-    """The text form of an output; ``brief`` where the finding above an error says it all."""
+    """The text form of an output; ``brief`` if the finding above an error suffices."""
     if output.output_type == "stream":
         return str(output.text)
     if output.output_type == "error":

@@ -1,4 +1,4 @@
-"""Ranks, counts, times and sizes as text: the one place for all messages and views."""
+"""Formats ranks, counts, times and sizes, for all messages and views."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 #: From this many consecutive ranks on, a list is written as a range.
 _RANGE_FROM = 3
 _MINUTE_S = 60
-#: Up to here a time is written in seconds, and up to here with minutes and seconds.
+#: Up to these limits, a time is written in seconds, or in minutes and seconds.
 _SECONDS_UP_TO_S, _BOTH_UP_TO_S = 120, 600
 
 
@@ -39,7 +39,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def ranks_label(ranks: Iterable[int]) -> str:
-    """``rank 1``, ``ranks 0, 2-3``: in front of output, where room is short."""
+    """``rank 1``, ``ranks 0, 2-3``: the short form in front of output."""
     numbers = set(ranks)
     return f"rank{'' if len(numbers) == 1 else 's'} {rank_list(numbers)}"
 
@@ -83,7 +83,7 @@ def seconds(value: float) -> str:
 
 
 def size(number: int | None) -> str:
-    """``512 B``, ``4.2 MB``; a question mark if it is not known."""
+    """``512 B``, ``4.2 MB``; a question mark if not known."""
     if number is None:
         return "?"
     amount = float(number)

@@ -1,4 +1,4 @@
-"""What public functions take as a run, and the views of it."""
+"""Finds the snapshot of a run for public functions, and builds its views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .host.session import Session
     from .views.run_view import RunView
 
-#: A run: its result, what was observed in it, or a session, of which the last run is meant.
+#: A run: its result, its snapshot, or a session, which stands for its last run.
 RunLike: TypeAlias = "RunResult | Snapshot | Session"
 
 
@@ -44,18 +44,18 @@ def view_of(name: str, run: RunLike, names: Sequence[str] = ()) -> RunView:
     Parameters
     ----------
     name
-        Of the view, in `views.registry`.
+        Name of the view in `views.registry`.
     run
-        Of a session, views of what the ranks hold ask the ranks now; the other views show its last
-        run. A run in which nothing was recorded for such a view asks its ranks, too, unless they
-        have run something else since.
+        For a session, views of the ranks' variables ask the ranks now; other views show its last
+        run. For a run without data for such a view, the view also asks the ranks, unless they have
+        run something else since.
     names
         Variables to show, for views that ask the ranks; default: all.
 
     Raises
     ------
     ValueError
-        If there is nothing to show, and the ranks cannot be asked any more.
+        If there is nothing to show, and the ranks cannot answer any more.
     SessionError
         If the ranks are busy, or none of them has a variable of that name.
     """
@@ -67,7 +67,7 @@ def view_of(name: str, run: RunLike, names: Sequence[str] = ()) -> RunView:
 
 
 def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[Snapshot, bool]:
-    """What a view of the ranks' variables needs, and whether the ranks were asked for it now.
+    """The data for a view of the ranks' variables, and whether the ranks were asked for it now.
 
     Parameters and errors are those of `view_of`.
     """
@@ -92,7 +92,7 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
 
 
 def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
-    """The last run, with what the ranks hold now."""
+    """The last run, with the current variables of the ranks."""
     seen = session.observe(view.needs, names or None)
     if session.last_run is not None:
         before = session.last_run.snapshot

@@ -1,8 +1,8 @@
-"""The Jupyter server's part of the JupyterLab extension: what a front end cannot do by itself.
+"""The Jupyter server's part of the JupyterLab extension, for what a front end cannot do alone.
 
-It opens a snapshot as a page, without a kernel, and copies the project's notebooks to where a
-person works. It reads and writes through the server's own contents manager only, for whoever is
-logged in.
+It opens a snapshot as a page, without a kernel, and copies the project's notebooks to the user's
+folder. It reads and writes only through the server's contents manager, for the user who is logged
+in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tornado import web
 
 from .symptoms import lessons
 
-#: Where the notebooks are copied to, below the folder in which a person is.
+#: Where the notebooks are copied to, below the user's current folder.
 FOLDER = "ddt-notebook"
 
 
@@ -45,11 +45,11 @@ class SnapshotHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """``?path=``: the file, as the contents manager names it."""
+        """Render the file at ``?path=``, as the contents manager names it."""
         path = self.get_query_argument("path")
         found = await ensure_async(self.contents_manager.get(path, type="file", format="text"))
         try:
-            # Threads, so that a large file does not hold up the other notebooks.
+            # In a thread, so that a large file does not delay the other notebooks.
             parts = await asyncio.to_thread(render, found["content"])
         except ValueError as error:
             raise web.HTTPError(400, reason=" ".join(str(error).split())[:200]) from error
@@ -64,14 +64,14 @@ class LessonsHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """All of them, by path and title."""
+        """Return all notebooks, by path and title."""
         known = lessons.notebooks()
         self.finish({"lessons": [{"path": p, "title": title} for p, title in known.items()]})
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """``{"path": "00-quickstart.ipynb", "folder": ""}``: make a copy, unless there is one."""
+        """Copy ``{"path": "00-quickstart.ipynb", "folder": ""}`` unless a copy exists."""
         asked = self.get_json_body() or {}
         name = str(asked.get("path", ""))
         if name not in lessons.notebooks():
@@ -90,18 +90,18 @@ class LessonsHandler(APIHandler):
 
 
 def render(text: str) -> list[tuple[str, str]]:
-    """The diagnosis of a snapshot, and every view of which something was recorded.
+    """Render the diagnosis of a snapshot and every view that has recorded data.
 
     Returns
     -------
     list of (title, HTML)
-        The diagnosis comes first and has no title; the others are folded below theirs. In parts, so
-        that the page can draw them one by one.
+        The diagnosis comes first and has no title; each view is folded below its title. The page
+        can draw the parts one by one.
 
     Raises
     ------
     ValueError
-        If the text is no snapshot.
+        If the text is not a snapshot.
     """
     from .model import Snapshot
     from .views import document

@@ -1,17 +1,17 @@
-"""Finds the names that a misspelt name was probably meant to be."""
+"""Finds known names that are similar to a misspelt name."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-#: The least similarity of two names, between 0 and 1 (``difflib.SequenceMatcher.ratio``). One
+#: The smallest similarity of two names, between 0 and 1 (``difflib.SequenceMatcher.ratio``). One
 #: letter that is wrong, or two that are swapped, in a name of five gives exactly this.
 _SIMILAR = 0.8
 
 
 def similar_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known names that are spelt almost like a name; upper and lower case are the same.
+    """The known names that are similar to a name; upper and lower case count as equal.
 
     Parameters
     ----------

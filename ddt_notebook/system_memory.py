@@ -1,4 +1,4 @@
-"""What the operating system reports about memory: of a process, and of the cgroup it runs in.
+"""The memory of a process and of its cgroup, as the operating system reports it.
 
 The notebook asks about its ranks, and a rank about itself.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-#: Files of a cgroup: limit, usage, and the statistic of what its cache can give back. First those
-#: of version 2, then those of version 1.
+#: Files of a cgroup: limit, usage, and the statistic of reclaimable cache, first those of version
+#: 2, then those of version 1.
 _CGROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (
@@ -31,9 +31,9 @@ class Cgroup:
     Attributes
     ----------
     used_bytes
-        What its processes take, without the cache that it can give back.
+        What its processes use, without reclaimable cache.
     limit_bytes
-        What they may take, None without a limit.
+        What they may use, None without a limit.
     """
 
     used_bytes: int
@@ -41,7 +41,7 @@ class Cgroup:
 
 
 def cgroup() -> Cgroup | None:
-    """The cgroup of this process; None where it cannot be read, such as outside Linux."""
+    """The cgroup of this process; None if it cannot be read, such as outside Linux."""
     for folder, limit, usage, cache in _CGROUPS:
         with suppress(OSError, ValueError):
             used = int((folder / usage).read_text())
@@ -57,15 +57,15 @@ def resident_bytes(pid: int | None = None) -> int:
     Raises
     ------
     psutil.NoSuchProcess
-        If it has ended.
+        If the process has ended.
     """
     return int(psutil.Process(pid).memory_info().rss)
 
 
 def pss_bytes(pid: int | None = None) -> int | None:
-    """Proportional set size: pages that several processes share are divided among them.
+    """Proportional set size, which divides shared pages among the processes that share them.
 
-    None where the system does not report it (Linux only).
+    None if the system does not report it (Linux only).
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _kilobytes(pid: int | str, name: str) -> int | None:
 
 
 def _figure(path: Path, name: str) -> int | None:
-    """The number behind a name, in a file with a name on each line."""
+    """The number after a name, in a file with one name on each line."""
     for line in path.read_text().splitlines():
         words = line.split()
         if words[:1] == [name]:

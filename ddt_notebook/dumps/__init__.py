@@ -1,4 +1,4 @@
-"""The Flight Recorder's dumps of a real job, read as a snapshot."""
+"""Reads the Flight Recorder's dumps of a real job as a snapshot."""
 
 from .snapshot import load
 

@@ -1,6 +1,6 @@
 """Reads the files that PyTorch's Flight Recorder left behind, one for each rank.
 
-Nothing in them is trusted: pickled dumps may hold plain data only.
+The files are not trusted. A pickled dump may contain plain data only.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _NEEDED = ("profiling_name", "process_group", "collective_seq_id")
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What one rank's recorder held when it was written.
+    """The content of one rank's recorder when the dump was written.
 
     Attributes
     ----------
     entries
-        Oldest first, with torch's own names.
+        The entries, oldest first, with torch's own names.
     dropped
-        How many older ones the recorder's ring had no place for any more.
+        How many older entries the recorder had already overwritten.
     members
-        Global ranks of each process group by name, as far as the dump tells.
+        Global ranks of each process group by name, if the dump contains them.
     """
 
     rank: int
@@ -43,17 +43,17 @@ class Dump:
 
 
 def read(path: str | Path) -> tuple[list[Dump], list[str]]:
-    """The dumps in a folder, or of one file, by rank; and what could not be read.
+    """Read the dumps in a folder or in one file, ordered by rank; also return what is unreadable.
 
     Raises
     ------
     FormatError
-        If there is no dump, or two of one rank.
+        If there is no dump, or there are two of one rank.
     OSError
         If the path cannot be read.
     """
     path = Path(path)
-    path.stat()  # raises if it is not there
+    path.stat()  # raises if it does not exist
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     dumps: dict[int, Dump] = {}
     notes = []
@@ -122,7 +122,7 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _members(config: Any) -> dict[str, tuple[int, ...]]:
-    """``{"0": {"ranks": "[0, 1]"}}`` as members by name; a group without ranks is left out."""
+    """Convert ``{"0": {"ranks": "[0, 1]"}}`` to members by name; skip a group without ranks."""
     members: dict[str, tuple[int, ...]] = {}
     if not isinstance(config, dict):
         return members

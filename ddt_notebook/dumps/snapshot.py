@@ -1,4 +1,4 @@
-"""Dumps of the ranks of a job as one `Snapshot`, so that every rule and view can read them."""
+"""Converts the dumps of a job's ranks to one `Snapshot` that every rule and view can read."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def load(path: str | Path) -> Snapshot:
     Parameters
     ----------
     path
-        A folder with one file for each rank, as a job writes it; pickled, or as JSON.
+        A folder with one file for each rank, pickled or JSON, as a job writes it; or one such file.
 
     Returns
     -------
     Snapshot
-        With ``origin`` ``"dumps"``: nothing is known of where a rank stood outside its
-        collectives, and of a rank that left no dump nothing at all.
+        Its ``origin`` is ``"dumps"``. It does not show where a rank was outside its collectives,
+        and contains nothing about a rank without a dump.
 
     Raises
     ------
     FormatError
-        If there is no dump, two of one rank, or one that holds other things.
+        If there is no dump, there are two of one rank, or one has other content.
     OSError
         If the path cannot be read.
     """
@@ -75,7 +75,7 @@ def _snapshot(dumps: Sequence[Dump], notes: list[str]) -> Snapshot:
 
 
 def _of_last_formation(dumps: Sequence[Dump]) -> list[Dump]:
-    """Without what came before a process formed a group of the same name anew."""
+    """Drop the entries from before a process formed a group of the same name again."""
     formed: dict[int, dict[str, list[Any]]] = {dump.rank: {} for dump in dumps}
     for dump in dumps:
         for entry in dump.entries:
@@ -90,7 +90,7 @@ def _of_last_formation(dumps: Sequence[Dump]) -> list[Dump]:
     def is_last(entry: dict[str, Any], rank: int) -> bool:
         name = str(entry["process_group"][0])
         known = formed[rank][name]
-        # a rank that has done nothing in the last one has fewer; not told once the ring has turned
+        # a rank without calls in the last group has fewer; not known if entries were overwritten
         return known.index(entry.get("pg_id")) == (most[name] if whole else len(known)) - 1
 
     return [
@@ -100,7 +100,7 @@ def _of_last_formation(dumps: Sequence[Dump]) -> list[Dump]:
 
 
 def _groups(dumps: Sequence[Dump]) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """Members by name, and the groups whose members no dump tells."""
+    """Members by name, and the groups whose members no dump contains."""
     told: dict[str, tuple[int, ...]] = {}
     used: dict[str, set[int]] = {}
     whole = set()
@@ -134,7 +134,7 @@ def _report(dump: Dump, groups: dict[str, tuple[int, ...]]) -> RankReport:
             call = _message(index, entry, groups, messages)
         else:
             key = (str(entry["process_group"][0]), int(entry["collective_seq_id"]))
-            # the parts of a coalesced collective share its number
+            # the parts of a coalesced collective have the same number
             call = None if key in seen else _collective(index, entry, groups)
             seen.add(key)
         if call is not None:
@@ -187,7 +187,7 @@ def _message(
 
 
 def _common(entry: dict[str, Any], group: str) -> dict[str, Any]:
-    """Without times: the clocks of several hosts do not agree."""
+    """Fields of every call; there are no times, since the clocks of several hosts do not agree."""
     frames = [
         (str(f.get("filename", "")), int(f.get("line", 0)), str(f.get("name", "")))
         for f in entry.get("frames") or ()

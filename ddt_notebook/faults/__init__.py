@@ -1,7 +1,7 @@
-"""One card for each fault: what one sees, why, a broken cell, a fixed one, and what to change.
+"""The fault cards. Each has the symptom, the cause, a broken cell, a fixed cell and the changes.
 
-Lessons, tests, explanations and rules all read the cards. A card is one module in the folder of
-its stage, named like its id, that defines ``CARD``.
+Lessons, tests, explanations and rules read the cards. A card is a module in the folder of its
+stage, has its id as its name, and defines ``CARD``.
 """
 
 from .card import Advice, Expected, FaultCard, InvalidCard, Reference

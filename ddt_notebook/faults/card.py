@@ -1,4 +1,4 @@
-"""What a fault card holds, and what makes one complete."""
+"""The content of a fault card, and the check that it is complete."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ddt_notebook.model.finding import Confidence
 from ddt_notebook.symptoms import loader as taxonomy
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-#: What must be told in words, and in how many characters at least: a heading is no explanation.
+#: The fields that explain in words, with their smallest lengths; a heading would not suffice.
 _TOLD = {"sees": 60, "why": 80, "cluster": 60}
 _PARAGRAPHS = ("sees", "why", "cluster")
 _CELLS = ("broken", "fixed", "proof", "setup")
 
 
 class InvalidCard(DdtError, ValueError):
-    """A card that lacks something; the text says what."""
+    """A card is not complete; the text lists what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where the fault is described: an issue, a page of documentation, a paper."""
+    """A source that describes the fault: an issue, a page of documentation or a paper."""
 
     text: str
     url: str
@@ -50,18 +50,18 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the diagnosis of the broken cell says.
+    """The expected diagnosis of the broken cell.
 
     Attributes
     ----------
     ranks, waiting
         Culprits and their victims, as in `Finding`.
     lines
-        Line of the broken cell, counted from 1, at which a rank stands.
+        By rank, its line in the broken cell, counted from 1.
     confidence
         ``"possible"`` means a hint.
     symptom
-        Where a finding names another of the card's symptoms than the first.
+        The symptom of the finding, if it is not the first of the card's symptoms.
     """
 
     ranks: tuple[int, ...] = ()
@@ -78,34 +78,34 @@ class FaultCard:
     Attributes
     ----------
     id
-        Named by findings as their ``cause``: ``"collective-under-rank-condition"``.
+        The ``cause`` of findings, such as ``"collective-under-rank-condition"``.
     title
         What is wrong, lower case, no full stop.
     symptoms
         Codes in the taxonomy, the usual one first.
     views
         Views of a run that show the fault, by their names in `views.registry`; the one that shows
-        most comes first. Empty if a view would mislead because everything in it looks well.
+        most comes first. Empty if a view would mislead because everything in it looks correct.
     sees
         What the user sees.
     why
         Why it happens.
     broken, fixed
-        Cells: the fault, and the same work without it.
+        A cell with the fault, and a cell that does the same work without it.
     proof
-        A cell of assertions that hold on every rank after the fixed cell: it did what was wanted.
+        A cell of assertions that hold on every rank after the fixed cell, so that it did its work.
     expected
         The diagnosis of the broken cell.
     fixes
         What to change, best first.
     gloo, nccl
-        Messages that it produces with each backend; empty if it raises nothing.
+        Messages that the fault produces with each backend; empty if it raises nothing.
     cluster
         What it looks like in a real job.
     references
-        Where to read on.
+        Where to read more.
     apart
-        Ids of cards that look alike, and how to tell them from this one.
+        Ids of similar cards, and how to distinguish them from this one.
     n
         Number of ranks.
     options
@@ -114,8 +114,8 @@ class FaultCard:
         A cell that runs before the broken and before the fixed one.
     in_source
         Whether the source of the broken cell shows the fault, so that lint should find it. False if
-        the fault lies in the data, the machine, the environment, in how long something takes, or
-        in what another cell or rank has done.
+        the fault lies in the data, the machine, the environment, the duration of something, or in
+        what another cell or rank has done.
     """
 
     id: str
@@ -168,7 +168,7 @@ class FaultCard:
 
     @property
     def is_hint(self) -> bool:
-        """Whether it may well be intended, so that the diagnosis only hints at it."""
+        """Whether it may be intended, so that the diagnosis only gives a hint."""
         return self.expected.confidence == "possible"
 
     def _problems(self) -> list[str]:

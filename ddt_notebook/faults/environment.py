@@ -1,10 +1,10 @@
-"""A throw-away virtual environment for cards of packages that do not install."""
+"""A temporary virtual environment for cards of packages that do not install."""
 
 from __future__ import annotations
 
 from .scratch import SCRATCH
 
-#: The setup cell of such a card: ``python`` is the interpreter of a new environment, ``wheel``
+#: The setup cell of such a card. ``python`` is the interpreter of a new environment; ``wheel``
 #: writes a package of one module into the folder ``wheels``.
 ENVIRONMENT = (
     SCRATCH

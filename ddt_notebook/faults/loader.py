@@ -1,4 +1,4 @@
-"""Finds the cards: each is imported only when it is asked for."""
+"""Finds the cards, and imports each only when it is needed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOLDERS = ("package", "communication", "preparation", "training")
 
 
 class UnknownCard(DdtError, LookupError):
-    """An id that no card has; the text names those that are near."""
+    """An id that no card has; the text names similar ids."""
 
 
 @functools.cache
 def _modules() -> dict[str, str]:
-    """Id of each card, to the name of its module."""
+    """Map the id of each card to the name of its module."""
     here = Path(__file__).parent
     found = {}
     for folder in FOLDERS:
@@ -47,7 +47,7 @@ def card(name: str) -> FaultCard:
     Raises
     ------
     UnknownCard
-        If there is none of that id.
+        If no card has that id.
     InvalidCard
         If the card is not complete.
     """

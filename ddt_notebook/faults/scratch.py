@@ -1,8 +1,8 @@
-"""A folder of its own for a card that writes files: the working directory of all ranks."""
+"""A temporary working directory of all ranks, for a card that writes files."""
 
 from __future__ import annotations
 
-#: The setup cell of such a card. The folder goes when the process of rank 0 ends.
+#: The setup cell of such a card. The folder is removed when the process of rank 0 ends.
 SCRATCH = """
 import os, tempfile
 scratch = tempfile.TemporaryDirectory() if rank == 0 else None

@@ -1,4 +1,4 @@
-"""Finds cards and symptoms by words: a title, what one sees, a piece of an error message."""
+"""Finds cards and symptoms by words of a title, a description or an error message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOP = frozenset(
     "of on or so than that the their then there they this to too was what when which while who why "
     "with".split()
 )
-#: What people say for words of the study and the cards.
+#: What users write for words of the study and the cards.
 _SAID = {
     "hang": "stuck stall stalled freeze frozen blocked deadlock",
     "memory": "oom",
@@ -31,24 +31,24 @@ _SAID = {
     "efficiency": "slow slower performance throughput",
     "fault": "crash crashed",
 }
-#: What a hit in each text counts.
+#: The weight of a match in each text.
 _WEIGHTS = {"name": 5.0, "messages": 4.0, "symptoms": 3.0, "sees": 2.0, "rest": 1.0}
-#: For each further text in which a word occurs.
+#: The factor for each further text in which a word occurs.
 _MORE = 0.5
-#: A title or message that contains the words as they stand, or that they contain.
+#: The weight of a title or message that contains the query verbatim, or that the query contains.
 _VERBATIM = 12.0
-#: The words hold a symptom's whole name.
+#: The weight if the query contains a symptom's whole name.
 _NAMED = 3.0
 _SHORTEST_VERBATIM = 8
-#: What is this much worse than the best is left out.
+#: Hits below this part of the best score are left out.
 _WORTH = 0.4
-#: Of the words, weighted by how rare they are, at least this part must occur.
+#: At least this part of the query's words, weighted by rarity, must occur.
 _COVERED = 0.45
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that fits the words.
+    """A card or symptom that matches the words.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Hit:
     title
         Its title.
     score
-        How well it fits; comparable within one search only.
+        How well it matches; comparable within one search only.
     """
 
     kind: Literal["symptom", "card"]
@@ -71,25 +71,25 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     hit: Hit
-    words: Mapping[str, float]  # each to the weight of the best text in which it occurs
-    told: tuple[str, ...] = ()  # title and messages as they stand
-    prior: float = 0.0  # decides between what fits equally well
+    words: Mapping[str, float]  # word to the weight of the best text in which it occurs
+    told: tuple[str, ...] = ()  # title and messages verbatim
+    prior: float = 0.0  # decides between equal matches
 
     def match(self, ways: tuple[str, ...]) -> str | None:
-        """Of a word and its synonyms, that which counts most here; None if none occurs."""
+        """The word among a word and its synonyms with the most weight; None if none occurs."""
         there = [word for word in ways if word in self.words]
         return max(there, key=lambda word: self.words[word], default=None)
 
 
 def search(words: str, limit: int = 10) -> list[Hit]:
-    """What fits the words, best first; empty if nothing does.
+    """The cards and symptoms that match the words, best first; empty if there are none.
 
     Parameters
     ----------
     words
-        Such as ``"ranks diverge"`` or ``"address already in use"``.
+        The query, such as ``"ranks diverge"`` or ``"address already in use"``.
     limit
-        How many hits at most.
+        The largest number of hits.
     """
     wanted = [(word, *_synonyms().get(word, ())) for word in _stems(words)]
     verbatim = " ".join(words.lower().split())
@@ -137,7 +137,7 @@ def _entries() -> tuple[_Entry, ...]:
 
 def _of_card(card: FaultCard) -> _Entry:
     messages = (*card.gloo, *card.nccl)
-    texts = {  # the weightiest first
+    texts = {  # the largest weight first
         "name": [card.id, card.title],
         "messages": messages,
         "symptoms": [taxonomy.symptom(code).title for code in card.symptoms],
@@ -154,7 +154,7 @@ def _of_card(card: FaultCard) -> _Entry:
 
 
 def _rarity(entries: Iterable[_Entry]) -> dict[str, float]:
-    """Of each word: little for one that occurs everywhere."""
+    """The weight of each word, small for one that occurs everywhere."""
     seen: dict[str, int] = {}
     number = 0
     for entry in entries:
@@ -166,7 +166,7 @@ def _rarity(entries: Iterable[_Entry]) -> dict[str, float]:
 
 @cache
 def _synonyms() -> dict[str, tuple[str, ...]]:
-    """What else is looked for in place of a word."""
+    """The synonyms of each word, which match in its place."""
     found: dict[str, list[str]] = {}
     for ours, theirs in _SAID.items():
         for word in _stems(theirs):
@@ -175,7 +175,7 @@ def _synonyms() -> dict[str, tuple[str, ...]]:
 
 
 def _stems(text: str) -> list[str]:
-    """The words that mean something, without their endings, each once."""
+    """The distinct words of a text, without stop words and endings."""
     found = _WORD.findall(text.lower())
     words = (word for word in found if word not in _STOP and not word.isdecimal())
     return list(dict.fromkeys(map(_stem, words)))

@@ -1,4 +1,4 @@
-"""Which views of a run show a fault; each fault card names its own."""
+"""Which views of a run show a fault, as its fault card lists them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 
 from .loader import card, card_ids, cards
 
-#: A view shows a symptom if it shows at least one in so many of the symptom's faults. This keeps
-#: views away from a symptom that they show by exception; chosen by looking at all symptoms.
+#: A view shows a symptom if it shows at least one in this many of the symptom's faults. This excludes
+#: views that show only a few of them; chosen by looking at all symptoms.
 _ONE_IN = 3
 
 
@@ -30,7 +30,7 @@ def of_symptom(code: str) -> tuple[str, ...]:
     Parameters
     ----------
     code
-        Such as ``"D.2.1"``.
+        A code such as ``"D.2.1"``.
 
     Returns
     -------

@@ -142,7 +142,7 @@ class Disagreement:
 
     @property
     def agreeing(self) -> tuple[int, ...]:
-        """The largest group that has it; among groups of equal size, the one with the lowest rank."""
+        """The largest group that has it; of groups of equal size, the one with the lowest rank."""
         return next(ranks for value, ranks in self.groups.items() if value)
 
     @property

@@ -150,7 +150,7 @@ class LoaderPartition:
 
     @property
     def same_order(self) -> bool:
-        """Whether two passes of the last cell began with the same samples although the sampler shuffles."""
+        """Whether two passes of the last cell began alike although the sampler shuffles."""
         latest = [e for e in self.epochs if e.run == self.last_run]
         return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(latest))
 

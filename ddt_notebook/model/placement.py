@@ -80,7 +80,7 @@ class PlacedObject:
     bytes, tensors_left_out
         Bytes of all its tensors, and how many of them are not listed.
     loose_modules
-        Attributes that hold modules in a plain list or dict, so their parameters are not registered.
+        Attributes with modules in a plain list or dict, so their parameters are not registered.
     """
 
     name: str

@@ -80,9 +80,10 @@ class Place(Position):
     role
         ``"waits"``: the rank is blocked in a call here. ``"passed"``: it went past a call here.
         ``"raised"``, ``"died"``: it did so here. ``"runs"``: it was still running code here.
-        ``"called"``: it made a call here, which returned. ``"created"``: it made a model, an optimizer or a loader.
-        ``"loops"``: it read batches. ``"steps"``: it took optimizer steps. ``"reads"``,
-        ``"changes"``: it used or changed a tensor. ``"saves"``, ``"loads"``: a checkpoint.
+        ``"called"``: it made a call here, which returned.
+        ``"created"``: it made a model, an optimizer or a loader. ``"loops"``: it read batches.
+        ``"steps"``: it took optimizer steps. ``"reads"``, ``"changes"``: it used or changed a
+        tensor. ``"saves"``, ``"loads"``: it did so with a checkpoint.
         ``"stood"``: it was last observed here. ``"source"``: the line comes from the source only.
     """
 

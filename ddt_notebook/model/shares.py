@@ -1,4 +1,4 @@
-"""How each rank spent its time: its own work, waiting for others, moving data, loading data."""
+"""How each rank spent its time: on its own work, waiting, communication and loading data."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from .timeline import SpanKind
 Interval = tuple[float, float]
 #: With at least this many steps, the first one (which sets things up) is left out.
 _STEPS_FOR_A_WINDOW = 3
-#: While a rank does one of these, collectives beside it do not hold it up.
+#: While a rank does one of these, concurrent collectives do not delay it.
 _WORK: tuple[SpanKind, ...] = ("backward", "optimizer", "data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShare:
-    """Where one rank's time went; the four parts add up to ``window_s``.
+    """How one rank spent its time; the four parts add up to ``window_s``.
 
     Attributes
     ----------
     rank
         Global rank.
     window_s
-        Length of the time that was looked at.
+        Length of the time window.
     waiting_s
-        Stood still because another rank had not come to a collective yet.
+        Waited because another rank had not entered a collective yet.
     communication_s
-        Stood still while data moved, or in a message.
+        Waited while data was transferred, or in a message.
     data_s
         Fetched batches from a DataLoader.
     compute_s
-        The rest: its own work.
+        The remaining time, in which the rank did its own work.
     """
 
     rank: int
@@ -49,14 +49,14 @@ class RankShare:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """The part of the run of which shares are told, in monotonic seconds.
+    """The part of the run for which shares are computed, in monotonic seconds.
 
     Attributes
     ----------
     start_s, end_s
-        Where it begins and ends.
+        When it begins and ends.
     first_step, last_step
-        The steps that it holds, counted from 1; None if it is the whole cell.
+        The steps that it contains, counted from 1; None if it is the whole cell.
     """
 
     start_s: float
@@ -73,7 +73,7 @@ class TimeWindow:
 
 
 def time_window(snapshot: Snapshot, met: list[Meeting]) -> TimeWindow | None:
-    """From the end of the first step to the end of the last, or all that was seen."""
+    """From the end of the first step to the end of the last, or the whole observed time."""
     timelines = snapshot.timeline
     count = min((len(timeline.steps_us) for timeline in timelines), default=0)
     if count >= _STEPS_FOR_A_WINDOW:
@@ -90,16 +90,16 @@ def time_window(snapshot: Snapshot, met: list[Meeting]) -> TimeWindow | None:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one rank did when, as intervals in monotonic seconds that do not overlap.
+    """The activities of one rank, as intervals in monotonic seconds that do not overlap.
 
     Attributes
     ----------
     rank
         Global rank.
     waiting
-        Stood still because another rank had not come to a collective yet.
+        Waited because another rank had not entered a collective yet.
     communication
-        Stood still while data moved, or in a message.
+        Waited while data was transferred, or in a message.
     data
         Fetched batches from a DataLoader.
     """
@@ -110,7 +110,7 @@ class Activity:
     data: list[Interval]
 
     def share(self, window: TimeWindow) -> RankShare:
-        """How much of a window each took."""
+        """How much of a window each activity took."""
         clip = [(window.start_s, window.end_s)]
         parts = [intersect(p, clip) for p in (self.waiting, self.communication, self.data)]
         waiting, communication, data = (sum(end - start for start, end in p) for p in parts)
@@ -126,7 +126,7 @@ class Activity:
 
 
 def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
-    """What each rank that ran the cell did when."""
+    """The activities of each rank that ran the cell."""
     timelines = {timeline.rank: timeline.intervals() for timeline in snapshot.timeline}
     by_rank: dict[int, list[Meeting]] = defaultdict(list)
     for meeting in met:
@@ -153,15 +153,15 @@ def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
 
 
 def held_up(met: list[Meeting], seen: list[Activity] | None) -> dict[int, float]:
-    """How long the others stood still for each rank that came last, in seconds (their mean).
+    """How long the others waited for each rank that entered last, in seconds (their mean).
 
     Parameters
     ----------
     met
         The collectives to look at.
     seen
-        What the ranks did; None if the run was not traced: the result is then how late each rank
-        was in all, since it is not known what the others did meanwhile.
+        The activities of the ranks; None if the run was not traced. Then the result is the total
+        delay of each rank, since it is not known what the others did meanwhile.
     """
     spans: dict[tuple[int, int], list[Interval]] = defaultdict(list)
     for meeting in met:
@@ -181,7 +181,7 @@ def held_up(met: list[Meeting], seen: list[Activity] | None) -> dict[int, float]
 
 
 def _overlap(few: list[Interval], many: list[Interval]) -> list[Interval]:
-    """As `intersect`, where the first list is much shorter than the second."""
+    """The same as `intersect`, for a first list that is much shorter than the second."""
     found = []
     for start, end in few:
         at = bisect.bisect_right(many, start, key=lambda interval: interval[1])
@@ -198,7 +198,7 @@ def _standing_still(
     *,
     broken_off: bool,
 ) -> tuple[list[Interval], list[Interval]]:
-    """When the rank did nothing else but take part in collectives, and when these waited."""
+    """When the rank was blocked in collectives, and when the collectives waited for other ranks."""
     blocked, waiting, beside = [], [], []
     for meeting in met:
         call = meeting.calls[rank]
@@ -206,7 +206,7 @@ def _standing_still(
         if call.entered_s is None or end is None:
             continue
         wait = meeting.wait_s(rank)
-        if broken_off and len(meeting.calls) < len(meeting.members):  # in vain, to the end
+        if broken_off and len(meeting.calls) < len(meeting.members):  # waited in vain
             wait = end - call.entered_s
         if wait:
             waiting.append((call.entered_s, call.entered_s + wait))
@@ -214,7 +214,7 @@ def _standing_still(
             beside.append((call.entered_s, end))
         elif call.source == "flight recorder" or not call.asynchronous:
             blocked.append((call.entered_s, end))
-    # buckets are reduced beside the backward pass: only what outlasts it holds the rank up
+    # buckets are reduced during backward; only the time after it delays the rank
     work = [i for kind in _WORK for i in spans.get(kind, [])]
     blocked += subtract(union(beside), union(work))
     blocked += spans.get("wait", [])
@@ -222,7 +222,7 @@ def _standing_still(
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals in order, those that touch as one."""
+    """The intervals in order; those that touch are joined."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -233,7 +233,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def intersect(one: list[Interval], other: list[Interval]) -> list[Interval]:
-    """What two unions have in common."""
+    """The intersection of two unions."""
     found, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -247,7 +247,7 @@ def intersect(one: list[Interval], other: list[Interval]) -> list[Interval]:
 
 
 def subtract(one: list[Interval], other: list[Interval]) -> list[Interval]:
-    """What one union has beyond another."""
+    """The part of one union that is not in another."""
     found, j = [], 0
     for start, end in one:
         while j < len(other) and other[j][1] <= start:

@@ -1,4 +1,4 @@
-"""The one object that travels: what was observed during one run on N ranks."""
+"""The observations of one run on N ranks, in one object that can be saved and sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cell:
     number
         The number in ``cell[14]``.
     source
-        As it was typed, without the magic's own line.
+        As the user typed it, without the line of the magic.
     first_line
         Line number of the first line of ``source``: 2 below a cell magic, else 1.
     """
@@ -52,7 +52,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything observed during one run. Immutable, and the same after a trip through JSON.
+    """Everything observed during one run. Immutable, and equal after a round trip through JSON.
 
     Attributes
     ----------
@@ -66,9 +66,9 @@ class Snapshot:
     ranks
         One report for each rank of the session, ascending.
     groups
-        Members (global ranks) of each process group seen, by name; the default group is ``"0"``.
+        Global ranks of each observed process group, by name; the default group is ``"0"``.
     world_size, backend, device
-        Of the session. ``backend`` is empty if it was started without a group.
+        As in the session; ``backend`` is empty if the session was started without a group.
     has_group
         False for a session whose cells form the group themselves.
     timeout_s, hang_after_s
@@ -76,29 +76,29 @@ class Snapshot:
     duration_s
         How long the run took until it was ended.
     origin
-        ``"session"``: ranks of ours. ``"dumps"``: what a job's Flight Recorder wrote; there are
-        no times then, since the clocks of several hosts do not agree.
+        ``"session"``: the session's own ranks. ``"dumps"``: files that a job's Flight Recorder
+        wrote; they give no times, since the clocks of several hosts do not agree.
     created
         Wall-clock time, ISO 8601 with offset.
     torch_version
-        Version in the ranks.
+        Version of torch in the ranks.
     missing_features
-        What could not be observed, since the ranks' version of PyTorch lacks a private name.
+        Features that could not be observed, since the ranks' PyTorch lacks a private name.
     notebook_names
-        Names that ranks did not know and the notebook did: what they are there.
+        Names that are not defined on ranks but are in the notebook, and what they are there.
     notes
-        Things the session saw that belong to no rank ("the call log of rank 1 overflowed").
+        Observations of the session that belong to no rank ("the call log of rank 1 overflowed").
     placement, memory
         What was observed on the ranks at the end of a run with ``trace=True``, or on request;
         empty if that was not asked for.
     partition, parity, training
         What was observed at the end of a run in which something trained or a loader was used.
     performance
-        How each rank's main thread spent its time; of a run that was not very short.
+        How each rank's main thread spent its time, unless the run was very short.
     checkpoints
         Files that ranks saved and loaded.
     timeline
-        What each rank did when; of a run with ``trace=True`` only.
+        What each rank did at what time; only after a run with ``trace=True``.
     """
 
     cell: Cell
@@ -150,7 +150,7 @@ class Snapshot:
         Raises
         ------
         FormatError
-            If it is not a snapshot, or one of a later format.
+            If it is not a snapshot, or has a later format.
         """
         if not isinstance(plain, dict) or plain.get("format") != "ddt-snapshot":
             raise codec.FormatError("this is not a ddt_notebook snapshot")
@@ -160,7 +160,7 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
-        if plain.get("flight_recorder") is False:  # how older files have it
+        if plain.get("flight_recorder") is False:  # in older files
             old = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
             plain = plain | {"missing_features": [codec.to_plain(old)]}
         return codec.from_plain(cls, plain)

@@ -1,4 +1,4 @@
-"""Which rank the others wait for, step after step."""
+"""Finds the rank for which the others wait in most steps."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from .operations import BARRIERS
 from .shares import subtract, union
 from .snapshot import Snapshot
 
-# In brackets: the range in which no verdict on the recorded runs changes (`benchmarks.thresholds`).
-#: So many of its longest delays are left out, since what happens once or twice is no pace (1 to 8).
+# In brackets is the range in which no verdict on the recorded runs changes; it was measured
+# with `benchmarks.thresholds`.
+#: This many of a rank's longest delays are left out, since a slow rank is late more often than once
+#: or twice (1 to 8).
 _EXCEPTIONS = 2
-#: Delays shorter than this share of what there is for each step are noise (0.06 to 1).
+#: Delays shorter than this share of the rank's mean delay per step are noise (0.06 to 1).
 _NOISE = 0.25
-#: Delays are alike if the shortest and the longest differ from the middle one by at most this
+#: Delays are similar if the shortest and the longest differ from the median by at most this
 #: factor (0.28 to 0.82).
 _EVEN = 0.55
 
@@ -30,19 +32,19 @@ class Laggard:
     rank
         Global rank.
     held_up_s
-        How long the others stood still for it, without its longest delays.
+        How long the others waited for it, without its longest delays.
     others_s
-        How long they stood still for any other rank at most.
+        The longest time that ranks waited for any other rank.
     times, steps
-        In how many steps it was noticeably late, of how many.
+        In how many steps it was noticeably late, and how many steps there were.
     window_s
         From the end of the first step to the end of the last.
     call
-        A collective to which it came late: the one with the middle delay.
+        A collective that it entered late, the one with the median delay.
     delays_s
-        Its delays, ascending: no more than there were steps.
+        Its delays, ascending; no more than there were steps.
     alone
-        Whether all collectives of the run were on this group, and there was no message.
+        Whether all collectives of the run were on this group and there were no messages.
     """
 
     rank: int
@@ -57,12 +59,12 @@ class Laggard:
 
     @property
     def usual_s(self) -> float:
-        """The middle delay."""
+        """The median delay."""
         return self.delays_s[len(self.delays_s) // 2]
 
     @property
     def even(self) -> bool:
-        """Whether nearly all delays are alike, as those are not that a busy machine causes."""
+        """Whether nearly all delays are similar; delays that a busy machine causes are not."""
         few = len(self.delays_s) // 10
         low, high = self.delays_s[few], self.delays_s[-1 - few]
         return low > _EVEN * self.usual_s and high < self.usual_s / _EVEN
@@ -70,7 +72,7 @@ class Laggard:
 
 @dataclass(frozen=True, slots=True)
 class _Delay:
-    """The last rank to come to a collective, and from when the others (their median) waited."""
+    """The last rank to enter a collective, and since when the others (their median) waited."""
 
     rank: int
     since_s: float
@@ -83,7 +85,7 @@ class _Delay:
 
 
 def laggard(snapshot: Snapshot) -> Laggard | None:
-    """Who came last to most collectives of the group that met most often; None if nobody did."""
+    """The rank for which the others waited longest in the group with most collectives, or None."""
     by_group = _delays(snapshot)
     if not by_group:
         return None
@@ -115,7 +117,7 @@ def laggard(snapshot: Snapshot) -> Laggard | None:
 
 
 def _delays(snapshot: Snapshot) -> dict[str, list[_Delay]]:
-    """Of each group's collectives to which all members came, but for those meant for waiting."""
+    """The delays in each group's collectives that all members entered, except for barriers."""
     arrivals: dict[tuple[str, int], list[tuple[float, int, Call]]] = defaultdict(list)
     for report in snapshot.ranks:
         for call in report.calls:
@@ -133,7 +135,7 @@ def _delays(snapshot: Snapshot) -> dict[str, list[_Delay]]:
 
 
 def _lengths(snapshot: Snapshot, rank: int, group: str, delays: list[_Delay]) -> list[float]:
-    """How long each delay was, less what the rank itself stood in calls until then; ascending."""
+    """The lengths of the delays, ascending, without the time that the rank itself was blocked."""
     blocked = union(
         (call.entered_s, call.left_s)
         for call in snapshot.rank(rank).calls
@@ -142,7 +144,7 @@ def _lengths(snapshot: Snapshot, rank: int, group: str, delays: list[_Delay]) ->
         and not call.asynchronous
         and (call.kind == "p2p" or call.group != group or call.source == "call log")
     )
-    # buckets of one step overlap: they are one delay
+    # buckets of one step overlap and count as one delay
     intervals = union((delay.since_s, delay.until_s) for delay in delays)
     return sorted(
         sum(end - start for start, end in subtract([interval], blocked))
@@ -153,7 +155,7 @@ def _lengths(snapshot: Snapshot, rank: int, group: str, delays: list[_Delay]) ->
 
 
 def _steps(snapshot: Snapshot, met: list[_Delay]) -> int:
-    """How many steps there were: as the commonest call was made, but no more than were trained."""
+    """The number of steps: how often the most frequent call was made, at most the trained steps."""
     trained = max((training.backwards for training in snapshot.training), default=0)
     places = ((delay.call.op, delay.call.where) for delay in met)
     lines = Counter((op, where.file, where.line) if where else (op,) for op, where in places)

@@ -1,4 +1,4 @@
-"""What one rank did when, as measured while a cell ran with ``trace=True``."""
+"""What one rank did at what time, measured while a cell ran with ``trace=True``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIXES: tuple[tuple[str, SpanKind], ...] = (
     ("Optimizer.", "optimizer"),
     ("enumerate(DataLoader)", "data"),
 )
-#: Names that the tracer itself gives.
+#: Names of spans that the tracer itself adds.
 BACKWARD, WAIT = "backward", "wait for a handle"
 _NAMES: dict[str, SpanKind] = {
     BACKWARD: "backward",
@@ -24,7 +24,7 @@ _NAMES: dict[str, SpanKind] = {
 
 
 def kind_of(name: str) -> SpanKind:
-    """What a span is, by its name in PyTorch's profiler."""
+    """The kind of a span, by its name in PyTorch's profiler."""
     if name in _NAMES:
         return _NAMES[name]
     return next((kind for prefix, kind in _PREFIXES if name.startswith(prefix)), "user")
@@ -32,7 +32,7 @@ def kind_of(name: str) -> SpanKind:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something with a measured beginning and end; monotonic seconds, the same for all ranks."""
+    """A measured operation; its times are monotonic seconds, on the same clock for all ranks."""
 
     name: str
     kind: SpanKind
@@ -42,20 +42,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTimeline:
-    """The spans of one rank, kept in columns because there may be very many.
+    """The spans of one rank, in columns because there may be very many.
 
     Attributes
     ----------
     rank
         Global rank.
     started_s, ended_s
-        Of the cell on this rank, on the machine's monotonic clock.
+        When the cell started and ended on this rank, on the machine's monotonic clock.
     traced_until_s
-        When recording stopped: before ``ended_s`` if the cell was longer than a trace may be.
+        When recording stopped, which is before ``ended_s`` if the cell was too long for a trace.
     names
-        The different names of spans: ``"gloo:all_reduce"``, ``"Optimizer.step#SGD.step"``.
+        The distinct names of spans: ``"gloo:all_reduce"``, ``"Optimizer.step#SGD.step"``.
     name, start_us, duration_us
-        Of each span, in order of time: index in ``names``; microseconds since ``started_s``.
+        For each span, in order of time: index in ``names``, microseconds since ``started_s``, and
+        duration in microseconds.
     steps_us
         When each optimizer step ended, in microseconds since ``started_s``.
     buckets

@@ -1,9 +1,9 @@
 """The features that depend on private names of PyTorch.
 
 PyTorch may rename or remove a private name in any release. A rank looks every such name up once,
-when it starts (``rank/torch_private.py``); without the names of a feature, that feature is off and
-everything else works. Which features are off travels in the `Snapshot`, so that a report can say
-what it could not see.
+when it starts (``rank/torch_private.py``). If a name is missing, the feature that needs it is off,
+and everything else works. The `Snapshot` records which features are off, so that a report can say
+what could not be observed.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class MissingFeature:
     feature
         The `Feature.id`.
     names
-        The names that are missing, as ``"module:attribute"``, or why they are of no use.
+        The names that are missing, as ``"module:attribute"``, or why they cannot be used.
     """
 
     feature: str
@@ -120,7 +120,7 @@ class MissingFeature:
 
     @property
     def lost(self) -> str:
-        """What the user loses, in one clause; the id of a feature that this version lacks."""
+        """What the user loses, in one clause; the id if this version does not know the feature."""
         known = FEATURES.get(self.feature)
         return known.lost if known is not None else f"{self.feature} is off"
 

@@ -1,7 +1,7 @@
-"""How a rank trained: its optimizers' steps, what DDP synchronised, its losses.
+"""How a rank trained: its optimizers' steps, DDP's synchronisation, and its losses.
 
-Fingerprints are taken of a few watched tensors, at the first steps and then ever more rarely: they
-say at which step ranks part. What they miss, the fingerprints of `RankParity` tell at the end.
+Fingerprints are taken of a few watched tensors, at the first steps and then less and less often.
+They show at which step ranks diverge. The fingerprints of `RankParity` at the end show the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .position import Position
 
-#: Stands for a gradient that is not there.
+#: Stands for a missing gradient.
 NO_GRADIENT = -1
 
 
@@ -21,13 +21,13 @@ class TrainingState:
     Attributes
     ----------
     step
-        How many steps it had taken in this run.
+        How many steps the optimizer had taken in this run.
     values
-        Of the parameters, in the order of `OptimizerTraining.watched`.
+        Fingerprints of the parameters, in the order of `OptimizerTraining.watched`.
     gradients
-        Of their gradients, `NO_GRADIENT` where there is none; empty at the end of the run.
+        Fingerprints of their gradients, `NO_GRADIENT` if missing; empty at the end of the run.
     with_gradient
-        How many of all its parameters had a gradient.
+        How many of all the optimizer's parameters had a gradient.
     rates
         Learning rates of its first parameter groups.
     """
@@ -46,11 +46,12 @@ class OptimizerTraining:
     Attributes
     ----------
     name
-        The variable, ``"optimizer"``; else its class and line: ``"SGD at cell[2] line 9"``.
+        The variable, such as ``"optimizer"``; otherwise its class and line, such as
+        ``"SGD at cell[2] line 9"``.
     kind
-        Its class: ``"SGD"``.
+        Its class, such as ``"SGD"``.
     steps
-        How often it stepped.
+        The number of its steps.
     where, made
         The line of its first step, and the line that made it.
     settings
@@ -58,28 +59,28 @@ class OptimizerTraining:
     parameters, trainable
         How many tensors it holds, and how many of them require gradients.
     model, wrapper
-        The model that holds its parameters, ``""`` if it is not known, and what spreads that model
-        over the ranks: ``"DDP"``, ``"FSDP2"``, ``"FSDP"``, ``"DTensor"``, ``"DeepSpeed"`` or none.
+        The model that holds its parameters, ``""`` if not known, and what distributes that model
+        over the ranks: ``"DDP"``, ``"FSDP2"``, ``"FSDP"``, ``"DTensor"``, ``"DeepSpeed"``, ``""``.
     members
-        Ranks between which DDP averages.
+        Ranks among which DDP averages gradients.
     shapes
-        Of all its parameters, as ``"10×20"``: how many have each.
+        How many of its parameters have each shape; shapes are given as ``"10×20"``.
     watched
-        Names of the parameters of which fingerprints are taken.
+        Names of the parameters whose fingerprints are taken.
     states
-        At the steps that were sampled, ascending; the last one is at the end of the run.
+        States at the sampled steps, ascending; the last one is at the end of the run.
     synchronised
-        Steps for which DDP averaged gradients: the last forward pass before them went through DDP,
-        with synchronisation on. Of a model in DDP only.
+        Number of steps for which DDP averaged gradients, because the last forward pass before them
+        went through DDP with synchronisation on. For models in DDP only.
     changed_before
-        Steps (numbers as in `TrainingState.step`) before which something else than the optimizer
-        wrote into the parameters; 0 stands for a change after DDP was built or since the last run.
+        Steps (numbers as in `TrainingState.step`) before which something other than the optimizer
+        changed the parameters; 0 stands for a change after DDP was built or since the last run.
     twin
-        A model whose parameters have the same shapes and had gradients, while those of this
-        optimizer had none.
+        A model whose parameters have the same shapes and had gradients, while the parameters of
+        this optimizer had none.
     stale, left_out
-        How many of its parameters had no gradient and are no part of the model that holds the
-        others; and parameters of that model that had one and are not in this optimizer.
+        How many of its parameters had no gradient and are not part of the model that holds the
+        others; and how many parameters of that model had one but are not in this optimizer.
     """
 
     name: str
@@ -105,14 +106,14 @@ class OptimizerTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unregistered:
-    """A tensor that a module keeps as a plain attribute, although it is to be trained.
+    """A tensor that should be trained but that a module keeps as a plain attribute.
 
     Attributes
     ----------
     name
-        Within the model: ``"head.scale"``.
+        Name within the model, such as ``"head.scale"``.
     shape
-        ``"10×20"``.
+        Its shape, such as ``"10×20"``.
     trained
         Whether it had a gradient at the end of the run.
     """
@@ -124,47 +125,48 @@ class Unregistered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraining:
-    """What went through one DDP model in this run.
+    """The forward passes and settings of one DDP model in this run.
 
     Attributes
     ----------
     name
-        The variable, ``"model"``; else its class.
+        The variable, such as ``"model"``; otherwise its class.
     where
         The line of its first forward pass with gradients.
     unsynchronised_where
         The line of its first forward pass inside ``no_sync()``.
     members
-        Ranks between which it averages gradients.
+        Ranks among which it averages gradients.
     forwards
-        Forward passes with gradients and synchronisation.
+        Number of forward passes with gradients and synchronisation.
     unsynchronised
-        Forward passes with gradients inside ``no_sync()``.
+        Number of forward passes with gradients inside ``no_sync()``.
     first_inputs
-        Fingerprints of what its first forward passes with gradients were given; empty where it
-        was on a device or no tensor.
+        Fingerprints of the inputs of its first forward passes with gradients; empty if an input
+        was on a device or was not a tensor.
     parameters
-        Names of its parameters, in the order in which DDP holds them; of a large model the first.
+        Names of its parameters, in DDP's order; only the first ones of a large model.
     names_digest, shapes_digest
-        Of the names and of the shapes of all of them, in that order.
+        Digests of the names and of the shapes of all parameters, in that order.
     find_unused_parameters, static_graph, broadcast_buffers
-        As DDP was told.
+        As passed to DDP.
     bucket_cap_mb
-        As DDP was told.
+        As passed to DDP.
     buckets
-        How many buckets the gradients are sent in; None if it is not known.
+        The number of gradient buckets; None if not known.
     communication_hook
-        Whether something else than DDP's own averaging is done with gradients.
+        Whether gradients are combined in another way than by DDP's own averaging.
     ignores_parameters
-        Whether it was told to leave some parameters alone.
+        Whether it was configured to ignore some parameters.
     searched, unused
-        Sampled steps at which DDP looked for unused parameters, and at how many it found some.
+        The number of sampled steps at which DDP searched for unused parameters, and of those at
+        which it found some.
     dropout, batch_norm
-        Whether it has such layers that were in training mode. Synchronised batch norm is none.
+        Whether it has such layers in training mode. Synchronised batch norm does not count.
     random_state
         Fingerprint of torch's random state at the first forward pass.
     unregistered
-        Trainable tensors that it does not know as its parameters.
+        Trainable tensors that are not registered as its parameters.
     """
 
     name: str
@@ -194,20 +196,20 @@ class ModelTraining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFinite:
-    """The first loss that was no finite number.
+    """The first loss that was not finite.
 
     Attributes
     ----------
     backward
-        The how-manieth backward pass of the run it was, counted from 1.
+        Number of the backward pass in the run, counted from 1.
     value
         ``"nan"``, ``"inf"`` or ``"-inf"``.
     where
         The line that called ``backward``.
     inputs, parameters
-        Whether the model's inputs and its parameters were all finite then; None if not known.
+        Whether the model's inputs and parameters were all finite at that time; None if not known.
     lasting
-        Whether the last loss of the run was no finite number either.
+        Whether the last loss of the run was not finite either.
     """
 
     backward: int
@@ -227,15 +229,15 @@ class RankTraining:
     rank
         Global rank.
     backwards
-        Backward passes.
+        Number of backward passes.
     optimizers
-        In the order of their first steps.
+        The optimizers, in the order of their first steps.
     models
-        Models in DDP through which something passed, in that order.
+        The models in DDP that ran a forward pass, in the order of the first one.
     not_finite
-        The first loss that was no finite number, None if all were.
+        The first loss that was not finite, None if all were finite.
     threads, processors
-        Threads that an operation of torch uses, and processors that the rank may use.
+        Number of threads that an operation of torch uses, and of processors that the rank may use.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Where the lesson on each symptom stands, and the folder of notebooks that holds it."""
+"""Finds the lesson on each symptom, and the folder of notebooks that contains it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORT_STAGES = {
     "C": "c-data-and-model",
     "D": "d-training",
 }
-#: Faults that have nothing in common but that they fit nowhere else; there is no lesson on them.
+#: The title of symptoms that collect all other faults; there are no lessons on them.
 _UNNAMED = "others"
 
 
@@ -46,7 +46,7 @@ def lesson(code: str) -> str | None:
 
 
 def lesson_in_folder(code: str) -> str | None:
-    """The same as people find it in a checkout, ``"notebooks/d-training/D.2.1-hang.ipynb"``."""
+    """The same path in a checkout, such as ``"notebooks/d-training/D.2.1-hang.ipynb"``."""
     path = lesson(code)
     return f"{FOLDER}/{path}" if path else None
 
@@ -77,7 +77,7 @@ def lesson_file(code: str) -> Path:
     Raises
     ------
     UnknownSymptom
-        If the code is not in the taxonomy, or none has a lesson on it.
+        If the code is not in the taxonomy, or there is no lesson on it.
     FileNotFoundError
         If the installation lacks it.
     """
@@ -92,7 +92,7 @@ def lesson_file(code: str) -> Path:
 
 
 def notebooks() -> dict[str, str]:
-    """Path below the folder of notebooks, and heading, of each notebook there is, in order."""
+    """Headings of all notebooks by their path below the folder of notebooks, in order."""
     folder = notebooks_folder()
     order = ["", *lesson_folders()]
     found = [path.relative_to(folder) for path in folder.rglob("*.ipynb")]
@@ -108,7 +108,7 @@ def notebooks() -> dict[str, str]:
 
 
 def copy_notebooks(target: Path) -> tuple[int, list[str]]:
-    """Copy all notebooks, and what they need, into ``target``; what is there already stays.
+    """Copy all notebooks and the files they need into ``target``; keep files that exist there.
 
     Returns
     -------

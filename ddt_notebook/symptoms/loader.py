@@ -1,4 +1,4 @@
-"""The CSV files as typed, immutable objects."""
+"""Loads the CSV files as typed, immutable objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STAGE_TITLES = {
 
 
 class UnknownSymptom(DdtError, ValueError):
-    """A code that is not in the taxonomy; the text names those that are near."""
+    """A code that is not in the taxonomy; the text names similar codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Stage:
     title
         Its name, such as ``"training & evaluation"``.
     faults, distributed_faults
-        How many faults of the study fell into it, and how many of them occur only in distributed
+        How many faults of the study occurred in it, and how many of them occur only in distributed
         training.
     """
 
@@ -45,12 +45,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """How a fault shows itself.
+    """How a fault becomes visible.
 
     Attributes
     ----------
     code
-        Such as ``"D.2.1"``.
+        Its code, such as ``"D.2.1"``.
     title
         The study's name for it, such as ``"hang"``. Names repeat across stages; codes do not.
     stage, stage_title
@@ -76,7 +76,7 @@ class FixPattern:
     Attributes
     ----------
     pattern
-        In the study's words, such as ``"fix behavior logic"``.
+        The study's name for it, such as ``"fix behavior logic"``.
     faults
         How many faults it repaired.
     share
@@ -160,7 +160,7 @@ def fixes(code: str) -> tuple[FixPattern, ...]:
 
 @functools.cache
 def fix_patterns() -> frozenset[str]:
-    """The names of all fix patterns; ``"other"`` is none."""
+    """The names of all fix patterns, without ``"other"``."""
     return frozenset(p.pattern for s in symptoms() for p in fixes(s.code)) - {"other"}
 
 

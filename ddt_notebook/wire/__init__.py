@@ -1,1 +1,1 @@
-"""What travels between the notebook and its ranks, and how."""
+"""The messages between the notebook and its ranks, and how they are sent."""

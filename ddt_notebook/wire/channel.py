@@ -1,8 +1,8 @@
 """The connection between the notebook and a rank: messages over an inherited socket pair.
 
 A socket pair has no name and no port: only the two processes that hold its ends can use it.
-Messages are JSON (see `messages`), so nothing that a rank sends is unpickled on arrival; a block of
-bytes may travel beside a message. The stream ends when the other process does.
+Messages are JSON (see `messages`), so nothing that a rank sends is unpickled on arrival. A message
+may carry a block of bytes. The stream ends when the other process ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .messages import Envelope, Message, decode, encode
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The other side has closed its end."""
 
 
 class Channel:
-    """One end. Sending is safe from any thread; receive from one thread only."""
+    """One end of the connection. Any thread may send; only one thread may receive."""
 
     def __init__(self, connection: socket.socket | int) -> None:
         handle = connection if isinstance(connection, int) else connection.detach()
@@ -39,14 +39,14 @@ class Channel:
         message
             What to send.
         number
-            Number of the request, also in its answer; 0 for what nobody has asked for.
+            Number of the request, repeated in its answer; 0 for a message without request.
         payload
             A block of bytes to send along.
 
         Raises
         ------
         Closed
-            If the other side is gone.
+            If the other side has closed its end.
         """
         data = encode(Envelope(message, number, payload))
         try:
@@ -63,9 +63,9 @@ class Channel:
         Raises
         ------
         Closed
-            If the other side is gone.
+            If the other side has closed its end.
         FormatError
-            If the other side uses other messages than this one.
+            If the other side uses another version of the messages.
         """
         try:
             envelope, has_payload = decode(self._connection.recv_bytes())
@@ -76,14 +76,14 @@ class Channel:
         return envelope
 
     def poll(self, timeout_s: float = 0.0) -> bool:
-        """Whether a message (or the end of the stream) is there within ``timeout_s`` seconds."""
+        """Whether a message or the end of the stream arrives within ``timeout_s`` seconds."""
         try:
             return self._connection.poll(timeout_s)
         except OSError:
-            return True  # receive() will say that it is closed
+            return True  # receive() will raise Closed
 
     def close(self) -> None:
-        """Close this end; twice does no harm."""
+        """Close this end; closing it again has no effect."""
         self._connection.close()
 
 

@@ -1,9 +1,9 @@
-"""What the notebook, its fork server and its ranks say to each other.
+"""The messages between the notebook, its fork server and its ranks.
 
-Each kind of message is a dataclass: its name is the kind, its fields are the schema. `encode` and
-`decode` turn a message into JSON and back with `model.codec`, together with the version of this
-module and a number. An answer carries the number of its request; what nobody has asked for carries
-0. To add a message, add a class.
+Each kind of message is a dataclass. Its name is the kind, and its fields are the schema. `encode`
+and `decode` turn a message into JSON and back with `model.codec`, together with the version of this
+module and a number. An answer carries the number of its request; other messages carry 0. To add a
+message, add a class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..model import FormatError, Position, RankError, codec
 from ..model.torch_features import MissingFeature
 from .records import FlightEntry
 
-#: Raise it when a message changes so that an older reader would misunderstand it.
+#: Increase it when a message changes in a way that an older reader would misunderstand.
 VERSION = 1
 
 DisplayKind = Literal["display", "result", "clear"]
@@ -34,16 +34,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message on its way.
+    """A message with its number and payload.
 
     Attributes
     ----------
     message
-        What is said.
+        The message.
     number
-        Number of the request, also in its answer; 0 for what nobody has asked for.
+        Number of the request, repeated in its answer; 0 for a message without request.
     payload
-        A block of bytes that travels beside the message.
+        A block of bytes that is sent with the message.
     """
 
     message: Message
@@ -52,7 +52,7 @@ class Envelope:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """One line of JSON: version, kind, number, whether a payload follows, fields."""
+    """Encode as one line of JSON: version, kind, number, whether a payload follows, fields."""
     message = envelope.message
     head = VERSION, type(message).__name__, envelope.number, envelope.payload is not None
     return json.dumps([*head, codec.to_plain(message)], separators=(",", ":")).encode()
@@ -64,7 +64,7 @@ def decode(data: bytes) -> tuple[Envelope, bool]:
     Raises
     ------
     FormatError
-        If it is no message, or one of another version or of an unknown kind.
+        If it is not a message, or has another version or an unknown kind.
     """
     try:
         version, kind, number, has_payload, fields = json.loads(data)
@@ -86,20 +86,20 @@ def decode(data: bytes) -> tuple[Envelope, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done(Message):
-    """The request was carried out; a variable that was asked for is the payload."""
+    """The request succeeded; the payload is the requested variable, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed(Message):
-    """The request was not carried out.
+    """The request failed.
 
     Attributes
     ----------
     error
-        Why not, in one line.
+        The reason, in one line.
     reason
-        ``"error"``: something was raised. ``"memory"``: the rank's memory is full.
-        ``"no answer"``: the notebook's own verdict on a rank that died or took too long.
+        ``"error"``: an exception was raised. ``"memory"``: the rank's memory is full.
+        ``"no answer"``: the notebook sets it if the rank died or took too long.
     """
 
     error: str
@@ -111,7 +111,7 @@ class Failed(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSpec(Message):
-    """The first message: what kind of rank this is to be.
+    """The first message, which describes the rank.
 
     Attributes
     ----------
@@ -122,17 +122,17 @@ class RankSpec(Message):
     port
         Port of the session's TCPStore on loopback.
     device
-        What the variable ``device`` is to be: ``"cpu"`` or ``"cuda"``.
+        Value of the variable ``device``: ``"cpu"`` or ``"cuda"``.
     simulated_gpus
         How many GPUs are simulated; 0 for none.
     group
         Whether the session forms the process group.
     group_timeout_s
-        Limit that the backend itself is given, in seconds.
+        Timeout of the backend itself, in seconds.
     memory
-        Cap on what the cells may allocate, in bytes; None for no cap.
+        Limit of the memory that cells may allocate, in bytes; None for no limit.
     cwd, sys_path, environ
-        Of the notebook's process.
+        Working directory, ``sys.path`` and environment of the notebook's process.
     """
 
     rank: int
@@ -159,7 +159,7 @@ class RunCell(Message):
     cell, source, first_line
         See `model.Cell`.
     group_timeout_s
-        Limit that the backend itself is given for this cell, in seconds.
+        Timeout of the backend itself for this cell, in seconds.
     trace
         Whether to record the timeline and the memory by kind.
     """
@@ -178,7 +178,7 @@ class FormGroup(Message):
     Attributes
     ----------
     prefix
-        Of the keys in the session's store; never used twice.
+        Prefix of the keys in the session's store; never used twice.
     generation
         How often the session's group has been formed, this time included.
     port
@@ -197,7 +197,7 @@ class LeaveGroup(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreVariable(Message):
-    """Give a variable the object in the payload; `Done` or `Failed` answers."""
+    """Assign the object in the payload to a variable; `Done` or `Failed` answers."""
 
     name: str
 
@@ -218,7 +218,7 @@ class Observe(Message):
     probes
         Their names, see `probe_names`.
     names
-        Variables to look at; None for all.
+        Variables to inspect; None for all.
     options
         Further arguments of the probes.
     """
@@ -238,16 +238,16 @@ class EndRank(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReady(Message):
-    """The rank answers commands from now on; `Failed` instead if it could not start.
+    """The rank accepts commands from now on; it sends `Failed` instead if it could not start.
 
     Attributes
     ----------
     torch_version
         Version of torch.
     device
-        What the variable ``device`` is.
+        Value of the variable ``device``.
     missing_features
-        Features that are off, because this PyTorch lacks names that they need.
+        Features that are off because this PyTorch lacks names that they need.
     """
 
     torch_version: str
@@ -262,23 +262,23 @@ class CellEnded(Message):
     Attributes
     ----------
     error
-        The exception that left it, None if none did.
+        The exception that left the cell, None if there was none.
     ended_s
-        When, on the machine's monotonic clock in seconds.
+        When the cell ended, on the machine's monotonic clock in seconds.
     flight
         New entries of the Flight Recorder.
     missing_features
-        Features that are off by now, because this PyTorch lacks names that they need.
+        Features that are now off because this PyTorch lacks names that they need.
     formed
-        Whether there is a default process group now.
+        Whether a default process group exists now.
     names
         The user's variables.
     recorded
-        What was recorded while a traced cell ran: plain data of fields of `model.Observation`.
+        What was recorded while a traced cell ran, as plain data of fields of `model.Observation`.
     observed
-        What was observed at its end without being asked for: likewise.
+        What was observed at the end of the cell without a request, in the same form.
     notes
-        What the user is to know about this observation.
+        Notes for the user about this observation.
     """
 
     error: RankError | None
@@ -294,21 +294,21 @@ class CellEnded(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFormed(Message):
-    """The rank has joined the process group; ``notes`` say what was carried over."""
+    """The rank has joined the process group; ``notes`` report what was carried over."""
 
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(Message):
-    """What probes saw.
+    """What probes observed.
 
     Attributes
     ----------
     observed
-        Plain data of the fields of `model.Observation`, by name of the probe.
+        Plain data of the fields of `model.Observation`, by the name of the probe.
     failed
-        Why a probe saw nothing, by its name.
+        Why a probe observed nothing, by its name.
     """
 
     observed: dict[str, Any] = field(default_factory=dict)
@@ -329,7 +329,7 @@ class DisplayShown(Message):
     kind, data, metadata, transient, update
         See `host.listeners.DisplayMessage`.
     stdout_bytes, stderr_bytes
-        How long the rank's output files are now: earlier text comes before this output.
+        Current sizes of the rank's output files; the text up to there precedes this output.
     """
 
     kind: DisplayKind
@@ -346,18 +346,18 @@ class DisplayShown(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskStatus(Message):
-    """Where does the main thread stand? `MonitorStatus` answers."""
+    """Ask where the main thread is; `MonitorStatus` answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskFlight(Message):
-    """What does the Flight Recorder hold? `FlightEntries` answers.
+    """Ask for the entries of the Flight Recorder; `FlightEntries` answers.
 
     Attributes
     ----------
     stacks
-        False: entries since the last answer. True: all entries of this cell, with the lines that
-        they came from, which is slow.
+        False for the entries since the last answer. True for all entries of this cell with their
+        source lines, which is slow.
     """
 
     stacks: bool
@@ -365,12 +365,12 @@ class AskFlight(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutSockets(Message):
-    """Shut down the connections of the process groups: a call that waits on them raises."""
+    """Shut down the connections of the process groups, so that calls that wait on them raise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorStatus(Message):
-    """Where a rank stands.
+    """The status of a rank.
 
     Attributes
     ----------
@@ -379,14 +379,14 @@ class MonitorStatus(Message):
     stack
         The main thread's stack, outermost first.
     groups
-        For each process group: how many operations its backend was given, and how many of them
-        are complete, as the Flight Recorder counts.
+        For each process group, how many operations were issued to its backend and how many of
+        them are complete, as the Flight Recorder counts.
     cpu_s
-        Processor time that the process has used, in seconds.
+        Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
     at_s
-        When, on the machine's monotonic clock in seconds.
+        Time of the status, on the machine's monotonic clock in seconds.
     """
 
     position: Position | None
@@ -414,7 +414,7 @@ class StartRank(Message):
     Attributes
     ----------
     directory
-        Folder of the session's files, which the server removes if the notebook is killed.
+        Folder of the session's files. The server removes it if the notebook is killed.
     fork
         True to fork the rank, False to start an interpreter.
     """
@@ -449,7 +449,7 @@ class Started(Message):
     pid
         Its process id.
     port
-        Of a store: the port on loopback.
+        For a store: its port on loopback.
     """
 
     pid: int
@@ -458,14 +458,14 @@ class Started(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnded(Message):
-    """A process that the fork server had started has ended.
+    """A process that the fork server started has ended.
 
     Attributes
     ----------
     pid
         Its process id.
     status
-        Exit code; the negative number of the signal that ended it.
+        Exit code, or the negative number of the signal that ended it.
     """
 
     pid: int

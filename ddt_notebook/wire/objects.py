@@ -1,9 +1,9 @@
 """Pickles objects that travel between the notebook and its ranks.
 
-To the ranks an object travels by cloudpickle: functions and classes of the notebook come along.
-Back from a rank only plain data is accepted: numbers, text, containers, dates, numpy arrays and
-tensors. What a rank sends is read by an unpickler that knows no other class, so a rank cannot make
-the notebook run code.
+Objects for the ranks are pickled with cloudpickle, which includes functions and classes of the
+notebook. From a rank, the notebook accepts plain data only: numbers, text, containers, dates, numpy
+arrays and tensors. It reads the data with an unpickler that allows no other class, so a rank cannot
+make the notebook run code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from ddt_notebook.model.errors import DdtError
 from ddt_notebook.spelling import similar_names
 
-#: How many names of variables an error lists.
+#: How many names of variables an error message lists.
 _NAMES_LISTED = 12
 _PLAIN: dict[str, frozenset[str]] = {
     "builtins": frozenset(
@@ -39,7 +39,7 @@ _PLAIN: dict[str, frozenset[str]] = {
     "numpy._core.numeric": frozenset({"_frombuffer"}),
     __name__: frozenset({"_tensor", "_torch_value"}),
 }
-#: Classes written in Python are made by a function: as classes a rank could change them here.
+#: Classes written in Python are replaced by a function; a rank could modify the class itself here.
 _MADE: dict[tuple[str, str], Callable[..., object]] = {
     ("collections", "Counter"): partial(collections.Counter),
     ("fractions", "Fraction"): partial(fractions.Fraction),
@@ -53,12 +53,12 @@ class CannotTravel(DdtError, ValueError):
 
 
 def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
-    """What to say of a name that a rank does not know.
+    """The error message for a variable that a rank does not have.
 
     Parameters
     ----------
     variables
-        The variables that it has; classes and functions, which do not travel, are listed last.
+        The variables that it has; classes and functions, which cannot be sent, are listed last.
     """
     near = similar_names(name, variables)
     hint = f"did you mean {near[0]}? " if near else ""
@@ -75,7 +75,7 @@ def pack_for_ranks(name: str, value: object) -> bytes:
     Raises
     ------
     CannotTravel
-        If it cannot be pickled; the text names it.
+        If it cannot be pickled; the text names the variable.
     """
     import cloudpickle
 
@@ -88,12 +88,12 @@ def pack_for_ranks(name: str, value: object) -> bytes:
 
 
 def unpack_in_rank(data: bytes) -> object:
-    """The inverse of `pack_for_ranks`; the notebook's user is trusted by the user's own ranks."""
+    """The inverse of `pack_for_ranks`; ranks trust the user of the notebook."""
     return pickle.loads(data)
 
 
 def pack_in_rank(value: object) -> bytes:
-    """Pickle plain data of a rank; raises `CannotTravel` naming the type that is not plain."""
+    """Pickle plain data of a rank; raise `CannotTravel` with the type that is not plain."""
     buffer = io.BytesIO()
     try:
         _PlainPickler(buffer, protocol=5).dump(value)
@@ -106,7 +106,7 @@ def pack_in_rank(value: object) -> bytes:
 
 
 def unpack_from_rank(data: bytes, *, build_tensors: bool = True) -> object:
-    """Read what a rank sent; raises `CannotTravel` for anything that is not plain data."""
+    """Read what a rank sent; raise `CannotTravel` for anything that is not plain data."""
     try:
         return _PlainUnpickler(io.BytesIO(data), build_tensors=build_tensors).load()
     except CannotTravel:

@@ -1,4 +1,4 @@
-"""What can be observed in a rank on request: the one list of its probes."""
+"""The list of all probes that can be run in a rank on request."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ PROBES = {
     "training": "training:observe",
     "checkpoints": "checkpoints:observe",
 }
-#: Asked for by name only; no part of a snapshot.
+#: Probes that are not part of a snapshot and run only if requested by name.
 ASKED = {"environment": "environment:observe"}

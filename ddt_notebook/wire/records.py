@@ -1,9 +1,9 @@
 """The record of one call of ``torch.distributed``, and its encoding in the ring.
 
-A `CallRecord` is written before every call, so it has to be cheap and small. Its encoding is
-positional and binary. Whatever repeats from call to call (names of operations, files, functions,
-dtypes, and the members of a process group, which may be hundreds of ranks) is written once to a
-table behind the ring's slots, and the record holds its offset there.
+A `CallRecord` is written before every call, so it has to be fast and small. Its encoding is
+positional and binary. Values that repeat from call to call (names of operations, files, functions,
+dtypes, and the members of a process group, which may be hundreds of ranks) are written once to a
+table after the ring's slots, and the record contains their offsets in the table.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from json import dumps, loads
 from ..model import Position, Rendezvous
 from ..model.collective import CallKind, Shape
 
-#: Version of the layout of the ring and of its records. Change it with either of them: a reader
-#: refuses a ring that has another version.
+#: Version of the layout of the ring and of its records. Change it with either of them; a reader
+#: rejects a ring that has another version.
 VERSION = 1
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
@@ -47,7 +47,7 @@ class Group:
     members: tuple[int, ...] = ()
 
     def __hash__(self) -> int:
-        # of every recorded call: hashing hundreds of members each time would be slow
+        # every recorded call hashes its group; hashing hundreds of members would be slow
         return hash(self.name)
 
 
@@ -65,12 +65,12 @@ class CallRecord:
     group
         The group on which the call is made.
     outside
-        True if the caller is not a member of the group: torch then does nothing.
+        True if the caller is not a member of the group, so that torch does nothing.
     number
-        Of a point-to-point call: the n-th with this group, direction, peer and tag. Of a set-up
-        call: the n-th of its name. None for collectives, which the reader numbers.
+        Number of a point-to-point call with this group, direction, peer and tag, or of a set-up
+        call with this name. None for collectives, which the reader numbers.
     operations_before
-        How many operations the group's backend had been given before the call; -1 if unknown.
+        How many operations had been issued to the group's backend before the call; -1 if unknown.
     reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous
         As in `Call`.
     file, line, function
@@ -102,15 +102,15 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightEntry:
-    """A collective as PyTorch's Flight Recorder holds it.
+    """A collective as PyTorch's Flight Recorder records it.
 
     Attributes
     ----------
     group
         Name of the process group.
     number
-        How many operations the group's backend had been given when this one was added; messages
-        between two ranks count as well.
+        How many operations had been issued to the group's backend when this one was added,
+        including messages between two ranks.
     op, shapes, dtypes, output_shapes
         As in `Call`.
     done
@@ -148,9 +148,9 @@ def encode(
     call
         What to encode.
     text_at, group_at
-        Give the offset at which a text or a group is in the table; 0 stands for none.
+        Return the offset of a text or a group in the table; 0 stands for none.
     room
-        How many bytes there are. Shapes that do not fit are left out, those of the outputs first.
+        The available number of bytes. Shapes that do not fit are left out, outputs first.
     """
     meeting = call.rendezvous
     shapes, dtypes, outputs = call.shapes, call.dtypes, call.output_shapes
@@ -206,7 +206,7 @@ def decode(
     Raises
     ------
     ValueError, struct.error
-        If the bytes are no record, for instance since they were overwritten while being read.
+        If the bytes are not a record, for instance because they were overwritten during the read.
     """
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data)
     op, group, reduce_op, file, function, library, meeting, line, root, peer, *rest = rest
@@ -246,7 +246,7 @@ _GROUP_SIZES = struct.Struct("<II")
 
 
 def encode_group(group: Group) -> bytes:
-    """A group as the table holds it."""
+    """Encode a group for the table."""
     name = group.name.encode()
     sizes = _GROUP_SIZES.pack(len(name), len(group.members))
     return sizes + name + struct.pack(f"<{len(group.members)}I", *group.members)

@@ -2,20 +2,20 @@
 
 The rank writes each record *before* it makes the call. The pages belong to the file and not to the
 process, so the notebook can read them whatever happens to the rank: SIGKILL, SIGABRT, a
-segmentation fault, or C code that never releases the interpreter. There is one writer and any
-number of readers, and no lock.
+segmentation fault, or C code that never releases the interpreter. There are one writer, any number
+of readers, and no lock.
 
-The kernel may stop or kill a rank in the middle of a copy. Therefore data is first written to a
-place that no reader looks at yet. Then a last copy of at most 8 bytes, which cannot be torn, makes
-it visible: the number of a record, its status, or the number that says which of the two heads is
-valid. A reader that finds a record's number changed after it has copied the record reads again.
+The kernel may stop or kill a rank in the middle of a copy. Therefore the rank first writes data to
+a place that no reader uses yet. Then a last copy of at most 8 bytes, which is atomic, makes the
+data visible: the number of a record, its status, or the number that selects the valid one of the
+two heads. If a record's number has changed after a reader copied the record, it reads again.
 Bytes are always copied whole, because `struct.pack_into` clears its target before it writes.
 
 Layout of the file::
 
     header    valid head (8 bytes), two heads, version
     slots     SLOTS times SLOT_BYTES: one record each
-    table     what many records share, see `records`; only ever appended to
+    table     values that many records share, see `records`; only appended to
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ T = TypeVar("T")
 
 SLOTS = 4096
 SLOT_BYTES = 512
-#: Sparse: pages that are never written take no memory. The members of 250 groups of 1000 ranks fit.
+#: The file is sparse, so unwritten pages take no memory. 250 groups of 1000 ranks fit.
 TABLE_BYTES = 1 << 20
 _HEADER_BYTES = 64
 _NUMBER = struct.Struct("<Q")
 # A head: how many records have been written; number of the record in which the rank is blocked,
-# plus 1 (0: in none); since when. The head in use is the one at turn % 2, and the turn stands in
-# front of both.
+# plus 1 (0: in none); since when. A turn counter before both heads selects the valid one, which is
+# head number turn % 2.
 _HEAD = struct.Struct("<QQd")
 _VERSION_AT = _NUMBER.size + 2 * _HEAD.size
 _VERSION = struct.Struct("<4sI")
@@ -65,10 +65,10 @@ _END_AT = _SLOT.size - _END.size
 _ROOM = SLOT_BYTES - _SLOT.size
 
 _TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
-#: The table begins with a number: 1 once something did not fit. Entries follow: length, bytes.
+#: The table begins with a number, 1 if something did not fit. Entries (length, bytes) follow.
 _LENGTH = struct.Struct("<I")
 
-#: How often a reader reads again what was written to while it was read.
+#: How often a reader repeats a read during which the rank wrote.
 _ATTEMPTS = 20
 
 PENDING, ISSUED, DONE, FAILED = range(4)
@@ -121,12 +121,12 @@ def _slot_at(index: int) -> int:
 
 
 class RingWriter:
-    """The rank's side.
+    """The rank's side of the ring.
 
     Parameters
     ----------
     path
-        Of the file, which is made if there is none.
+        Path of the file, which is created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,7 +138,7 @@ class RingWriter:
         self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
 
     def begin(self, call: CallRecord, now_s: float, *, blocking: bool) -> int:
-        """Write a record before its call is made; returns its index."""
+        """Write a record before its call is made, and return its index."""
         index = self._count
         data = encode(call, self._text_at, self._group_at, _ROOM)
         at = _slot_at(index)
@@ -155,11 +155,11 @@ class RingWriter:
         self.block(None, now_s)
 
     def settle(self, index: int, status: int, now_s: float) -> None:
-        """Write the later end of an asynchronous call."""
+        """Write how an asynchronous call ended later."""
         self._finish(index, status, now_s, None)
 
     def block(self, index: int | None, now_s: float) -> None:
-        """Say in which record the rank is blocked from now on; None for none."""
+        """Write in which record the rank is blocked from now on; None for none."""
         self._turn += 1
         blocked = 0 if index is None else index + 1
         self._put(_head_at(self._turn), _HEAD.pack(self._count, blocked, now_s))
@@ -168,7 +168,7 @@ class RingWriter:
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
         at = _slot_at(index)
         number, *_, known = _SLOT.unpack_from(self._map, at)
-        if number == index + 1:  # else the slot holds a later record by now
+        if number == index + 1:  # otherwise the slot already holds a later record
             self._put(at + _END_AT, _END.pack(now_s, known if operations is None else operations))
             self._put(at + _STATUS_AT, bytes((status,)))
 
@@ -191,7 +191,7 @@ class RingWriter:
         return known
 
     def _append(self, data: bytes) -> int:
-        """Add an entry; returns its offset, 0 if the table is full."""
+        """Add an entry and return its offset, or 0 if the table is full."""
         at = self._table_end
         if at + _LENGTH.size + len(data) > _TABLE_AT + TABLE_BYTES:
             self._put(_TABLE_AT, _NUMBER.pack(1))
@@ -202,17 +202,17 @@ class RingWriter:
 
 
 class RingReader:
-    """The notebook's side.
+    """The notebook's side of the ring.
 
     Parameters
     ----------
     path
-        Of a file that a `RingWriter` has made.
+        Path of a file that a `RingWriter` has created.
 
     Raises
     ------
     FormatError
-        If it is no such file, or one of another version.
+        If it is not such a file, or has another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -231,7 +231,7 @@ class RingReader:
 
     @property
     def blocked_in(self) -> tuple[int, float] | None:
-        """Index of the record in which the rank is blocked, and since when; None if in none."""
+        """Index of the record in which the rank is blocked, and since when; None if not blocked."""
         _, number, since_s = self._head()
         return (number - 1, since_s) if number else None
 
@@ -246,7 +246,7 @@ class RingReader:
             at = _head_at(turn)
             head = self._map[at : at + _HEAD.size]
             if _NUMBER.unpack(self._map[: _NUMBER.size])[0] == turn:
-                break  # meanwhile the writer has written to the other head at most
+                break  # the writer has at most written to the other head meanwhile
         count, number, since_s = _HEAD.unpack(head)
         return count, number, since_s
 
@@ -264,7 +264,7 @@ class RingReader:
             if number != index + 1:
                 return None
             if self._map[at : at + _SLOT.size] != slot[: _SLOT.size]:
-                continue  # it was written to while it was copied
+                continue  # the rank wrote to it while it was copied
             try:
                 data = slot[_SLOT.size : _SLOT.size + length]
                 call = decode(data, self._text_of, self._group_of)
