@@ -1,4 +1,4 @@
-"""Healthy programs while others use the processors, too: how often one is accused."""
+"""Measures how often a healthy program gets a finding while others use the processors, too."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.multiprocess.test_training_scripts import LOOK_ALIKES, SCRIPTS
 
 from .common import Figure
 
-#: As many others on each core: a rank gets a third of a processor.
+#: Other processes for each core, so that a rank gets a third of a processor.
 OTHERS_PER_CORE = 2
 _HANG_AFTER_S = 2.0
 
 
 @contextmanager
 def others(count: int) -> Iterator[None]:
-    """Processes that compute all the time."""
+    """Run processes that compute all the time."""
     busy = [
         subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"])
         for _ in range(count)
@@ -57,7 +57,7 @@ def _repaired(name: str) -> list[RunResult]:
 
 
 def programs() -> Iterator[tuple[str, Callable[[], list[RunResult]]]]:
-    """Every healthy program of the tests, by name, and how it is run."""
+    """Every healthy program of the tests: its name, and the function that runs it."""
     for name in ("healthy", "held_out_healthy"):
         for case in load(name):
             if case.healthy and case.on is None:
@@ -74,7 +74,7 @@ def programs() -> Iterator[tuple[str, Callable[[], list[RunResult]]]]:
 
 
 def measure(rounds: int = 1, chosen: str = "") -> list[Figure]:
-    """How many of them get a finding."""
+    """Return how many programs get a finding."""
     accused, runs = [], 0
     with others(OTHERS_PER_CORE * (os.cpu_count() or 1)):
         for _ in range(rounds):

@@ -31,13 +31,13 @@ class Figure:
     what
         What was measured.
     measured, limit
-        The median, and what it must not exceed.
+        The median, and the limit that it must not exceed.
     unit
-        Of both; ``"%"`` is printed with one decimal.
+        Unit of both; ``"%"`` is printed with one decimal.
     peers
-        What others need for the same, as text by name.
+        The same figure of other tools, as text by name.
     note
-        Spread or number of runs.
+        Spread of the measurements, or number of runs.
     """
 
     what: str
@@ -53,7 +53,7 @@ class Figure:
         return self.measured <= self.limit
 
     def row(self) -> str:
-        """As a row of a Markdown table."""
+        """Format it as a row of a Markdown table."""
         mark = "" if self.held else " **not held**"
         peers = ", ".join(f"{name} {value}" for name, value in self.peers.items()) or "—"
         shown = f"{quantity(self.measured, self.unit)}{mark}"
@@ -63,7 +63,7 @@ class Figure:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number with as many digits as its size deserves."""
+    """Format a number with digits that suit its size."""
     digits = 0 if abs(value) >= 100 or value == int(value) else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f} {unit}"
 
@@ -76,14 +76,14 @@ def median_of(measure: Callable[[], float], repeats: int) -> tuple[float, str]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    """How long it takes."""
+    """How long an action takes."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def warm_up() -> None:
-    """Have the fork server ready, as it is when a notebook's first cell has run."""
+    """Start the fork server, which already runs after a notebook's first cell."""
     Session(RANKS).stop()
 
 
@@ -104,7 +104,7 @@ def session(ranks: int = RANKS, **environment: str) -> Iterator[Session]:
 
 
 def check(condition: object, what: str) -> None:
-    """A figure of something that went wrong is worth nothing."""
+    """Stop if a condition is false, since the figure would then be wrong."""
     if not condition:
         raise SystemExit(f"benchmark is void: {what}")
 
@@ -116,12 +116,12 @@ def run_checked(active: Session, source: str) -> None:
 
 
 def pss_megabytes(pids: list[int]) -> float:
-    """Proportional set size: memory that processes share is counted once."""
+    """Proportional set size of processes, which counts shared memory once."""
     return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6
 
 
 def living(pids: list[int]) -> list[int]:
-    """Those that still run; a zombie does not."""
+    """The processes that still run, without zombies."""
     alive = []
     for pid in pids:
         try:
@@ -133,7 +133,7 @@ def living(pids: list[int]) -> list[int]:
 
 
 def wait_until_gone(pids: list[int], limit_s: float) -> float:
-    """How long the last of them lives, at most ``limit_s``."""
+    """How long the last of the processes runs, at most ``limit_s``."""
     start = time.monotonic()
     while living(pids) and time.monotonic() - start < limit_s:
         time.sleep(0.005)

@@ -1,16 +1,16 @@
-"""Whether the program still concludes what it did: to be asked before and after a large change.
+"""Checks whether the program still reaches the same conclusions after a large change.
 
 ``python -m benchmarks.conclusions record FOLDER``
-    runs every fault, its repair and every program without a fault on real ranks, once, and keeps
-    their snapshots; also the texts, sources, dumps and snapshots that the unit tests hand in.
-    What lies in the folder already is not run again.
+    runs every fault, its repair and every program without a fault once on real ranks, and keeps
+    their snapshots. It also keeps the texts, sources, dumps and snapshots that the unit tests pass
+    in. It does not run again what is already in the folder.
 ``python -m benchmarks.conclusions freeze FOLDER OUT.json [--reports REPORTS.jsonl]``
-    diagnoses all of it and the snapshots that the tests keep, and writes down what was concluded.
+    diagnoses all of it and the snapshots that the tests keep, and writes the conclusions.
     Each line of the optional file is a report with ``title`` and ``text``.
 ``python -m benchmarks.conclusions compare OLD.json NEW.json [--titles]``
     prints every difference; the exit status is 1 if there are any.
 
-The folder is the same for both sides, so that nothing differs but the code that concludes.
+Both sides use the same folder, so that only the code that concludes differs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Entry = dict[str, Any]
 
 
 def freeze(folder: Path, reports: Path | None) -> dict[str, Entry]:
-    """What is concluded from everything, by name."""
+    """The conclusions from all inputs, by name."""
     entries: dict[str, Entry] = {}
     for path in sorted(folder.glob(f"*{ENDING}")):
         kind = "unit" if path.name.startswith("unit-") else "run"
@@ -67,10 +67,10 @@ def _lines(path: Path | None) -> list[str]:
 
 
 def _of(conclude: Callable[[Any], Entry], given: Any) -> Entry:
-    """What is concluded; a refusal is a conclusion, too."""
+    """The conclusion from one input; an exception is a conclusion, too."""
     try:
         return conclude(given)
-    except Exception as error:  # noqa: BLE001  it is compared like anything else
+    except Exception as error:  # noqa: BLE001  it is compared like other conclusions
         return {"raised": type(error).__name__}
 
 
@@ -111,7 +111,7 @@ def _told(finding: Any) -> dict[str, Any]:
 
 
 def _place(where: str) -> list[Any]:
-    """File, or cell, and line of ``cell[3] line 6: dist.barrier()``."""
+    """File or cell, and line, of a text such as ``cell[3] line 6: dist.barrier()``."""
     found = _PLACE.match(where)
     return [found[1], int(found[2])] if found else [where, None]
 
@@ -135,7 +135,7 @@ def _of_source(given: dict[str, Any]) -> Entry:
 
 
 def compare(old: dict[str, Entry], new: dict[str, Entry], *, titles: bool) -> int:
-    """Print the differences; returns how many entries differ."""
+    """Print the differences and return how many entries differ."""
     differing: Counter[str] = Counter()
     for name in sorted(old.keys() | new.keys()):
         if name not in new or name not in old:

@@ -1,4 +1,4 @@
-"""Texts, sources, dumps and made-up snapshots from which the program is to conclude something."""
+"""Collects texts, sources, dumps and synthetic snapshots for the comparison of conclusions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .common import ROOT
 
 TESTS = ROOT / "tests"
 ENDING = ".ddt.json"
-#: What is longer is about speed, not about what is concluded.
+#: Longer inputs test the speed, not the conclusions.
 LONGEST_TEXT, LONGEST_SNAPSHOT = 100_000, 2_000_000
-#: Functions that unit tests call; what they hand in is kept.
+#: Functions that unit tests call, and whose arguments are kept.
 HEARD = ("diagnose", "diagnose_text", "diagnose_dumps", "lint")
 _ODD = re.compile(r"[^\w.-]+")
 
 
 class Listener:
-    """A plugin of pytest: keeps what tests hand to the functions that conclude."""
+    """A plugin of pytest that keeps the arguments of the functions that conclude."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Listener:
         return call
 
     def _name(self, kind: str, content: str) -> str:
-        """A new name, empty if the same has been kept."""
+        """A new name, empty if the same content has been kept."""
         key = f"{kind} {hashlib.sha256(content.encode(errors='replace')).hexdigest()}"
         if key in self._kept:
             return ""
@@ -90,9 +90,9 @@ class Listener:
 
 
 def record_inputs(folder: Path) -> None:
-    """Keep texts, sources and dumps, and the snapshots that unit tests make up.
+    """Keep texts, sources and dumps, and the synthetic snapshots of unit tests.
 
-    A test of the unit tests that looks at one of the functions themselves may fail here.
+    A unit test that inspects one of these functions may fail here.
     """
     import pytest
 
@@ -130,7 +130,7 @@ def _messages() -> dict[str, str]:
 
 
 def _sources() -> dict[str, dict[str, Any]]:
-    """Cells and scripts that are to be read without running them."""
+    """Cells and scripts that lint reads without running them."""
     from tests.fixtures import cases
     from tests.fixtures.training import COMMON, FAULTS, PROGRAMS
 

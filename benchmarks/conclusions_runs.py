@@ -1,4 +1,4 @@
-"""Runs on real ranks, once, whatever the program is to conclude something from."""
+"""Runs every case of the comparison of conclusions once on real ranks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import ddt_notebook as ddt
 
 from .conclusions_inputs import ENDING, TESTS, record_inputs
 
-#: Seconds for one run, with the start of its ranks, and for all of them.
+#: Seconds for one run, including the start of its ranks, and for all runs.
 LONGEST_S, ALL_S = 120, 3600
 
 Run = Callable[[], Iterator[tuple[str, Any]]]
 
 
 class Shared:
-    """Sessions that cases have in common, as they have in the tests."""
+    """Sessions that cases share, as in the tests."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, bool], Any] = {}
@@ -38,7 +38,7 @@ class Shared:
 
 
 def runs(shared: Shared) -> Iterator[tuple[list[str], Run]]:
-    """Everything that is run: the names of the snapshots it gives, and what gives them."""
+    """All cases: the names of their snapshots, and the function that makes them."""
     for card in ddt.fault_cards():
         yield [f"card-{card.id}-broken"], functools.partial(_broken, card)
         names = [f"card-{card.id}-fixed", f"card-{card.id}-proof"]
@@ -119,7 +119,7 @@ def _script(path: Path, n: int, name: str, trace: bool = False) -> Iterator[tupl
 
 @contextmanager
 def at_most(limit_s: int) -> Iterator[None]:
-    """Raise TimeoutError in whatever takes longer."""
+    """Raise TimeoutError if the block takes longer."""
 
     def give_up(*_: object) -> None:
         raise TimeoutError(f"took more than {limit_s} s")
@@ -134,7 +134,7 @@ def at_most(limit_s: int) -> Iterator[None]:
 
 
 def record(folder: Path) -> int:
-    """Keep what is to be diagnosed; returns how many runs went wrong."""
+    """Keep the snapshots to diagnose, and return how many runs failed."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "inputs.json").exists():
         record_inputs(folder)
@@ -151,7 +151,7 @@ def record(folder: Path) -> int:
                 with at_most(LONGEST_S):
                     for name, done in run():
                         done.snapshot.save(folder / f"{name}{ENDING}")
-            except Exception as error:  # noqa: BLE001  the others are still wanted
+            except Exception as error:  # noqa: BLE001  the other runs continue
                 wrong += 1
                 print(f"       not recorded: {type(error).__name__}: {error}", flush=True)
                 shared.stop()

@@ -1,4 +1,4 @@
-"""How long a diagnosis takes: 8 ranks with 2,000 collectives each, healthy and with a fault."""
+"""How long a diagnosis of 8 ranks with 2,000 collectives each takes, healthy and with a fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = "for step in range(2000):\n    loss = model(x)\n    dist.all_reduce(los
 def measure() -> list[Figure]:
     figures = []
     for what, snapshot in (("healthy", _run()), ("one rank missing", _hung())):
-        diagnose(snapshot)  # imports, and what is kept for the process
+        diagnose(snapshot)  # for imports and caches
         took, note = median_of(lambda run=snapshot: 1e3 * seconds(lambda: diagnose(run)), 9)
         name = f"diagnosis of {RANKS} ranks × {CALLS:,} collectives, {what}"
         figures.append(Figure(name, took, 100, "ms", note=note))

@@ -1,4 +1,4 @@
-"""How soon a failure comes back with its cause: a rank that raises, and one that stays away."""
+"""How soon a failure is reported with its cause, if a rank raises or stays away."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if rank != 1:
 def measure() -> list[Figure]:
     return [
         _figure("a rank raises, its peers wait: back with the cause", RAISES, 1.0),
-        # Two seconds of these are `hang_after`, which the user may set.
+        # Two of these seconds are `hang_after`, which the user may set.
         _figure("a rank stays away: named, others freed, variables alive", STAYS_AWAY, 3.0),
     ]
 

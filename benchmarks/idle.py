@@ -1,7 +1,7 @@
-"""Processor time at an idle prompt: kernel, ranks and helpers, less what a bare kernel takes.
+"""Processor time of kernel, ranks and helpers at an idle prompt, less that of a bare kernel.
 
-The ranks' own threads sleep until they are asked; what is left is the thread of gloo, which looks
-about every 10 ms whether it is to end, in each process that has a gloo group.
+The ranks' own threads sleep until a request arrives. The remaining time belongs to gloo's thread in
+each process with a gloo group, which checks about every 10 ms whether it has to end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def measure() -> list[Figure]:
 
 
 def _share(pids: Iterable[int]) -> tuple[float, float]:
-    """Processor time in percent of one core: of all threads, and of gloo's alone."""
+    """Processor time of all threads, and of gloo's threads alone, in percent of one core."""
     time.sleep(SETTLE_S)
     processes = list(pids)
     before = _seconds_of_threads(processes)
@@ -63,7 +63,7 @@ def _share(pids: Iterable[int]) -> tuple[float, float]:
 
 
 def _seconds_of_threads(pids: list[int]) -> dict[tuple[str, str], float]:
-    """Time on a processor by thread, to the nanosecond, where ``times()`` counts in 10 ms."""
+    """Processor time of each thread in nanoseconds; the unit of ``times()`` is 10 ms."""
     found = {}
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():

@@ -1,4 +1,4 @@
-"""``import ddt_notebook`` in a fresh interpreter."""
+"""How long ``import ddt_notebook`` takes in a new interpreter."""
 
 from __future__ import annotations
 

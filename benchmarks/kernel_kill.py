@@ -1,4 +1,4 @@
-"""A kernel killed with SIGKILL: how long its ranks live on."""
+"""How long ranks continue to run after SIGKILL kills their kernel."""
 
 from __future__ import annotations
 

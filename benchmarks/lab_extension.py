@@ -1,4 +1,4 @@
-"""What the JupyterLab extension costs: its size, JupyterLab's start, and the kernel of a panel."""
+"""The cost of the JupyterLab extension: its size, JupyterLab's start, and a panel's kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .live_panel import PAIRS, START, run, share_of_cell
 BUNDLE = ROOT / "ddt_notebook" / "labextension"
 STARTS, IMPORTS = 25, 7
 _LIMIT_MS = 60_000
-#: What the server's part adds to a server that has all its own modules.
+#: What the server's part adds to a server that has loaded its own modules.
 SERVER = """
 import time, jupyter_server.serverapp, jupyter_server.base.handlers
 began = time.perf_counter()
@@ -40,15 +40,15 @@ def measure() -> list[Figure]:
 
 @dataclass(frozen=True)
 class Load:
-    """One start of the page, from its request until JupyterLab is ready: milliseconds."""
+    """One start of the page, from its request until JupyterLab is ready, in milliseconds."""
 
     wall: float
-    #: Processor time of the page's main thread: other processes of the machine do not add to it.
+    #: Processor time of the page's main thread, to which other processes do not add.
     busy: float
 
 
 def _start() -> Figure:
-    """Page and server, with the extension and without it, in turn; the differences of the pairs."""
+    """The differences of page and server with the extension and without it, measured in turn."""
     pairs: list[tuple[Load, Load]] = []
     with (
         tempfile.TemporaryDirectory() as one,
@@ -58,10 +58,10 @@ def _start() -> Figure:
         sync_playwright() as started,
     ):
         browser = started.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        for lab in (with_it, without):  # what is read from the disk for the first time
+        for lab in (with_it, without):  # fills the disk cache
             _load(browser, lab)
         for number in range(STARTS):
-            if number % 2:  # neither is always the second
+            if number % 2:  # so that neither is always the second
                 plain = _load(browser, without)
                 pairs.append((_load(browser, with_it), plain))
             else:
@@ -84,7 +84,7 @@ def _start() -> Figure:
 
 
 def _load(browser: Browser, lab: Lab) -> Load:
-    """A start with nothing in the browser's cache."""
+    """A start with an empty browser cache."""
     context = browser.new_context()
     page = context.new_page()
     clock = context.new_cdp_session(page)

@@ -1,7 +1,7 @@
-"""How long JupyterLab's page is held up at a stretch: by many ranks, and by much output.
+"""How long many ranks and much output block JupyterLab's page at a time.
 
-The browser itself tells of every task of 50 ms or more. What JupyterLab does on its own for as much
-output is measured beside it.
+The browser itself reports every task of 50 ms or more. The same output is also measured in
+JupyterLab alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ LINES, LIMIT_MS = 10_000, 200.0
 START = "%load_ext ddt_notebook\n%ddt_start -n {}"
 ON_RANKS = "%%ddt\nfor line in range({}):\n    print(rank, 'has come to line', line)"
 PLAIN = f"for line in range({LINES}):\n    print(line % 4, 'has come to line', line)"
-#: What is drawn late, such as parts of a page that are out of sight, belongs to it.
+#: Includes late drawing, such as that of parts of a page that are out of view.
 _SETTLE_MS = 3000
-#: Of each cell. While 64 ranks share two cores, a task may be long by waiting for a core alone.
+#: Repeats of each cell. While 64 ranks share two cores, a task may be long only because it waits
+#: for a core.
 _REPEATS = 5
 _WATCH = """() => {
   window.tasks = [];
@@ -35,7 +36,7 @@ _WATCH = """() => {
     seen => window.tasks.push(...seen.getEntries().map(task => task.duration)));
   window.watcher.observe({ type: 'longtask' });
 }"""
-#: Looked for now and then only: what looks is a task in the page, too.
+#: The interval is long because the check itself is a task in the page.
 _POLL_MS = 200
 _DRAWN = "() => document.querySelector('.ddt-lab-snapshot > details ~ details table')"
 _ENDED = """number => window.jupyterapp.shell.currentWidget.content.widgets[number]
@@ -90,7 +91,7 @@ def _tasks_of_cell(page: Page, number: int) -> list[float]:
 
 @contextmanager
 def _watched(page: Page) -> Iterator[list[float]]:
-    """Milliseconds of each long task from here to the end of the block, filled in there."""
+    """A list that contains the milliseconds of each long task at the end of the block."""
     tasks: list[float] = []
     page.tab.evaluate(_WATCH)
     yield tasks

@@ -1,4 +1,4 @@
-"""``lint``: what it finds in the cards' cells, what it says about correct ones, and how fast."""
+"""What ``lint`` finds in the cards' cells and in correct cells, and how fast it is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LINES = 1_000
 
 
 def long_file() -> str:
-    """Healthy training scripts one after the other, as one file."""
+    """Healthy training scripts, joined to one file."""
     scripts = sorted((ROOT / "tests" / "fixtures" / "training_scripts").glob("*.py"))
     text = "\n".join(path.read_text() for path in scripts)
     lines = (text * (1 + LINES // text.count("\n"))).splitlines()
-    # Cut where a statement ends.
+    # Cut at the end of a statement.
     end = next(
         i for i in range(LINES, len(lines)) if lines[i].startswith(("def ", "class ", '"""'))
     )
@@ -34,7 +34,7 @@ def healthy_cells() -> list[str]:
 
 
 def measure() -> list[Figure]:
-    """Share of cards missed, correct cells accused, and time for a long file."""
+    """Share of missed cards, correct cells with findings, and time for a long file."""
     visible = [name for name in card_ids() if card(name).in_source]
     missed = [
         name for name in visible if name not in {found.cause for found in lint(card(name).broken)}

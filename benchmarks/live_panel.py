@@ -1,4 +1,4 @@
-"""What the open live panel costs the kernel while a cell runs, beyond the cell itself."""
+"""The processor time that the open live panel adds to the kernel while a cell runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import time
 """
 BEFORE = "cpu_s, wall_s = time.process_time(), time.monotonic()"
 SHARE = "100 * (time.process_time() - cpu_s) / (time.monotonic() - wall_s)"
-#: Ranks that meet fifty times a second, and so move on between two looks at them.
+#: Ranks that meet fifty times per second, so that they progress between two updates.
 CELL = """%%ddt
 import time
 for step in range(300):

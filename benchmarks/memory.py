@@ -1,4 +1,4 @@
-"""Proportional memory of everything but the kernel, after DDP steps on four ranks."""
+"""Proportional memory of all processes except the kernel, after DDP steps on four ranks."""
 
 from __future__ import annotations
 

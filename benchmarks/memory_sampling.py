@@ -1,4 +1,4 @@
-"""How much of a processor the memory sampler takes."""
+"""How much of a processor the memory sampler uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def measure() -> list[Figure]:
 
 def _share_of_a_processor() -> float:
     sampler = MemorySampler()
-    # Nothing else runs in this process: what it uses is the sampler's.
+    # Only the sampler runs in this process.
     used, wall = time.process_time(), time.perf_counter()
     sampler.start()
     time.sleep(LASTS_S)

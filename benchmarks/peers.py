@@ -1,4 +1,4 @@
-"""The same jobs done with torchrun, multiprocessing's spawn, and ipyparallel."""
+"""The same jobs with torchrun, multiprocessing's spawn, and ipyparallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from .common import RANKS, ROOT, check, median_of, pss_megabytes
 
-#: What each rank does before it counts as ready, and then three DDP steps.
+#: Forms the group, after which a rank counts as ready, and takes three DDP steps.
 FORM_GROUP = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo", rank={rank}, world_size={world_size}, init_method={address!r})
@@ -45,7 +45,7 @@ def torchrun_ready_s() -> float:
 
 @contextmanager
 def spawned_ranks() -> Iterator[tuple[list[int], float]]:
-    """Ranks in interpreters of their own, after three DDP steps; their pids and when ready."""
+    """Yield pids of ranks in their own interpreters after three DDP steps, and when ready."""
     context = multiprocessing.get_context("spawn")
     moments, end = context.Queue(), context.Event()
     address = f"tcp://127.0.0.1:{free_port()}"
@@ -126,7 +126,7 @@ def ipyparallel_round_trip_s(repeats: int) -> float:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """A port on which no process listens at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,14 +1,14 @@
-"""What the always-on recording costs in a DDP step, in two ways.
+"""Measures the cost of the always-on recording in a DDP step, in two ways.
 
-By the clock, with what records and without it. Two processes with the same code need not be
-equally fast, since their memory lies elsewhere, and single steps differ by far more than the cost:
-therefore the same ranks take turns within one cell, in any order, and run once more without
-recording as the control. What that seems to cost is the error of the method.
+The first is the time of a step with recording and without it. Two processes with the same code may
+not be equally fast, since their memory has other addresses, and single steps differ by far more
+than the cost. Therefore the same ranks take turns within one cell, in random order, and run once
+more without recording as the control. The apparent cost of the control is the error of the method.
 
-And as the time spent inside the recorder, in cells of their own: that has hardly any error, and it
-has what falls on the first steps of a cell only, but not what the recorder does to the caches.
+The second is the time inside the recorder, in separate cells. It has almost no error and includes
+the work in the first steps of a cell, but not the recorder's effect on the caches.
 
-What is in neither: the monitor's thread, which sleeps, and PyTorch's own Flight Recorder.
+Neither includes the monitor's thread, which sleeps, or PyTorch's own Flight Recorder.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from .common import Figure, Session, run_checked, session
 
-#: As many as there are cores, and more: then they fight for the cores, which drowns the difference
-#: in noise.
+#: As many ranks as cores, and more. With more, they compete for the cores, and the noise exceeds
+#: the difference.
 RANKS = (2, 4)
 SESSIONS, TURNS, CELLS = 2, 150, 5
 
@@ -141,7 +141,7 @@ def _percent(longer: float, shorter: float) -> float:
 
 
 def _pull(active: Session, source: str, name: str) -> Any:
-    """Run a cell, and take what it found on rank 0."""
+    """Run a cell and return a variable of rank 0."""
     run_checked(active, source)
     return active.pull(name, rank=0)
 

@@ -1,4 +1,4 @@
-"""An empty cell on four ranks, there and back."""
+"""How long an empty cell takes on four ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four ranks with a process group, from a warm fork server; and the same again by a restart."""
+"""How long four ranks with a process group take to start from a warm fork server and to restart."""
 
 from __future__ import annotations
 

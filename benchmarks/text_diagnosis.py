@@ -34,7 +34,7 @@ HELD = {"first": 29.0, "first three": 12.0, "stage of the first": 18.5}
 TEMPERATURES = np.arange(0.3, 4.01, 0.1)
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.01)
 LOG_BYTES = 200_000_000
-#: In a process of its own, so that its memory can be measured.
+#: Runs in a separate process, so that its memory can be measured.
 PROGRAM = """
 import sys, time
 from pathlib import Path
@@ -51,7 +51,7 @@ Rows = list[tuple[Report, list[ranking.Ranked]]]
 
 
 def accuracy(path: str | Path) -> tuple[list[str], list[Figure]]:
-    """The lines of the report on accuracy, and what is to be held."""
+    """The lines of the report on accuracy, and the figures with limits."""
     reports = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     found = [_found(f"{report['title']}\n{report['text']}") for report in reports]
     rows = list(zip(reports, map(ranking.rank, found), strict=True))
@@ -91,7 +91,7 @@ def _found(text: str) -> list[matches.Match]:
 
 
 def _fitted(reports: list[Report], found: list[list[matches.Match]]) -> list[str]:
-    """What `ranking` would use if it were fitted to these reports, beside what it uses."""
+    """The constants of `ranking` fitted to these reports, beside the constants in use."""
     scores = [ranking.scored(own) for own in found]
     heat = _temperature(reports, scores)
     firsts = [ranking.ranked(score, [], heat)[0] for score in scores]
@@ -140,7 +140,7 @@ def _stage(rows: Rows) -> float:
 
 
 def measure() -> list[Figure]:
-    """Time and memory, which need no reports."""
+    """Measure time and memory, which need no reports."""
     text = "\n".join(f"[rank{n % 4}]: step {n} loss {1 / (n + 1):.4f}" for n in range(400))[:10_000]
     text += "\nRuntimeError: Expected to mark a variable ready only once"
     diagnose_text(text)
@@ -161,7 +161,7 @@ def measure() -> list[Figure]:
 
 
 def _write_log(path: Path) -> None:
-    """Four ranks report their steps, some warn; in the middle one raises."""
+    """Write a log in which four ranks report steps and warnings, and one raises in the middle."""
     numbers = random.Random(0)
     written = step = 0
     with path.open("w") as file:

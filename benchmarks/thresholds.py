@@ -1,8 +1,8 @@
-"""How far each threshold of the rules can be moved before a verdict changes.
+"""Measures how far each threshold of the rules can change before a verdict changes.
 
 ``python -m benchmarks.thresholds FOLDER``: the folder holds the snapshots that
-``python -m benchmarks.conclusions record FOLDER`` has made. Each threshold in turn is multiplied by
-several factors, and the number of runs is printed that then get another verdict of the rules that
+``python -m benchmarks.conclusions record FOLDER`` has made. The benchmark multiplies each threshold
+in turn by several factors, and prints how many runs then get another verdict from the rules that
 use it. The comments beside the thresholds name the range without a change.
 """
 
@@ -61,7 +61,7 @@ THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
 
 
 def contexts(folder: Path) -> list[Context]:
-    """The runs of a folder that came to their end."""
+    """The runs of a folder that finished."""
     found = []
     for path in sorted(folder.glob("*.ddt.json")):
         snapshot = Snapshot.load(path)

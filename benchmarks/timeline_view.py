@@ -32,7 +32,7 @@ def bundle_bytes(snapshot: Snapshot) -> int:
 
 
 def long_run() -> Snapshot:
-    """Collectives of 5 ms, to each of which another rank comes last, and work between them."""
+    """Collectives of 5 ms with work between them; a different rank enters each one last."""
     members = tuple(range(RANKS))
     reports, timelines = [], []
     for rank in members:

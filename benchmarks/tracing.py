@@ -1,4 +1,4 @@
-"""What timeline and memory by kind (``trace=True``) cost in a DDP step, turn by turn."""
+"""The cost of the timeline and the memory by kind (``trace=True``) in a DDP step, in turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .recording import MLP, PREPARE, STEPS, TRANSFORMER
 
 RANKS = 2
 ROUNDS = 30
-#: The first steps of a traced cell look into memory, which is not the cost of a step.
+#: The first steps of a traced cell inspect memory, which is not part of the cost of a step.
 WARM = """
 for _ in range(3):
     optimizer.zero_grad()

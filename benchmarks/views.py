@@ -1,4 +1,4 @@
-"""How long it takes to see what ranks hold: parity of a large model, and all views of a run."""
+"""How long the parity of a large model and all views of a run take."""
 
 from __future__ import annotations
 

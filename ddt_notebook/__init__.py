@@ -1,4 +1,4 @@
-"""A debugging assistant for distributed training that lives in a Jupyter notebook."""
+"""A debugging assistant for distributed training in a Jupyter notebook."""
 
 from __future__ import annotations
 

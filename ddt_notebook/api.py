@@ -51,7 +51,8 @@ def diagnose_text(text: str) -> DisplayedReport:
     Parameters
     ----------
     text
-        Text of any framework: PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM, Colossal-AI.
+        Text of any framework, such as PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM
+        or Colossal-AI.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def diagnose_text(text: str) -> DisplayedReport:
     Raises
     ------
     TypeError
-        If it is no text.
+        If it is not a string.
     """
     _refuse_other_than_text("diagnose_text", text)
     from .diagnosis.text import diagnose_text as _diagnose_text
@@ -142,7 +143,7 @@ def explain(query: str = "") -> Page:
     UnknownSymptom
         If there is no such code, or nothing matches the words; the text names similar ones.
     TypeError
-        If it is no text.
+        If it is not a string.
     """
     _refuse_other_than_text("explain", query)
     from .views.pages import page
@@ -170,7 +171,7 @@ def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:
 
 
 def fault_cards() -> list[FaultCard]:
-    """All fault cards, by stage and id. Each describes a fault and has a broken and a fixed cell."""
+    """All fault cards, by stage and id; each describes a fault, with a broken and a fixed cell."""
     from .faults import cards
 
     return cards()

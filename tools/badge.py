@@ -1,4 +1,4 @@
-"""The badge that opens the project on Binder, made from ``binder/repository.txt``.
+"""Makes the badge that opens the project on Binder from ``binder/repository.txt``.
 
 python tools/badge.py    # prints it as Markdown, for the README and the guide
 """
@@ -20,7 +20,7 @@ def link() -> str:
 
 
 def badge() -> str:
-    """The link below its picture, as Markdown."""
+    """The picture with the link, as Markdown."""
     return f"[![Binder](https://mybinder.org/badge_logo.svg)]({link()})"
 
 

@@ -30,19 +30,19 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class NotebookFailedError(Exception):
-    """A notebook did not go as it says; the text names the cell."""
+    """A notebook did not run as expected; the text names the cell."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What executing one notebook took.
+    """The time and memory of executing one notebook.
 
     Attributes
     ----------
     seconds
         From the start of its kernel to the end of its last cell.
     megabytes
-        Peak of the proportional set size of the kernel and all that it started, in 10**6 bytes.
+        Peak proportional set size of the kernel and its descendants, in 10**6 bytes.
     """
 
     seconds: float
@@ -50,7 +50,7 @@ class Figures:
 
 
 def main() -> int:
-    """Execute what the command line names; 0 if all went well."""
+    """Execute the notebooks of the command line; return 0 if all succeeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK.ipynb")
     parser.add_argument(
@@ -80,7 +80,7 @@ def execute(path: Path, *, write: bool = True) -> Figures:
     Raises
     ------
     NotebookFailedError
-        If a cell fails that should not, does not fail that should, or does not end.
+        If a cell fails unexpectedly, does not fail although it should, or does not end.
     """
     book = nbformat.read(path, as_version=4)
     for cell in book.cells:

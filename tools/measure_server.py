@@ -25,7 +25,7 @@ NOTEBOOK = "01-tour.ipynb"
 
 
 def main() -> int:
-    """Start a server as on Binder, load a notebook from it, and note what it needs."""
+    """Start a server as on Binder, load a notebook from it, and record its memory."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="add the figure to it")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The peak memory of a process together with all that it started, sampled while it works."""
+"""Samples the peak memory of a process and its descendants while it runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pss_of_tree(pid: int) -> int:
 def _pss(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
@@ -36,7 +36,7 @@ class PeakMemory:
     Attributes
     ----------
     peak
-        The highest sample in bytes; 0 where the system does not tell the proportional set size.
+        The highest sample in bytes; 0 if the system does not report the proportional set size.
     """
 
     def __init__(self, pid: int) -> None:

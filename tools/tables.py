@@ -1,4 +1,4 @@
-"""The file of measured figures from which the guide's table is made."""
+"""Updates the file of measured figures from which the guide's table is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def update(table: Path, figures: dict[str, Any]) -> None:
-    """Merge ``figures`` into the file, one level deep, and note the machine."""
+    """Merge ``figures`` into the file, one level deep, and record the machine."""
     known = json.loads(table.read_text(encoding="utf-8")) if table.exists() else {}
     for key, value in figures.items():
         known[key] = {**known.get(key, {}), **value} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""What is kept of an executed notebook: what a reader sees, and nothing of the machine."""
+"""Removes from an executed notebook everything that depends on the machine or the moment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Ids that nbformat and JupyterLab draw at random.
+#: Random ids of nbformat and JupyterLab.
 _RANDOM_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){0,3}(-[0-9a-f]{12})?")
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -40,7 +40,7 @@ def scrub(text: str) -> str:
 
 
 def _patterns() -> Iterator[tuple[re.Pattern[str], str]]:
-    """The longest paths first: an environment often stands in the repository or the home."""
+    """Longest paths first, since an environment is often in the repository or the home."""
     packages = {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")}
     for folder in sorted(_as_written(packages), key=len, reverse=True):
         yield re.compile(re.escape(folder) + r"/(?=\w)"), ""  # "torch/nn/modules/module.py"
@@ -48,7 +48,7 @@ def _patterns() -> Iterator[tuple[re.Pattern[str], str]]:
     for folder in _as_written({sysconfig.get_path("stdlib")}):
         yield re.compile(re.escape(folder) + r"(?=/|\b)"), f"…/{Path(folder).name}"
     for prefix in sorted(_as_written({sys.prefix, sys.base_prefix}), key=len, reverse=True):
-        if prefix != "/usr":  # a path that everybody has
+        if prefix != "/usr":  # every machine has it
             yield re.compile(re.escape(prefix) + r"(?=/|\b)"), "…"
     for folder in _as_written({str(ROOT)}):
         yield re.compile(re.escape(folder) + r"(?=/|\b)"), "…"
@@ -58,7 +58,7 @@ def _patterns() -> Iterator[tuple[re.Pattern[str], str]]:
 
 
 def _as_written(paths: set[str]) -> list[str]:
-    """Paths as they are written: in full, resolved, and with ``~`` for the home."""
+    """Paths in the forms in which they appear: in full, resolved, and with ``~`` for the home."""
     home = str(Path.home())
     found = {path.rstrip("/") for path in paths} | {str(Path(path).resolve()) for path in paths}
     short = {"~" + path[len(home) :] for path in found if path.startswith(home + "/")}
@@ -83,14 +83,14 @@ def _scrubbed(plain: object) -> object:
 
 
 def _is_blank(output: NotebookNode) -> bool:
-    """Whether the output is a display that was emptied, such as that of the progress."""
+    """Whether the output is an empty display, such as that of finished progress."""
     return output.output_type == "display_data" and not any(
         value.strip() if isinstance(value, str) else value for value in output.data.values()
     )
 
 
 def _merged(outputs: Iterator[NotebookNode]) -> Iterator[NotebookNode]:
-    """Consecutive pieces of one stream as one: how it was cut depends on the moment."""
+    """Join consecutive pieces of one stream, since their boundaries depend on timing."""
     held: NotebookNode | None = None
     for output in outputs:
         if held is None:

@@ -33,7 +33,7 @@ _SAID = {
 }
 #: The weight of a match in each text.
 _WEIGHTS = {"name": 5.0, "messages": 4.0, "symptoms": 3.0, "sees": 2.0, "rest": 1.0}
-#: The factor for each further text in which a word occurs.
+#: Added for each further text in which a word occurs.
 _MORE = 0.5
 #: The weight of a title or message that contains the query verbatim, or that the query contains.
 _VERBATIM = 12.0

@@ -7,8 +7,8 @@ from collections import Counter
 
 from .loader import card, card_ids, cards
 
-#: A view shows a symptom if it shows at least one in this many of the symptom's faults. This excludes
-#: views that show only a few of them; chosen by looking at all symptoms.
+#: A view shows a symptom if it shows at least one in this many of the symptom's faults. This
+#: excludes views that show only a few of them; chosen by looking at all symptoms.
 _ONE_IN = 3
 
 

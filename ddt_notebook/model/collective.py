@@ -134,8 +134,8 @@ class Call:
     def fingerprint(self) -> Fingerprint:
         """What must be equal on every member for the collective to be correct.
 
-        Fields that this call does not know (a collective that only the Flight Recorder saw has no
-        reduce-op and no root) are absent: compare only the fields that both sides have.
+        Fields that are not known for this call are absent (a collective that only the Flight
+        Recorder recorded has no reduce-op and no root). Compare only the fields that both sides have.
         """
         fields: list[tuple[str, object]] = [("op", self.op)]
         if self.reduce_op is not None:

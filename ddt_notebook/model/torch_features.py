@@ -2,8 +2,8 @@
 
 PyTorch may rename or remove a private name in any release. A rank looks every such name up once,
 when it starts (``rank/torch_private.py``). If a name is missing, the feature that needs it is off,
-and everything else works. The `Snapshot` records which features are off, so that a report can say
-what could not be observed.
+and everything else works. The `Snapshot` records which features are off, so that a report can
+list what could not be observed.
 """
 
 from __future__ import annotations

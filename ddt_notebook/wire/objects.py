@@ -81,7 +81,7 @@ def pack_for_ranks(name: str, value: object) -> bytes:
 
     try:
         return bytes(cloudpickle.dumps(value))
-    except Exception as error:  # any class may fail in a way of its own
+    except Exception as error:  # any class may fail in its own way
         raise CannotTravel(
             f"{name!r} ({type(value).__name__}) cannot be pickled: {error}; nothing was sent"
         ) from error
@@ -100,7 +100,7 @@ def pack_in_rank(value: object) -> bytes:
         unpack_from_rank(buffer.getvalue(), build_tensors=False)
     except CannotTravel:
         raise
-    except Exception as error:  # any class may fail in a way of its own
+    except Exception as error:  # any class may fail in its own way
         raise CannotTravel(str(error)) from error
     return buffer.getvalue()
 
