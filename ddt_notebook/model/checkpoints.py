@@ -25,9 +25,9 @@ class CheckpointUse:
     done
         False if the call raised.
     wrapped
-        If a state dict was saved whose keys all have the prefix of a wrapper: its first key.
+        The first key of a saved state dict, if all its keys have the prefix of a wrapper.
     devices
-        If something was loaded: the devices of its tensors.
+        The devices of the tensors that were loaded.
     """
 
     action: Literal["save", "load"]

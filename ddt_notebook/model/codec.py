@@ -26,7 +26,7 @@ def to_plain(value: Any) -> Any:
     """Turn dataclasses, tuples and dicts into data that ``json.dumps`` accepts.
 
     Fields that hold their default are left out, so that files stay small and an older reader
-    does not meet a new field without need.
+    finds a new field only if it is used.
     """
     kind = type(value)
     if kind in _PLAIN:

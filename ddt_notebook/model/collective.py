@@ -79,7 +79,7 @@ class Call:
     shapes, dtypes
         Shapes and types of the tensors that this rank passed in, in order, such as ``"float32"``.
     output_shapes
-        Shapes of the tensors that receive the result, if they differ from the input tensors.
+        Shapes of the tensors that receive the result, if they are separate from the input.
     where
         The user's line that made the call.
     source
@@ -135,7 +135,7 @@ class Call:
         """What must be equal on every member for the collective to be correct.
 
         Fields that are not known for this call are absent (a collective that only the Flight
-        Recorder recorded has no reduce-op and no root). Compare only the fields that both sides have.
+        Recorder recorded has no reduce-op and no root). Compare only fields that both sides have.
         """
         fields: list[tuple[str, object]] = [("op", self.op)]
         if self.reduce_op is not None:

@@ -88,8 +88,8 @@ class LoaderPartition:
     indexed
         Whether its samples have an index.
     universe
-        How many samples the data has from which this rank's part was taken, which is the data set
-        or a subset of it; None if not known.
+        Number of samples in the data that was divided among the ranks, which is the data set or a
+        subset of it; None if not known.
     shuffles
         Whether the sampler should change the order from epoch to epoch.
     with_replacement
