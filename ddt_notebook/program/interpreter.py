@@ -569,11 +569,12 @@ class Interpreter:
             expression, target = items[0].context_expr, items[0].optional_vars
             function = self._context_function(expression, scope)
             if function is not None:
-                self._with_bodies.append(lambda: enter(items[1:]))
+                bodies = self._with_bodies  # a call replaces the list, and may be given up inside
+                bodies.append(lambda: enter(items[1:]))
                 try:
                     self.call_function(function, [], {}, as_context=True)
                 finally:
-                    self._with_bodies.pop()
+                    bodies.pop()
                 return
             value = self._evaluator.evaluate(expression, scope)
             if target is not None:

@@ -162,3 +162,13 @@ def test_odd_sources_are_read(source: str) -> None:
 def test_a_program_without_end_is_given_up() -> None:
     deep = "\n".join(f"def f{i}():\n    f{i + 1}()\n    f{i + 1}()" for i in range(30))
     assert not lint(f"{deep}\ndef f30(): dist.barrier()\nf0()\n")
+
+
+def test_a_program_that_is_too_long_is_given_up_anywhere() -> None:
+    """Here within a function that a context manager calls."""
+    steps = "".join(f"    if x{n}: y()\n" for n in range(60_000))
+    source = (
+        "@contextlib.contextmanager\ndef scope():\n    work()\n    yield\n"
+        f"def work():\n{steps}with scope():\n    pass\n"
+    )
+    assert lint(source) == []
