@@ -112,7 +112,7 @@ def test_there_are_at_least_fifty() -> None:
 def causes_in_rules(root: Path) -> set[str]:
     """Every cause that is written out where findings are made."""
     written = set()
-    for path in (root / "ddt_notebook" / "diagnose").rglob("*.py"):
+    for path in (root / "ddt_notebook" / "diagnosis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             value = node.value if isinstance(node, ast.keyword) and node.arg == "cause" else None
             for part in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
@@ -123,7 +123,7 @@ def causes_in_rules(root: Path) -> set[str]:
 
 def test_what_findings_name_as_their_cause_is_known(root: Path) -> None:
     written = causes_in_rules(root)
-    assert "collective-under-rank-condition" in written | causes()
+    assert len(written) > 20, "the rules are read from another folder"
     assert written <= causes()
     assert causes() - set(card_ids()) <= WITHOUT_CARD
 
