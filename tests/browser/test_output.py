@@ -210,6 +210,9 @@ def test_what_is_read_stays_in_place_while_older_lines_are_dropped(page: Page, l
     scroller.press("PageUp")
     expect(shown.get_by_label("Follow the end")).not_to_be_checked()
     scroller.evaluate("node => { node.scrollTop = node.scrollHeight / 2; }")
+    # the list sees where it was scrolled to in the next frame
+    frame = "requestAnimationFrame"
+    page.tab.evaluate(f"() => new Promise(done => {frame}(() => {frame}(() => {frame}(done))))")
     top = """node => {
       const edge = node.getBoundingClientRect().top;
       const rows = [...node.querySelectorAll('[role=listitem]')];
