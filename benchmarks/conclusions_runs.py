@@ -29,7 +29,7 @@ class Shared:
 
     def session(self, n: int, *, group: bool = True) -> Any:
         if (n, group) not in self._open:
-            self._open[n, group] = ddt.Session(n, group=group, hang_after=0.5)
+            self._open[n, group] = ddt.Session(n, group=group, timeout=10.0, hang_after=0.5)
         return self._open[n, group]
 
     def stop(self) -> None:
@@ -113,7 +113,7 @@ def _cell(shared: Shared, name: str, n: int, source: str, trace: bool) -> Iterat
 
 def _script(path: Path, n: int, name: str, trace: bool = False) -> Iterator[tuple[str, Any]]:
     source = path.read_text(encoding="utf-8")
-    with ddt.Session(n, group="init_process_group" not in source) as session:
+    with ddt.Session(n, group="init_process_group" not in source, timeout=10.0) as session:
         yield name, session.run(source, trace=trace)
 
 

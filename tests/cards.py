@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import FaultCard, card, card_ids
@@ -13,6 +14,8 @@ from ddt_notebook.model import Finding, Report
 
 #: Numbers of the cells: what is set up, the fault, the repair, its proof.
 SETUP, CELL, PROOF = 1, 2, 3
+#: A card must end, whatever it does.
+OPTIONS: dict[str, Any] = {"timeout": 10.0}
 
 
 def run_broken(card: FaultCard) -> RunResult:
@@ -22,14 +25,14 @@ def run_broken(card: FaultCard) -> RunResult:
 
 def run_cell(card: FaultCard, source: str) -> RunResult:
     """Run a cell where the card's cells run."""
-    with Session(card.n, **card.options) as session:
+    with Session(card.n, **OPTIONS | card.options) as session:
         _set_up(session, card)
         return session.run_cell(source, number=CELL)
 
 
 def run_fixed(card: FaultCard) -> tuple[RunResult, RunResult]:
     """Run the repaired cell in a session of its own, and the proof that it did what was wanted."""
-    with Session(card.n, **card.options) as session:
+    with Session(card.n, **OPTIONS | card.options) as session:
         _set_up(session, card)
         return session.run_cell(card.fixed, number=CELL), session.run_cell(card.proof, number=PROOF)
 

@@ -114,7 +114,7 @@ def diagnose(snapshot: Snapshot) -> Report:
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     told = [finding for rule in RULES for finding in rule(context)]
     findings = [finding for finding in told if finding.confidence != "possible"]
-    if not findings and snapshot.outcome in ("failed", "hung"):
+    if not findings and snapshot.outcome != "ok":
         found = (list(rule(context)) for rule in unexplained.RULES)
         findings = next((result for result in found if result), [])
     hints = [finding for finding in told if finding.confidence == "possible"]

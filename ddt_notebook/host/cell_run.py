@@ -67,7 +67,7 @@ class CellRun:
         earlier: tuple[Cell, ...],
         chosen: tuple[int, ...],
         *,
-        timeout_s: float,
+        timeout_s: float | None,
         hang_after_s: float,
         freeze: bool,
         trace: bool,
@@ -78,7 +78,9 @@ class CellRun:
         self.frozen = False
         self._pool = pool
         self._earlier = earlier
-        self._limits_s = (timeout_s, hang_after_s)
+        group_s = group_timeout_s(timeout_s, pool.options.backend)
+        self._group_timeout_s, self._hang_after_s = group_s, hang_after_s
+        self._timeout_s = group_s if timeout_s is None else timeout_s
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace = freeze, trace
         self._listener = listener
@@ -101,7 +103,7 @@ class CellRun:
             cell=self.cell.number,
             source=self.cell.source,
             first_line=self.cell.first_line,
-            group_timeout_s=group_timeout_s(self._limits_s[0]),
+            group_timeout_s=self._group_timeout_s,
             trace=self.trace,
         )
         for run in self._runs:
@@ -390,7 +392,6 @@ class CellRun:
         if options.simulated_gpus and self._outcome != "ok":
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")
         notes += dict.fromkeys(note for run in self._runs for note in run.notes)
-        timeout_s, hang_after_s = self._limits_s
         snapshot = Snapshot(
             cell=self.cell,
             outcome=self._outcome,
@@ -401,8 +402,8 @@ class CellRun:
             backend=options.backend,
             device=options.device,
             has_group=options.group,
-            timeout_s=timeout_s,
-            hang_after_s=hang_after_s,
+            timeout_s=self._timeout_s,
+            hang_after_s=self._hang_after_s,
             duration_s=round(self._ended_s - self._began_s, 6),
             created=self._created,
             torch_version=pool.handles[0].torch_version,

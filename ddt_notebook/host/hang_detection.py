@@ -1,7 +1,7 @@
 """Decides whether ranks that wait are hung or only slow.
 
 A wait is a hang if it has been unable to end by itself for a while. A wait for a rank that may
-still arrive is only slow, up to the session's timeout.
+still arrive is only slow; it ends with the session's timeout, if the session has one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class HangWatch:
     hang_after_s
         Seconds after which a wait that can no longer end is a hang.
     timeout_s
-        The longest wait, in seconds, for a rank that may still arrive.
+        The longest wait, in seconds, for a rank that may still arrive; None for no limit.
     """
 
-    def __init__(self, *, hang_after_s: float, timeout_s: float) -> None:
+    def __init__(self, *, hang_after_s: float, timeout_s: float | None) -> None:
         self._hang_after_s = hang_after_s
         self._timeout_s = timeout_s
         self._stuck: frozenset[int] = frozenset()
@@ -44,7 +44,9 @@ class HangWatch:
     def over_the_limit(self, state: RunState) -> bool:
         """Whether a rank has been waiting for longer than the session's timeout."""
         longest = state.longest
-        return longest is not None and (longest.blocked_s or 0.0) > self._timeout_s
+        if longest is None or self._timeout_s is None:
+            return False
+        return (longest.blocked_s or 0.0) > self._timeout_s
 
     def hung(self, state: RunState, *, failed: bool) -> bool:
         """Whether ranks have been in a wait that cannot end for long enough to be hung.

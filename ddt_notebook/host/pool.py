@@ -41,6 +41,8 @@ _READY_LIMIT_S = 60.0
 _FORM_LIMIT_S = 8.0
 _STOP_LIMIT_S = 1.0
 _ANSWER_LIMIT_S = 30.0
+#: How long PyTorch waits in a collective by default (``torch.distributed.constants``).
+_PYTORCH_S, _PYTORCH_NCCL_S = 1800.0, 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,9 +356,20 @@ class RankPool:
         return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
 
 
-def group_timeout_s(timeout_s: float) -> float:
-    """The backend's own limit. The session's limit is shorter and ends a wait before it."""
-    return 3 * timeout_s + 30
+def group_timeout_s(timeout_s: float | None, backend: str) -> float:
+    """The limit of the process group itself.
+
+    Parameters
+    ----------
+    timeout_s
+        The session's limit, which is shorter and ends a wait before that of the group; None for
+        PyTorch's own.
+    backend
+        Name of the backend, on which PyTorch's limit depends.
+    """
+    if timeout_s is not None:
+        return 3 * timeout_s + 30
+    return _PYTORCH_NCCL_S if "nccl" in backend else _PYTORCH_S
 
 
 def _users_environment() -> dict[str, str]:

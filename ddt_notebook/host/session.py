@@ -43,10 +43,12 @@ class Session:
     device
         The value of the variable ``device`` in the ranks: ``"cpu"`` (default) or ``"cuda"``.
     timeout
-        The longest wait for a rank in a collective, in seconds. A cell may run for hours while it
+        The longest wait for a rank in a collective, in seconds. None: as long as PyTorch waits (30
+        minutes with gloo), because a rank at work is not a hang. A cell may run for hours while it
         makes progress.
     hang_after
-        When a collective can no longer complete, it is declared hung after this many seconds.
+        When a collective can no longer complete, whatever the ranks do, it is declared hung after
+        this many seconds.
     memory
         Cap on what each rank may allocate after its start, such as ``"512M"``; an allocation
         beyond it raises an exception in that rank.
@@ -70,7 +72,7 @@ class Session:
         *,
         backend: str = "gloo",
         device: str | None = None,
-        timeout: float = 10.0,
+        timeout: float | None = None,
         hang_after: float = 2.0,
         memory: str | int | None = None,
         group: bool = True,
@@ -79,7 +81,7 @@ class Session:
     ) -> None:
         if os.name != "posix":
             raise SessionError("a session needs Linux or macOS", "on Windows use WSL2")
-        if timeout <= 0 or hang_after < 0:
+        if (timeout is not None and timeout <= 0) or hang_after < 0:
             raise SessionError("timeout must be above 0 and hang_after at least 0 seconds")
         if start_method not in (None, "fork", "spawn"):
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
@@ -107,7 +109,7 @@ class Session:
             device=self.device,
             simulated_gpus=gpus,
             group=group,
-            group_timeout_s=group_timeout_s(timeout),
+            group_timeout_s=group_timeout_s(timeout, backend),
             memory=parse_bytes(memory) if memory is not None else None,
             start_method=self.start_method,
         )
@@ -170,7 +172,7 @@ class Session:
         trace
             Record the timeline, and add the results of all probes at the end to the snapshot.
         timeout
-            Replaces the session's timeout for this cell.
+            Replaces the session's timeout for this cell; None keeps it.
         freeze
             Keep a hang for inspection until `release`.
 

@@ -15,7 +15,10 @@ class DDT(Configurable):
         None, allow_none=True, help="Device of the ranks; None: chosen by the session."
     ).tag(config=True)
     timeout = Float(
-        10.0, min=0.1, help="Longest that a rank is waited for in a collective, in seconds."
+        None,
+        allow_none=True,
+        min=0.1,
+        help="Longest wait for a rank in a collective, in seconds; None: as long as PyTorch waits.",
     ).tag(config=True)
     hang_after = Float(
         2.0,

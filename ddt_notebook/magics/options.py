@@ -97,7 +97,8 @@ def _default(name: str) -> str:
     return f"(default {'none' if value is None else shown}, %%config DDT.{name})"
 
 
-_WAITED = "timeout of a collective"
+_WAITED = "longest wait for a rank in a collective, even if that rank is at work"
+_NO_LIMIT = "; none: as long as PyTorch waits"
 
 WORLD_SIZE = Option(
     "-n",
@@ -119,7 +120,7 @@ TIMEOUT = Option(
     "--timeout",
     type=seconds,
     metavar="SECONDS",
-    help=f"{_WAITED} {_default('timeout')}",
+    help=f"{_WAITED}{_NO_LIMIT} {_default('timeout')}",
 )
 CELL_TIMEOUT = Option(
     "-t",

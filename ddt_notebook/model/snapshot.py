@@ -72,7 +72,7 @@ class Snapshot:
     has_group
         False for a session whose cells form the group themselves.
     timeout_s, hang_after_s
-        The session's limits, in seconds.
+        The session's limits, in seconds; ``timeout_s`` is that of PyTorch if the session has none.
     duration_s
         How long the run took until it was ended.
     origin

@@ -91,7 +91,7 @@ def examine(
     *,
     form_groups: bool = True,
     environments: Mapping[int, Mapping[str, str]] | None = None,
-    session: tuple[float, float] | None = None,
+    session: tuple[float | None, float] | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Preflight:
     """Run all checks, in the order in which a job would fail them.

@@ -29,7 +29,7 @@ _check = functools.partial(Check, "timeouts")
 def timeout_checks(
     facts: Mapping[str, str],
     environment: Mapping[str, str],
-    session: tuple[float, float] | None = None,
+    session: tuple[float | None, float] | None = None,
 ) -> Iterator[Check]:
     """Check which timeouts apply, and whether the variables have the effect that they seem to have.
 
@@ -77,9 +77,10 @@ def _groups(facts: Mapping[str, str]) -> Iterator[Check]:
         )
 
 
-def _session(timeout_s: float, hang_after_s: float) -> Check:
-    seen = f"{seconds(timeout_s)} in a collective, {seconds(hang_after_s)} once it cannot complete"
-    if hang_after_s > timeout_s:
+def _session(timeout_s: float | None, hang_after_s: float) -> Check:
+    limit = "as long as PyTorch waits" if timeout_s is None else seconds(timeout_s)
+    seen = f"{limit} in a collective, {seconds(hang_after_s)} once it cannot complete"
+    if timeout_s is not None and hang_after_s > timeout_s:
         return _check(
             "session",
             "warning",

@@ -28,7 +28,7 @@ class Ranks:
 
     def session(self, n: int, *, group: bool = True) -> Session:
         if (n, group) not in self._sessions:
-            self._sessions[n, group] = Session(n, group=group, hang_after=0.5)
+            self._sessions[n, group] = Session(n, group=group, timeout=10.0, hang_after=0.5)
         session = self._sessions[n, group]
         self._note(session)
         return session

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 
 def run(path: Path, n: int) -> RunResult:
     source = path.read_text(encoding="utf-8")
-    with ddt.Session(n, group="init_process_group" not in source) as session:
+    with ddt.Session(n, group="init_process_group" not in source, timeout=30.0) as session:
         return session.run(source)
 
 

@@ -11,7 +11,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.finding import Values
+from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
@@ -22,6 +22,9 @@ from .groups import hung_by_skip
 #: States in which a rank can no longer enter a call, and those in which it still could.
 _SETTLED = frozenset({"finished", "idle", "stopped", "recorded", "unknown"})
 _MOVING = frozenset({"running", "silent"})
+#: In an interrupted run, a wait for a rank at work is reported if it has lasted this long, in
+#: seconds. Shorter waits are ordinary, and from this time on a running cell shows them, too.
+_LONG_WAIT_S = 2.0
 #: A hang while data or model are prepared.
 _PREPARATION = "C.4"
 _CAUSES = {
@@ -55,7 +58,7 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
     """Return absences by culprits and their state, so that each culprit yields one finding."""
     by_call: dict[tuple[object, ...], dict[str, _Absence]] = defaultdict(dict)
     for waiter, wait in context.waits.items():
-        if context.snapshot.outcome == "interrupted" and waiter not in context.endless:
+        if _interrupted_early(context, waiter):
             continue
         roots = {
             rank: context.reports[rank].state if rank in context.reports else "unknown"
@@ -71,7 +74,7 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
             for rank, state in roots.items()
         )
         # after a failure, it is unknown whether the other ranks would have entered in time
-        if not settled and not failed and context.snapshot.outcome == "hung":
+        if not settled and not failed and context.snapshot.outcome in ("hung", "interrupted"):
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
         if call.op == "init_process_group" and context.discord is not None:
@@ -91,6 +94,13 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
             known.waiting |= absence.waiting
             known.calls |= absence.calls
     return merged
+
+
+def _interrupted_early(context: Context, waiter: int) -> bool:
+    """Whether the user stopped the run while a rank had just begun a wait that could still end."""
+    if context.snapshot.outcome != "interrupted" or waiter in context.endless:
+        return False
+    return (context.reports[waiter].blocked_s or 0.0) < _LONG_WAIT_S
 
 
 def _is_consequence(context: Context, absence: _Absence) -> bool:
@@ -143,8 +153,15 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         values=of_call(context, call) | of_wait(context, waiting) | values,
         places=dict(sorted(places.items())),
         facts=facts + _stage(context, cause),
+        confidence=_confidence(context, state),
         op=to_change(call),
     )
+
+
+def _confidence(context: Context, state: str) -> Confidence:
+    """Return ``"likely"`` if the awaited ranks could still have come when the user interrupted."""
+    could_come = context.snapshot.outcome == "interrupted" and state in _MOVING
+    return "likely" if could_come else "certain"
 
 
 def _stage(context: Context, cause: str) -> list[Fact]:

@@ -54,8 +54,8 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix communication configuration",
-            "allow more time (`-t SECONDS` here, `timeout=` of init_process_group in a job) if the "
-            "work is meant to take that long",
+            "allow more time if the work is meant to take that long: `timeout=` of "
+            "init_process_group in a job, a larger `-t SECONDS` or none here",
         ),
         Advice(
             "fix behavior logic",

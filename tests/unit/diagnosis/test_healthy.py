@@ -157,7 +157,7 @@ def test_a_finding_says_what_was_not_seen():
 @pytest.mark.parametrize("still", ["running", "silent"])
 def test_interrupted_while_a_rank_could_still_come(still: str):
     scene = snapshot(
-        rank(0, all_reduce(2), blocked=True),
+        rank(0, all_reduce(2), blocked=True, blocked_s=1.9),
         rank(1, state=still, position=at(7)),
         outcome="interrupted",
     )
@@ -167,6 +167,31 @@ def test_interrupted_while_a_rank_could_still_come(still: str):
     assert report.checked.endswith(
         "interrupted: rank 0 at cell[3] line 2; rank 1 at cell[3] line 7"
     )
+
+
+@pytest.mark.parametrize(("still", "kind"), [("running", "late"), ("silent", "silent")])
+def test_a_long_wait_for_a_rank_at_work_that_was_interrupted_is_likely_a_hang(
+    still: str, kind: str
+) -> None:
+    scene = snapshot(
+        rank(0, all_reduce(2), blocked=True, blocked_s=4.2),
+        rank(1, state=still, position=at(7)),
+        outcome="interrupted",
+    )
+    (finding,) = diagnose(scene).findings
+    assert (finding.kind, finding.confidence) == (kind, "likely")
+    assert (finding.ranks, finding.waiting, finding.places[1].line) == ([1], [0], 7)
+    assert finding.values["limit_s"] == 4.2
+
+
+@pytest.mark.parametrize(("blocked_s", "found"), [(2.5, []), (30.0, ["transfer-stalled"])])
+def test_a_transfer_that_was_interrupted_is_reported_if_it_took_very_long(
+    blocked_s: float, found: list[str]
+) -> None:
+    inside = [rank(n, all_reduce(2), blocked=True, blocked_s=blocked_s) for n in (0, 1)]
+    report = diagnose(snapshot(*inside, outcome="interrupted"))
+    assert [finding.kind for finding in report.findings] == found
+    assert all(finding.confidence == "likely" for finding in report.findings)
 
 
 def test_interrupted_in_a_wait_without_end():

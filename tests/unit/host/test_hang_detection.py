@@ -8,6 +8,7 @@ import pytest
 
 from ddt_notebook.host import hang_detection
 from ddt_notebook.host.hang_detection import HangWatch, waiting_line
+from ddt_notebook.host.pool import group_timeout_s
 from ddt_notebook.host.rank_run import RunState
 from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.model.progress import cannot_complete, waits
@@ -130,6 +131,21 @@ def test_the_limit_is_on_waiting_not_on_running(watch: HangWatch) -> None:
     assert watch.over_the_limit(slow)
     assert watch.to_interrupt(slow, over_the_limit=True) == {2}
     assert watch.to_interrupt(slow, over_the_limit=False) == frozenset()
+
+
+def test_without_a_limit_a_rank_at_work_is_waited_for_as_long_as_pytorch_would(
+    clock: Clock,
+) -> None:
+    patient = HangWatch(hang_after_s=2.0, timeout_s=None)
+    for state in ("running", "silent"):
+        view = seen(blocked(0, 1e5), blocked(1, 9e4), RankReport(rank=2, state=state))  # type: ignore[arg-type]
+        assert not patient.hung(view, failed=False)
+        clock.now_s += 1e5
+        assert not patient.hung(view, failed=False)
+        assert not patient.over_the_limit(view)
+    assert group_timeout_s(None, "gloo") == 30 * 60
+    assert group_timeout_s(None, "cpu:gloo,cuda:nccl") == 10 * 60
+    assert group_timeout_s(20.0, "nccl") > 20.0
 
 
 def test_only_who_is_waited_for_is_interrupted(watch: HangWatch) -> None:
