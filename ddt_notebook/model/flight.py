@@ -12,7 +12,7 @@ from typing import Any
 
 from .collective import Shape
 from .operations import from_recorder
-from .position import is_library
+from .user_code import is_user_code
 
 _DTYPES = {
     "Float": "float32",
@@ -50,7 +50,7 @@ def user_frame(frames: Frames) -> tuple[tuple[str, int, str] | None, str | None]
     caller = None
     for file, line, function in frames:
         caller = caller or library(file.partition("/torch/")[2])
-        if file and not is_library(file):
+        if is_user_code(file):
             return (file, line, function), caller
     return None, caller
 

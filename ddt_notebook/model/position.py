@@ -7,25 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 _CELL = re.compile(r"cell\[(\d+)\]$")
-#: Paths of installed packages, of Python's own modules and of this package, and the names of code
-#: that was generated at run time. Code that a user typed at a prompt does not match.
-_LIBRARY = re.compile(
-    r"^<(?!stdin>|ipython-input)"
-    r"|[/\\](?:site|dist)-packages[/\\]"
-    r"|[/\\]lib(?:64)?[/\\]python"
-    r"|[/\\]ddt_notebook[/\\]"
-)
 
 #: What a rank did at a line; see `Place`.
 Role = Literal[
     "stood", "waits", "passed", "raised", "died", "runs", "called", "created", "loops", "steps",
     "reads", "changes", "saves", "loads", "source",
 ]  # fmt: skip
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is not the user's own, by its path alone."""
-    return _LIBRARY.search(file) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import linecache
 import re
+import runpy
 import subprocess
 import sys
 import traceback
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import IPython
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -22,13 +24,14 @@ from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
 from ..model import Position, RankError
-from ..model.position import is_library
+from ..model.user_code import is_user_code
 
 #: Sends a display: kind, data, metadata, transient, update.
 SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PROBES = str(Path(__file__).parent / "probes")
+#: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
+_BETWEEN = (str(Path(__file__).parent), str(Path(IPython.__file__).parent))
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
@@ -96,11 +99,32 @@ class RankShell(InteractiveShell):
 
     on_raise: Callable[[], None] | None = None
 
-    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
+    def init_prompts(self) -> None:
+        """Set no ``sys.ps1``: libraries refuse to start ranks from an interactive interpreter."""
+
+    def safe_execfile(self, fname: Any, *where: Any, **options: Any) -> None:
+        """Run a file for ``%run`` and raise what it raises; IPython would only print it."""
+        try:
+            super().safe_execfile(fname, *where, **options | {"raise_exceptions": True})
+        except SystemExit:
+            if not options.get("exit_ignore"):
+                raise
+
+    def safe_run_module(self, mod_name: Any, where: dict[str, Any]) -> None:
+        """Run a module for ``%run -m``, as `safe_execfile` runs a file."""
+        try:
+            where.update(runpy.run_module(str(mod_name), run_name="__main__", alter_sys=True))
+        except SystemExit as exit_:
+            if exit_.code:
+                raise
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Report that an exception left the cell, then format it, which may take a while."""
         if self.on_raise is not None:
             self.on_raise()
-        super().showtraceback(*args, **kwargs)
+        kind, error, level = exc_tuple or sys.exc_info()
+        shown: Any = (kind, error, _without_magics(level))
+        super().showtraceback(shown, *args, **kwargs)
 
     def forget_errors(self) -> None:
         """Drop the exceptions kept for a debugger: their frames keep stores and sockets alive.
@@ -158,6 +182,8 @@ class RankShell(InteractiveShell):
         self.last_traceback_text = ""
         outcome = self.run_cell(source, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
+        if _is_end_of_script(error):
+            return None
         return describe_error(error, self.last_traceback_text) if error is not None else None
 
 
@@ -186,15 +212,16 @@ def position(file: str, line: int, function: str) -> Position:
 
 
 def users_line(frames: tuple[Position, ...]) -> Position | None:
-    """The innermost line of the user's code: of a cell, or of a file outside the libraries."""
-    return next((frame for frame in reversed(frames) if not is_library(frame.file)), None)
+    """The innermost line of the user's code."""
+    return next((frame for frame in reversed(frames) if is_user_code(frame.file)), None)
 
 
 def describe_error(error: BaseException, traceback_text: str) -> RankError:
     """An exception as plain data."""
     frames = _frames(error.__traceback__)
-    if isinstance(error, SyntaxError) and (error.filename or "").startswith("cell["):
-        frames = (position(error.filename or "", error.lineno or 1, "<module>"),)
+    if isinstance(error, SyntaxError) and is_user_code(error.filename or ""):
+        users = (frame for frame in frames if is_user_code(frame.file))
+        frames = (*users, position(error.filename or "", error.lineno or 1, "<module>"))
     message = _ANSI.sub("", str(error) + _printed_by_command(error) + _loaded_from(error))
     return RankError(
         type=type(error).__name__,
@@ -223,6 +250,25 @@ def _loaded_from(error: BaseException) -> str:
     return f"\n{package!r} was loaded from {file}" if file else ""
 
 
+def _is_end_of_script(error: BaseException | None) -> bool:
+    """Whether a script that ``runpy`` ran ended with ``sys.exit()`` or ``sys.exit(0)``."""
+    frames = traceback.walk_tb(error.__traceback__) if isinstance(error, SystemExit) else ()
+    ended = any(frame.f_code.co_filename == "<frozen runpy>" for frame, _ in frames)
+    return ended and isinstance(error, SystemExit) and not error.code
+
+
+def _without_magics(level: TracebackType | None) -> TracebackType | None:
+    """A traceback without IPython's frames between those of the user, as of ``%run``."""
+    levels: list[TracebackType] = []
+    while level is not None:
+        if not levels or not level.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+            levels.append(level)
+        level = level.tb_next
+    for one in reversed(levels):
+        level = TracebackType(level, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return level
+
+
 def _frames(level: TracebackType | None) -> tuple[Position, ...]:
     found = []
     while level is not None:
@@ -233,9 +279,9 @@ def _frames(level: TracebackType | None) -> tuple[Position, ...]:
 
 
 def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
-    """The cell's frame and those below it, without those of our wrappers."""
-    cells = (at for at, (file, _, _) in enumerate(frames) if file.startswith("cell["))
-    below = [frame for frame in frames[next(cells, 0) :] if not frame[0].startswith(_PROBES)]
+    """The user's first frame and those below it, without those of wrappers and magics."""
+    users = (at for at, (file, _, _) in enumerate(frames) if is_user_code(file))
+    below = [frame for frame in frames[next(users, 0) :] if not frame[0].startswith(_BETWEEN)]
     return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -181,3 +182,33 @@ def test_a_group_from_before_a_hang_is_explained(session: ddt.Session) -> None:
     session.run("if rank == 0:\n    dist.barrier()")
     run = session.run("dist.all_reduce(torch.ones(1), group=pair)")
     assert "this process group is gone" in run.errors[0].message
+
+
+def test_an_exception_inside_a_magic_fails_the_cell_at_the_line_of_the_file(
+    session: ddt.Session, tmp_path: Path
+) -> None:
+    file = tmp_path / "part.py"
+    file.write_text("import os\nif os.environ['RANK'] == '1':\n    {}['lr']\n")
+    for cell in (f"%run {file}", f"%time import runpy; runpy.run_path('{file}')"):
+        run = session.run(f"{cell}\nprint('went on')")
+        assert run.outputs == {0: run.outputs[0], 1: ""} and "went on" in run.outputs[0]
+        assert (run.errors[1].type, list(run.errors)) == ("KeyError", [1])
+        where = run.errors[1].where
+        assert where is not None and (where.file, where.line) == (str(file), 3)
+        assert "interactiveshell" not in run.errors[1].traceback
+    assert session.run("%run -m no_such_module").errors
+
+
+def test_a_script_that_exits_fails_the_cell_unless_its_status_is_0(
+    session: ddt.Session, tmp_path: Path
+) -> None:
+    file = tmp_path / "exits.py"
+    file.write_text("import sys\nsys.exit(int(sys.argv[1]))\n")
+    assert session.run(f"%run {file} 0\nprint('went on')").outputs == dict.fromkeys(
+        (0, 1), "went on\n"
+    )
+    assert session.run(f"%run {file} 1").errors[0].type == "SystemExit"
+    assert session.run(f"%run -e {file} 1").ok
+    path = f"import runpy, sys; sys.argv = ['', '0']; runpy.run_path('{file}')"
+    assert session.run(path).ok
+    assert session.run(path.replace("'0'", "'3'")).errors

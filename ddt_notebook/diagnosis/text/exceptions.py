@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.model import Position, RankError
-from ddt_notebook.model.position import is_library
+from ddt_notebook.model.user_code import is_user_code
 
 from .lines import Line, by_rank
 
@@ -97,7 +97,7 @@ def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
     while end < len(lines) and end - index <= _MESSAGE and lines[end].text.startswith((" ", "\t")):
         message.append(lines[end].text)
         end += 1
-    user = [frame for frame in frames if not is_library(frame.file)]
+    user = [frame for frame in frames if is_user_code(frame.file)]
     error = RankError(
         type=match[1].rpartition(".")[2],
         message="\n".join(message),

@@ -26,11 +26,12 @@ from torch.distributed import distributed_c10d as c10d
 from ...model import Rendezvous
 from ...model.collective import Shape
 from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
+from ...model.user_code import is_user_code
 from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from . import rendezvous, timer_slack
-from .frames import is_plumbing, path_in_torch
+from .frames import path_in_torch
 from .sockets import GroupSockets
 
 #: Shapes written for one call; a longer list of tensors is cut.
@@ -357,7 +358,7 @@ def _locate(record: CallRecord, frame: FrameType | None) -> None:
     """Add the user's line, and the library's file if a library made the call."""
     while frame is not None:
         code = frame.f_code
-        if not is_plumbing(code.co_filename):
+        if is_user_code(code.co_filename):
             record.file, record.line = code.co_filename, frame.f_lineno
             record.function = code.co_name
             return

@@ -33,6 +33,7 @@ from ...model.torch_features import LOADERS
 from .. import torch_private
 from . import training
 from .fingerprints import joint_content, on_cpu
+from .frames import user_frames
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -334,13 +335,9 @@ def _size(sized: Any) -> int | None:
 
 
 def _place(frame: FrameType | None) -> str:
-    """``cell[3] line 5``: the innermost line of a cell on the stack, else the innermost line."""
-    place = f"line {frame.f_lineno}" if frame is not None else ""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("cell["):
-            return f"{frame.f_code.co_filename} line {frame.f_lineno}"
-        frame = frame.f_back
-    return place
+    """``cell[3] line 5``: the innermost line of the user's code; empty if there is none."""
+    found = next(user_frames(frame), None)
+    return f"{found.f_code.co_filename} line {found.f_lineno}" if found is not None else ""
 
 
 def _length(batch: Any, collates: bool) -> int:
