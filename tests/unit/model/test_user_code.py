@@ -18,9 +18,9 @@ from ddt_notebook.model.user_code import is_user_code
         "cell[3]",
         "<stdin>",
         "train.py",
-        "/home/me/project/train.py",
-        "/home/me/ddt_notebook/train.py",
-        "/home/me/lib/pythonic/train.py",
+        "/project/project/train.py",
+        "/project/ddt_notebook/train.py",
+        "/project/lib/pythonic/train.py",
         __file__,
     ],
 )
