@@ -38,7 +38,7 @@ def test_cells_and_files_of_a_project_are_the_users(file: str) -> None:
         torch.__file__,
         pytest.__file__,
         session.__file__,
-        "/opt/conda/lib/python3.10/site-packages/accelerate/utils/operations.py",
+        "/srv/lib/python3.10/site-packages/accelerate/utils/operations.py",
         "/usr/lib/python3/dist-packages/torch/serialization.py",
         "/usr/lib/python3.12/json/decoder.py",
     ],
