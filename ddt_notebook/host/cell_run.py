@@ -14,10 +14,20 @@ from types import FrameType
 from typing import Any
 
 from ..model import Cell, RankReport, Snapshot
+from ..model.branches import RankBranches
 from ..model.observation import Observation
 from ..model.snapshot import Outcome
 from ..wire.channel import Closed
-from ..wire.messages import AskFlight, CellEnded, DisplayShown, ExceptionRaised, Failed, RunCell
+from ..wire.messages import (
+    AskBranches,
+    AskFlight,
+    CellEnded,
+    DisplayShown,
+    ExceptionRaised,
+    Failed,
+    RunCell,
+)
+from .branches import rank_branches, source_files
 from .hang_detection import HangWatch, waiting_line
 from .listeners import (
     DisplayMessage,
@@ -54,6 +64,8 @@ class CellRun:
         Ranks on which it runs.
     timeout_s, hang_after_s, freeze, trace
         As in `Session` and `Session.run`.
+    branches
+        Whether to observe branches also where that slows the user's code.
     listener
         Gets the output.
     observers
@@ -71,6 +83,7 @@ class CellRun:
         hang_after_s: float,
         freeze: bool,
         trace: bool,
+        branches: bool,
         listener: RunListener,
         observers: Sequence[RunObserver] = (),
     ) -> None:
@@ -82,7 +95,8 @@ class CellRun:
         self._group_timeout_s, self._hang_after_s = group_s, hang_after_s
         self._timeout_s = group_s if timeout_s is None else timeout_s
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
-        self._freeze, self.trace = freeze, trace
+        self._freeze, self.trace, self._observe_branches = freeze, trace, branches
+        self._branches: tuple[RankBranches, ...] = ()
         self._listener = listener
         self._feed = MomentFeed(observers, cell.number)
         self._state: RunState | None = None  # the current state, if a rank may be blocked
@@ -105,6 +119,7 @@ class CellRun:
             first_line=self.cell.first_line,
             group_timeout_s=self._group_timeout_s,
             trace=self.trace,
+            branches=self._observe_branches,
         )
         for run in self._runs:
             handle = run.handle
@@ -332,9 +347,12 @@ class CellRun:
         """Declare the run over, and keep the current state of the ranks."""
         if outcome != "ok":
             self._fetch_stacks()
+            self._fetch_branch_values()
         self._outcome = outcome
         self._held = self._state_now(whole=True)
         self._ended_s = time.monotonic()
+        if outcome != "ok":
+            self._branches = rank_branches(run.handle for run in self._runs if run.asked)
 
     def _fetch_stacks(self) -> None:
         """Ask for the lines that led to collectives of libraries, and wait for the answers."""
@@ -348,6 +366,16 @@ class CellRun:
         while time.monotonic() < deadline and any(
             run.handle.owes_flight for run in self._runs if run.exit_status is None
         ):
+            self._wait()
+
+    def _fetch_branch_values(self) -> None:
+        """Ask for the values in conditions, also of ranks that have finished, and wait."""
+        asked = [run.handle for run in self._runs if run.exit_status is None and run.asked]
+        for handle in asked:
+            if handle.branch_ring is not None:
+                handle.ask(AskBranches())
+        deadline = time.monotonic() + _STACKS_LIMIT_S
+        while time.monotonic() < deadline and any(handle.owes_branches for handle in asked):
             self._wait()
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
@@ -410,6 +438,8 @@ class CellRun:
             missing_features=pool.missing_features,
             notebook_names=missing_names(report.error for report in reports),
             notes=tuple(notes),
+            branches=self._branches,
+            files=source_files(self._branches),
         )
         asked = [run for run in self._runs if run.asked]
         return RunResult(

@@ -12,10 +12,13 @@ from typing import Any
 import psutil
 
 from ..model.torch_features import MissingFeature
+from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Closed, channel_pair
 from ..wire.messages import (
+    AskBranches,
     AskFlight,
     AskStatus,
+    BranchValues,
     Envelope,
     FlightEntries,
     Message,
@@ -69,6 +72,7 @@ class RankHandle:
         with rank_commands, rank_questions:
             # a new process needs a new log: the ring's count must start at 0
             (directory / f"rank{self.rank}.calls").unlink(missing_ok=True)
+            (directory / f"rank{self.rank}.branches").unlink(missing_ok=True)
             descriptors = rank_commands.fileno(), rank_questions.fileno()
             request = StartRank(directory=spec.directory, fork=fork)
             self.pid = server.start(request, descriptors).pid
@@ -81,6 +85,9 @@ class RankHandle:
         for tail in self.tails.values():  # a new process appends to its predecessor's text
             tail.read_all()
         self.recorder: RankRecorder | None = None
+        self.branch_ring: BranchRingReader | None = None
+        self.branch_values: BranchValues | None = None
+        self._branches_asked = False
 
     def became_ready(self, ready: RankReady, source_line: SourceLine) -> None:
         """Process the rank's first message."""
@@ -91,6 +98,7 @@ class RankHandle:
         ring_file = self._directory / f"rank{self.rank}.calls"
         if ring_file.exists():
             self.recorder = RankRecorder(RingReader(ring_file), source_line)
+            self.branch_ring = BranchRingReader(self._directory / f"rank{self.rank}.branches")
 
     @property
     def alive(self) -> bool:
@@ -113,6 +121,8 @@ class RankHandle:
             self._status_asked = self._requests, time.monotonic()
         elif isinstance(message, AskFlight):
             self._flight_asked.add(self._requests)
+        elif isinstance(message, AskBranches):
+            self._branches_asked = True
         with suppress(Closed):
             self.questions.send(message, number=self._requests)
 
@@ -123,7 +133,15 @@ class RankHandle:
         self._flight_asked.discard(answer.number)
         if isinstance(answer.message, MonitorStatus):
             self.earlier_status, self.status = self.status, answer.message
+        elif isinstance(answer.message, BranchValues):
+            self.branch_values = answer.message
+            self._branches_asked = False
         return answer.message.entries if isinstance(answer.message, FlightEntries) else ()
+
+    @property
+    def owes_branches(self) -> bool:
+        """Whether the monitor has not yet sent the values of the conditions."""
+        return self._branches_asked
 
     @property
     def owes_flight(self) -> bool:
@@ -134,6 +152,8 @@ class RankHandle:
         """Forget answers from an earlier cell, which do not describe the next one."""
         self.status = self.earlier_status = None
         self.recorded = {}
+        self.branch_values = None
+        self._branches_asked = False
         self.processor_share()
 
     def processor_share(self) -> float:
@@ -179,3 +199,5 @@ class RankHandle:
             tail.close()
         if self.recorder is not None:
             self.recorder.close()
+        if self.branch_ring is not None:
+            self.branch_ring.close()

@@ -99,6 +99,8 @@ class Session:
         self.has_group = group
         self.stopped = False
         self.last_run: RunResult | None = None
+        #: Whether the next run observes branches also where that slows the user's code.
+        self.observe_branches = False
         self.pushed = PushedObjects()
         self._cells: dict[int, Cell] = {}
         self._run: CellRun | None = None
@@ -233,9 +235,11 @@ class Session:
             hang_after_s=self.hang_after,
             freeze=freeze,
             trace=trace,
+            branches=trace or self.observe_branches,
             listener=together(listener, active.listeners if is_active else (), cell, chosen),
             observers=active.observers if is_active else (),
         )
+        self.observe_branches = False
         self._run.start()
         return self._drive()
 

@@ -96,6 +96,10 @@ class Call:
         ``"RuntimeError: ..."`` (first line) if it failed.
     rendezvous
         For ``init_process_group``: how the rank tried to join.
+    branches_before
+        How many branch events of the run precede the call; None if they were not observed.
+    branch_hash
+        Running hash of these events: equal ways give equal hashes.
     """
 
     index: int
@@ -120,6 +124,8 @@ class Call:
     left_s: float | None = None
     error: str | None = None
     rendezvous: Rendezvous | None = None
+    branches_before: int | None = None
+    branch_hash: int = 0
 
     @property
     def label(self) -> str:

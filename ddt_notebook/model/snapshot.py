@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
+from .branches import RankBranches
 from .checkpoints import RankCheckpoints
 from .memory import RankMemory
 from .parity import RankParity
@@ -48,6 +49,22 @@ class Cell:
         lines = self.source.splitlines()
         at = number - self.first_line
         return lines[at] if 0 <= at < len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """Source of a file of the user that ranks ran.
+
+    Attributes
+    ----------
+    path
+        As in `Position.file`.
+    source
+        Its text when the run ended.
+    """
+
+    path: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +116,11 @@ class Snapshot:
         Files that ranks saved and loaded.
     timeline
         What each rank did at what time; only after a run with ``trace=True``.
+    branches
+        Which ways the ranks went through the user's code, after a run that failed or hung. Empty if
+        it was not observed: Python 3.11 observes it with ``trace=True`` only.
+    files
+        The user's files in which they did so.
     """
 
     cell: Cell
@@ -127,6 +149,8 @@ class Snapshot:
     training: tuple[RankTraining, ...] = ()
     performance: tuple[RankPerformance, ...] = ()
     checkpoints: tuple[RankCheckpoints, ...] = ()
+    branches: tuple[RankBranches, ...] = ()
+    files: tuple[SourceFile, ...] = ()
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""

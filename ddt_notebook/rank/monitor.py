@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 
@@ -10,8 +11,10 @@ import psutil
 
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
+    AskBranches,
     AskFlight,
     AskStatus,
+    BranchValues,
     CutSockets,
     Done,
     Envelope,
@@ -20,6 +23,7 @@ from ..wire.messages import (
     Message,
     MonitorStatus,
 )
+from .branch_recorder import BranchRecorder
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .shell import current_stack, users_line
@@ -32,15 +36,22 @@ class Monitor(threading.Thread):
     ----------
     channel
         The monitor's own connection to the notebook.
-    flight, sockets
-        The Flight Recorder and the sockets of this rank.
+    flight, sockets, branches
+        The Flight Recorder, the sockets and the branch events of this rank.
     """
 
-    def __init__(self, channel: Channel, flight: FlightReader, sockets: GroupSockets) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        flight: FlightReader,
+        sockets: GroupSockets,
+        branches: BranchRecorder,
+    ) -> None:
         super().__init__(name="ddt-monitor", daemon=True)
         self._channel = channel
         self._flight = flight
         self._sockets = sockets
+        self._branches = branches
         self._main = threading.main_thread().ident or 0
         self._process = psutil.Process()
 
@@ -63,6 +74,10 @@ class Monitor(threading.Thread):
                 return self._status()
             case AskFlight(stacks=stacks):
                 return FlightEntries(entries=self._flight.drain(stacks=stacks))
+            case AskBranches():
+                frame = sys._current_frames().get(self._main)
+                values = self._branches.values(frame)
+                return BranchValues(values=values, unobserved=self._branches.unobserved)
             case CutSockets():
                 self._sockets.cut_as_asked(request.number)
                 return Done()

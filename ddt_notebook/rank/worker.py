@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from ..model.torch_features import SIMULATED_GPUS
+from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
     CellEnded,
@@ -40,7 +41,9 @@ from ..wire.messages import (
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
-from . import torch_private
+from . import condition_values, torch_private
+from .branch_events import ALWAYS_ON, BranchEvents
+from .branch_recorder import BranchRecorder
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
@@ -96,6 +99,8 @@ class Rank:
             formed_by_session=spec.group,
         )
         self._group.calls.install()
+        self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
+        self._branch_events = BranchEvents(self._branches)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
             loaders.install()
@@ -110,7 +115,7 @@ class Rank:
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._leave_connections_in_child)
         self._questions = questions
-        Monitor(questions, self._flight, self._group.sockets).start()
+        Monitor(questions, self._flight, self._group.sockets, self._branches).start()
 
     @property
     def ready(self) -> RankReady:
@@ -173,6 +178,7 @@ class Rank:
         if tracer is not None:
             tracer.start()
         performance.RECORD.begin_run()
+        self._begin_branches(asked=command.branches)
         self._running = True
         try:
             error = self._shell.run(command.source, command.cell, command.first_line)
@@ -181,6 +187,8 @@ class Rank:
             error = describe_error(leaked, "")
         finally:
             self._running = False
+            self._branch_events.stop()
+            self._group.calls.branches = None
         ended = time.monotonic()
         performance.RECORD.end_run()
         loaders.RECORD.end_run(well=error is None)
@@ -201,6 +209,14 @@ class Rank:
             observed=unasked.get("observed", {}),
             notes=tuple(unasked.get("notes", ())),
         )
+
+    def _begin_branches(self, *, asked: bool) -> None:
+        self._branches.begin_run()
+        condition_values.forget_sources()
+        if self._recording and (ALWAYS_ON or asked):
+            self._branch_events.start()
+            if not self._branches.unobserved:
+                self._group.calls.branches = self._branches
 
     def _form(self, command: FormGroup) -> GroupFormed | Failed:
         self._shell.forget_errors()
@@ -303,6 +319,7 @@ class Rank:
         # a DataLoader worker must not keep the connections open after this rank has died
         self._running = False
         self._group.calls.detach()
+        self._branch_events.stop()
         with contextlib.suppress(OSError):
             self._commands.close()
             self._questions.close()

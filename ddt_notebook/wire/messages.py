@@ -162,6 +162,8 @@ class RunCell(Message):
         Timeout of the backend itself for this cell, in seconds.
     trace
         Whether to record the timeline and the memory by kind.
+    branches
+        Whether to observe branches also where that slows the user's code, as on Python 3.11.
     """
 
     cell: int
@@ -169,6 +171,7 @@ class RunCell(Message):
     first_line: int
     group_timeout_s: float
     trace: bool
+    branches: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +367,11 @@ class AskFlight(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskBranches(Message):
+    """Ask for the values in the conditions that this cell has decided; `BranchValues` answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutSockets(Message):
     """Shut down the connections of the process groups, so that calls that wait on them raise."""
 
@@ -395,6 +403,22 @@ class MonitorStatus(Message):
     cpu_s: float
     memory_bytes: int
     at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchValues(Message):
+    """What the ring of branch events does not hold.
+
+    Attributes
+    ----------
+    values
+        Values of the names in conditions, by the index of the outcome in the ring.
+    unobserved
+        As in `RankBranches`.
+    """
+
+    values: dict[int, dict[str, str]] = field(default_factory=dict)
+    unobserved: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,15 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 1
+VERSION = 2
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
 #: Kind, flags, and how many shapes, dtypes and output shapes follow.
 #: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous.
-#: Line, root, peer; then number, operations before the call, tag.
-_FIXED = struct.Struct("<5B7IIii3q")
+#: Line, root, peer; then number, operations before the call, tag, branch events before the call,
+#: and their hash.
+_FIXED = struct.Struct("<5B7IIii4qQ")
 #: Stands for "none" where a number may be missing.
 _NO_RANK = -(1 << 31)
 _NO_NUMBER = -(1 << 63)
@@ -73,6 +74,8 @@ class CallRecord:
         How many operations had been issued to the group's backend before the call; -1 if unknown.
     reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous
         As in `Call`.
+    branches_before, branch_hash
+        As in `Call`.
     file, line, function
         The user's line that makes the call; ``file`` is empty if there is none.
     library
@@ -98,6 +101,8 @@ class CallRecord:
     library: str | None = None
     asynchronous: bool = False
     rendezvous: Rendezvous | None = None
+    branches_before: int | None = None
+    branch_hash: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +183,8 @@ def encode(
             _NO_NUMBER if call.number is None else call.number,
             call.operations_before,
             call.tag,
+            _NO_NUMBER if call.branches_before is None else call.branches_before,
+            call.branch_hash,
         )
         + tensors
     )
@@ -210,7 +217,7 @@ def decode(
     """
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data)
     op, group, reduce_op, file, function, library, meeting, line, root, peer, *rest = rest
-    number, operations_before, tag = rest
+    number, operations_before, tag, branches, branch_hash = rest
     count = shapes + outputs
     dims = data[_FIXED.size : _FIXED.size + count]
     numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _FIXED.size + count)
@@ -239,6 +246,8 @@ def decode(
         library=text_of(library) if library else None,
         asynchronous=bool(flags & _ASYNCHRONOUS),
         rendezvous=Rendezvous(**loads(text_of(meeting))) if meeting else None,
+        branches_before=None if branches == _NO_NUMBER else branches,
+        branch_hash=branch_hash,
     )
 
 

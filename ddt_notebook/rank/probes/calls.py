@@ -30,6 +30,7 @@ from ...model.user_code import is_user_code
 from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
+from ..branch_recorder import BranchRecorder
 from . import rendezvous, timer_slack
 from .frames import path_in_torch
 from .sockets import GroupSockets
@@ -58,6 +59,8 @@ class CallLog:
         self.sockets = sockets
         self.init_hook: Callable[[Sequence[Any], dict[str, Any]], None] | None = None
         self.default_timeout: Any = None
+        #: Counts and hashes branch events; None while they are not observed.
+        self.branches: BranchRecorder | None = None
         self._ring: ring.RingWriter | None = None
         self._main = threading.get_ident()
         self._depth = 0
@@ -210,6 +213,8 @@ class CallLog:
         writer = self._ring
         assert writer is not None
         record.operations_before = _operations(process_group)
+        if self.branches is not None:
+            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
         _locate(record, sys._getframe(2))
         asynchronous = record.asynchronous
         blocking = not asynchronous and not record.outside

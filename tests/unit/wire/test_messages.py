@@ -68,6 +68,8 @@ EVERY: list[Message] = [
     ),
     messages.AskStatus(),
     messages.AskFlight(stacks=True),
+    messages.AskBranches(),
+    messages.BranchValues(values={3: {"loss": "0.5"}}, unobserved="a debugger"),
     messages.CutSockets(),
     messages.MonitorStatus(
         position=LINE,

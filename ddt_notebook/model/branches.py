@@ -1,0 +1,73 @@
+"""Which way a rank went through the user's code: branches, loop ends, returns and exceptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: ``"branch"``: a condition or a loop was decided. ``"return"``: a function returned.
+#: ``"raised"``: an exception was raised or went through. ``"handled"``: it was caught.
+BranchKind = Literal["branch", "return", "raised", "handled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchOutcome:
+    """One way that a rank went at one line.
+
+    Attributes
+    ----------
+    file, line, function
+        Where it was decided, as in `Position`. For ``"handled"``, the line of the handler.
+    kind
+        See `BranchKind`.
+    to_line
+        The line of the same function at which the rank went on. 0 if the function ended there, or
+        if ``kind`` is not ``"branch"``.
+    error
+        Name of the exception's class, empty if there is none.
+    times
+        How often the rank went this way in the run.
+    values
+        Values of the names in the condition when the rank last went this way, as short texts; only
+        of simple values. Empty if they were not read.
+    """
+
+    file: str
+    line: int
+    function: str = "<module>"
+    kind: BranchKind = "branch"
+    to_line: int = 0
+    error: str = ""
+    times: int = 0
+    values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def site(self) -> tuple[str, int, str, str]:
+        """The place at which ranks can go different ways."""
+        return self.file, self.line, self.function, self.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBranches:
+    """The ways that one rank went in a run.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    outcomes
+        All different ways that it went.
+    events
+        Indices in ``outcomes`` in order of time. The number of events before a call is
+        ``Call.branches_before``.
+    events_dropped
+        How many earlier events of the run are not in ``events``.
+    unobserved
+        Why nothing was observed, such as the user's own debugger; empty if it was.
+    """
+
+    rank: int
+    outcomes: tuple[BranchOutcome, ...] = ()
+    events: tuple[int, ...] = ()
+    events_dropped: int = 0
+    unobserved: str = ""

@@ -1,0 +1,315 @@
+"""Takes branch events from the interpreter: by ``sys.monitoring``, on Python 3.11 by a trace."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import CodeType, FrameType
+from typing import Any
+
+from ..model.position import is_library
+from .branch_recorder import BranchRecorder
+
+#: From this version on, observing costs so little that it is always on.
+ALWAYS_ON = sys.version_info >= (3, 12)
+#: Exceptions that are part of a loop's normal end.
+_ENDS = (StopIteration, GeneratorExit, StopAsyncIteration)
+_JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "JUMP_BACKWARD_IF")
+#: Tool numbers that neither debuggers (0), coverage (1), profilers (2) nor optimizers (5) use.
+_FREE_TOOLS = (4, 3)
+
+
+class BranchEvents:
+    """Observes the user's code during runs.
+
+    Parameters
+    ----------
+    recorder
+        Gets the events.
+    """
+
+    def __init__(self, recorder: BranchRecorder) -> None:
+        self._recorder = recorder
+        self._end: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Begin to observe; if that is not possible, the recorder's ``unobserved`` says why."""
+        begin = _monitor if ALWAYS_ON else _trace
+        self._end = begin(self._recorder)
+
+    def stop(self) -> None:
+        """Cease to observe; also in a forked child, such as a worker of a DataLoader."""
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+
+# -- sys.settrace ----------------------------------------------------------------------------------
+
+Trace = Callable[[FrameType, str, Any], Any]
+
+
+def _trace(recorder: BranchRecorder) -> Callable[[], None] | None:
+    """Observe by `sys.settrace`, unless the user's debugger or coverage does so already."""
+    if sys.gettrace() is not None:
+        recorder.unobserved = "another trace function is set"
+        return None
+    traced: dict[CodeType, _TracedCode | None] = {}
+
+    def called(frame: FrameType, event: str, argument: Any) -> Trace | None:
+        code = frame.f_code
+        try:
+            found = traced[code]
+        except KeyError:
+            found = traced[code] = _TracedCode.of(code) if _is_users(code) else None
+        return _guarded(_in_frame(recorder, found), recorder) if found is not None else None
+
+    def end() -> None:
+        if sys.gettrace() is called:
+            sys.settrace(None)
+        else:
+            recorder.unobserved = "the cell set another trace function"
+
+    sys.settrace(called)
+    return end
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedCode:
+    """What the trace function needs to know about a code object.
+
+    Attributes
+    ----------
+    code
+        The code object.
+    decisions
+        The lines at which the rank can go different ways.
+    yields
+        Offsets of the instructions at which a generator yields, and a coroutine awaits.
+    """
+
+    code: CodeType
+    decisions: frozenset[int]
+    yields: frozenset[int]
+
+    @classmethod
+    def of(cls, code: CodeType) -> _TracedCode:
+        """Read the instructions of a code object."""
+        decisions, yields = set(), set()
+        resumes = code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+        line = code.co_firstlineno
+        for instruction in dis.get_instructions(code):
+            positions = instruction.positions
+            line = positions.lineno or line if positions is not None else line
+            if any(part in instruction.opname for part in _JUMPS):
+                decisions.add(line)
+            if resumes and instruction.opname in ("YIELD_VALUE", "SEND"):
+                yields.add(instruction.offset)
+        return cls(code, frozenset(decisions), frozenset(yields))
+
+
+def _guarded(trace: Trace, recorder: BranchRecorder) -> Trace:
+    """A trace function that ends the observation if it fails, so that the user's code goes on."""
+
+    def guarded(frame: FrameType, event: str, argument: Any) -> Trace | None:
+        try:
+            trace(frame, event, argument)
+        except Exception as error:  # noqa: BLE001  (it would be raised in the user's code)
+            recorder.unobserved = f"{type(error).__name__}: {error}"
+            sys.settrace(None)
+            return None
+        return guarded
+
+    return guarded
+
+
+def _in_frame(recorder: BranchRecorder, traced: _TracedCode) -> Trace:
+    """The trace function of one frame of the user's code."""
+    before = 0
+    raising = ""
+    code, decisions, yields = traced.code, traced.decisions, traced.yields
+    known = recorder.by_code.setdefault(code, {})
+
+    def note(frame: FrameType, line: int, kind: Any, to_line: int, error: str = "") -> None:
+        key = (line, kind, to_line, error)
+        index = known.get(key)
+        if index is None:
+            index = known[key] = recorder.index_of(code, line, kind, to_line, error)
+        recorder.note(index, frame if kind == "branch" else None)
+
+    def local(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal before, raising
+        line = frame.f_lineno
+        if event == "line":
+            if raising:
+                note(frame, line, "handled", 0, raising)
+                raising = ""
+            elif before in decisions:
+                note(frame, before, "branch", line)
+            before = line
+        elif event == "exception":
+            if not issubclass(argument[0], _ENDS):
+                raising = argument[0].__name__
+                note(frame, line, "raised", 0, raising)
+        elif event == "return" and not raising and frame.f_lasti not in yields:
+            if before in decisions:
+                note(frame, before, "branch", line if line != before else 0)
+            note(frame, line, "return", 0)
+
+    return local
+
+
+@functools.cache
+def _is_users(code: CodeType) -> bool:
+    return not is_library(code.co_filename)
+
+
+# -- sys.monitoring --------------------------------------------------------------------------------
+
+
+def _monitor(recorder: BranchRecorder) -> Callable[[], None] | None:
+    """Observe by `sys.monitoring`, which leaves debuggers, coverage and profilers alone."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    tool = next((number for number in _FREE_TOOLS if monitoring.get_tool(number) is None), None)
+    if tool is None:
+        recorder.unobserved = "other tools use sys.monitoring"
+        return None
+    monitoring.use_tool_id(tool, "ddt_notebook")
+    events = monitoring.events
+    handlers = MonitoringHandlers(recorder, monitoring.DISABLE)
+    branches = _branch_events(events)
+    local = events.PY_RETURN
+    for event in branches:
+        local |= event
+        monitoring.register_callback(tool, event, handlers.branched)
+    handlers.watch = lambda code: monitoring.set_local_events(tool, code, local)
+    monitoring.register_callback(tool, events.PY_RETURN, handlers.returned)
+    monitoring.register_callback(tool, events.PY_START, handlers.started)
+    monitoring.register_callback(tool, events.RAISE, handlers.raised)
+    monitoring.register_callback(tool, events.EXCEPTION_HANDLED, handlers.handled)
+    # these cannot be set for single code objects; the handlers leave other code at once
+    monitoring.set_events(tool, events.PY_START | events.RAISE | events.EXCEPTION_HANDLED)
+    monitoring.restart_events()
+
+    def end() -> None:
+        monitoring.set_events(tool, 0)
+        for code in handlers.watched:
+            monitoring.set_local_events(tool, code, 0)
+        monitoring.free_tool_id(tool)
+
+    return end
+
+
+def _branch_events(events: Any) -> list[int]:
+    """The events of both ways of a branch: one until Python 3.13, two from 3.14 on."""
+    if hasattr(events, "BRANCH_LEFT"):
+        return [events.BRANCH_LEFT, events.BRANCH_RIGHT]
+    return [events.BRANCH]
+
+
+class MonitoringHandlers:
+    """The callbacks of ``sys.monitoring``.
+
+    Parameters
+    ----------
+    recorder
+        Gets the events.
+    disable
+        What a callback returns to get no more events from this place.
+    """
+
+    def __init__(self, recorder: BranchRecorder, disable: object) -> None:
+        self._recorder = recorder
+        self._disable = disable
+        self._main = threading.main_thread().ident
+        self.watch: Callable[[CodeType], None] = lambda code: None
+        self.watched: dict[CodeType, dict[int, int]] = {}
+
+    def started(self, code: CodeType, offset: int) -> object:
+        """Watch a code object of the user from its first call on; ignore all others."""
+        if code not in self.watched and _is_users(code):
+            self.watched[code] = lines_of(code)
+            self.watch(code)
+        return self._disable
+
+    def branched(self, code: CodeType, offset: int, destination: int) -> object:
+        """A conditional jump or a loop was decided."""
+        if threading.get_ident() != self._main:
+            return None
+        recorder = self._recorder
+        known = recorder.by_code.get(code)
+        if known is None:
+            known = recorder.by_code[code] = {}
+        key = offset << 32 | destination
+        index = known.get(key)
+        if index is None:
+            index = known[key] = self._branch(code, offset, destination)
+        if index >= 0:
+            recorder.note(index, sys._getframe(1))
+        return None
+
+    def _branch(self, code: CodeType, offset: int, destination: int) -> int:
+        """The index of an outcome; -1 for a part of a condition that does not decide it."""
+        lines = self.watched.get(code) or lines_of(code)
+        line, to_line = lines.get(offset, 0), lines.get(destination, 0)
+        if line == to_line:
+            if not _ends_loop(code, offset, destination):
+                return -1
+            to_line = 0
+        return self._recorder.index_of(code, line, "branch", to_line)
+
+    def returned(self, code: CodeType, offset: int, value: object) -> object:
+        """A function returned."""
+        self._note(code, offset, "return")
+        return None
+
+    def raised(self, code: CodeType, offset: int, error: BaseException) -> object:
+        """An exception was raised in a frame, or went through it."""
+        if code in self.watched and not isinstance(error, _ENDS):
+            self._note(code, offset, "raised", type(error).__name__)
+        return None
+
+    def handled(self, code: CodeType, offset: int, error: BaseException) -> object:
+        """An exception was caught in a frame."""
+        if code in self.watched and not isinstance(error, _ENDS):
+            self._note(code, offset, "handled", type(error).__name__)
+        return None
+
+    def _note(self, code: CodeType, offset: int, kind: Any, error: str = "") -> None:
+        if threading.get_ident() != self._main:
+            return
+        known = self._recorder.by_code.setdefault(code, {})
+        key = (offset, kind, error)
+        index = known.get(key)
+        if index is None:
+            lines = self.watched.get(code) or lines_of(code)
+            index = known[key] = self._recorder.index_of(code, lines.get(offset, 0), kind, 0, error)
+        self._recorder.note(index, None)
+
+
+def lines_of(code: CodeType) -> dict[int, int]:
+    """The line of each instruction by its offset; instructions without a line get the one before.
+
+    An instruction such as the end of a loop has no line of its own.
+    """
+    found = {}
+    last = code.co_firstlineno
+    for start, end, line in code.co_lines():
+        last = line or last
+        for offset in range(start, end, 2):
+            found[offset] = last
+    return found
+
+
+def _ends_loop(code: CodeType, offset: int, destination: int) -> bool:
+    """Whether a branch is that of a for loop, and leaves the loop."""
+    name = dis.opname[code.co_code[offset]]
+    after = next(
+        (i.argval for i in dis.get_instructions(code) if i.offset == offset and i.argval), 0
+    )
+    return name == "FOR_ITER" and destination >= after

@@ -1,0 +1,133 @@
+"""Records which way this rank goes through the user's code, while the code runs.
+
+From Python 3.12 on, `sys.monitoring` reports branches, returns and exceptions of the user's code
+objects only, so the recorder is always on. On Python 3.11 `sys.settrace` reports the lines of the
+user's frames. That slows the user's code, so it runs only when the notebook asks for it. An event
+is one transition: a line with a condition or a loop, and the line at which the rank went on.
+
+`branch_events` takes events from the interpreter and calls `BranchRecorder.note`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from types import CodeType, FrameType
+
+from ..model.branches import BranchKind, BranchOutcome
+from ..wire.branch_ring import BranchRingWriter
+from .condition_values import values_at
+
+#: The running hash is a polynomial of the events with this factor, modulo 2^64. So the hash of any
+#: stretch follows from the hashes and the numbers of events at its two ends.
+HASH_FACTOR = 6364136223846793005
+_MASK = (1 << 64) - 1
+
+#: Instruction and destination of a branch, or what else identifies an outcome within a code object.
+Key = tuple[object, ...] | int
+
+
+class BranchRecorder:
+    """Writes branch events to a ring, and keeps a running hash of them.
+
+    Parameters
+    ----------
+    writer
+        The ring.
+    """
+
+    def __init__(self, writer: BranchRingWriter) -> None:
+        self._writer = writer
+        self._indices: dict[tuple[object, ...], int] = {}
+        self._outcomes: list[BranchOutcome | None] = [None]
+        self._hash_keys: list[int] = [1]
+        self._values: dict[int, dict[str, str]] = {}
+        self._last_at_site: dict[tuple[str, int, str, str], int] = {}
+        self.hash = 0
+        self.by_code: dict[CodeType, dict[Key, int]] = {}
+        #: Why nothing is observed in this run; empty if it is.
+        self.unobserved = ""
+
+    def begin_run(self) -> None:
+        """Forget the events of earlier cells."""
+        self._writer.begin_run()
+        self._indices.clear()
+        del self._outcomes[1:], self._hash_keys[1:]
+        self._values.clear()
+        self._last_at_site.clear()
+        self.by_code.clear()
+        self.hash = 0
+        self.unobserved = ""
+
+    @property
+    def count(self) -> int:
+        """How many events this run has had."""
+        return self._writer.count - self._writer.run_start
+
+    def index_of(
+        self, code: CodeType, line: int, kind: BranchKind, to_line: int = 0, error: str = ""
+    ) -> int:
+        """The index of an outcome, which is described in the ring when it is first met."""
+        key = (code.co_filename, line, code.co_name, kind, to_line, error)
+        known = self._indices.get(key)
+        if known is None:
+            outcome = BranchOutcome(
+                file=code.co_filename,
+                line=line,
+                function=code.co_name,
+                kind=kind,
+                to_line=to_line,
+                error=error,
+            )
+            known = self._indices[key] = self._writer.add_outcome(outcome)
+            if known:
+                self._outcomes.append(outcome)
+                # Python's own hash of a text differs between processes
+                self._hash_keys.append(zlib.crc32(repr(key).encode()) << 1 | 1)
+        return known
+
+    def note(self, index: int, frame: FrameType | None) -> None:
+        """Record an event.
+
+        Parameters
+        ----------
+        index
+            Index of its outcome.
+        frame
+            Where the names of the condition are; their values are read if the rank last went
+            another way here. None if there is no condition.
+        """
+        self.hash = (self.hash * HASH_FACTOR + self._hash_keys[index]) & _MASK
+        self._writer.write(index)
+        if frame is not None:
+            outcome = self._outcomes[index]
+            if outcome is not None and self._last_at_site.get(outcome.site) != index:
+                self._last_at_site[outcome.site] = index
+                self._values[index] = values_at(outcome.file, outcome.line, frame)
+
+    def values(self, frame: FrameType | None) -> dict[int, dict[str, str]]:
+        """The values of the names in conditions, by index of the outcome.
+
+        Parameters
+        ----------
+        frame
+            The innermost frame of the main thread. In functions that still run, the values are
+            those of now.
+        """
+        found = dict(self._values)
+        live = frames_by_code(frame)
+        for site, index in list(self._last_at_site.items()):
+            file, line, function, _ = site
+            running = live.get((file, function))
+            if running is not None:
+                found[index] = values_at(file, line, running) or found.get(index, {})
+        return {index: values for index, values in found.items() if values}
+
+
+def frames_by_code(frame: FrameType | None) -> Mapping[tuple[str, str], FrameType]:
+    """The frames of a stack by file and function; the innermost of several."""
+    found: dict[tuple[str, str], FrameType] = {}
+    while frame is not None:
+        found.setdefault((frame.f_code.co_filename, frame.f_code.co_name), frame)
+        frame = frame.f_back
+    return found
