@@ -306,7 +306,7 @@ def estimate(
     if isinstance(model, int):
         size = item_bytes(dtype)
         if size is None:
-            raise ValueError(f"{dtype!r} is no type of numbers, such as float32")
+            raise ValueError(f"expected a type of numbers such as float32, but got {dtype!r}")
         kept = parse_bytes(activations) if activations else 0
         needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept)
         source = f"{model:,} parameters in {dtype}, {optimizer}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from .model import Cell, Snapshot
+from .model import Cell, DdtError, Snapshot
 from .model.observation import add_observations
 from .views.registry import VIEWS, View
 
@@ -17,6 +17,25 @@ if TYPE_CHECKING:
 
 #: A run: its result, its snapshot, or a session, which stands for its last run.
 RunLike: TypeAlias = "RunResult | Snapshot | Session"
+
+
+class NotRecorded(DdtError, ValueError):
+    """A run has no data for a view, and its ranks have run something since.
+
+    Parameters
+    ----------
+    name
+        Name of the view.
+
+    Attributes
+    ----------
+    fact
+        The text without the advice, which names the Python API.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.fact = f"{name} was not recorded in this run, and its ranks have run something since"
+        super().__init__(f"{self.fact}: run the cell again with session.run(..., trace=True)")
 
 
 def snapshot_of(run: RunLike) -> Snapshot:
@@ -81,10 +100,7 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
             return run.snapshot, False
         session = session_of(run)
         if session is None:
-            raise ValueError(
-                f"{view.name} was not recorded in this run, and its ranks have gone on: run the "
-                "cell again with %%ddt_debug, or session.run(..., trace=True)"
-            )
+            raise NotRecorded(view.name)
         return _ask(view, session, names), True
     if not isinstance(run, Session):
         raise ValueError(_not_a_run(run))

@@ -17,6 +17,7 @@ from ..views.pages import page
 from ..views.report import DisplayedReport
 from . import checks
 from .checks import Progress, answers_of_run, last_run
+from .errors import in_magics
 from .state import FixedCell, State, start
 from .view import AssistantView, FixedCellView
 
@@ -231,7 +232,7 @@ def _view_of_run(name: str, run: RunResult | None) -> Displayable:
     try:
         return view_of(name, run)
     except (SessionError, ValueError) as error:
-        return Message(f"{name}: {error}")
+        return Message(f"{name}: {in_magics(error)}")
 
 
 def _ranks(snapshot: Snapshot) -> tuple[int, ...]:

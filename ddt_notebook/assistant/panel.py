@@ -19,6 +19,7 @@ from ..views import html, words
 from ..views.bundle import Displayable
 from ..views.html import Markup
 from .assistant import EXPLAIN, FIX, Assistant
+from .errors import in_magics
 from .view import whose
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Panel(Displayable):
             try:
                 self._take(button, about)
             except (SessionError, ValueError) as error:
-                note = words.one_line(str(error), 1000)
+                note = words.one_line(in_magics(error), 1000)
             except KeyboardInterrupt:
                 note = "interrupted"
             self._on_step(self.assistant)

@@ -556,10 +556,10 @@ TITLES: dict[str, Title] = {
     ),
     "formed-twice": "init_process_group is called while the group exists",
     "needs-group": "{what} needs the group, which is formed later",
-    "timeout-is-number": "the time-out is a number; init_process_group takes a timedelta",
+    "timeout-is-number": "the timeout is a number; init_process_group takes a timedelta",
     "init-method-alone": "the meeting point is given, but neither rank nor world_size",
     "timeout-not-inherited": (
-        "the group does not inherit the time-out that the first one was given"
+        "the group does not inherit the timeout that the first one was given"
     ),
     "same-gpu": "every rank uses the same GPU",
     "device-ids": "device_ids is given for a model that is on the CPU",

@@ -62,8 +62,8 @@ def read(path: str | Path) -> tuple[list[Dump], list[str]]:
         if named is None:
             if file == path:
                 raise FormatError(
-                    f"{file.name} is no rank's dump, whose name ends with the number of the rank; "
-                    "`ddt-notebook diagnose` reads logs and saved runs"
+                    f"expected a dump, whose name ends with the number of its rank, but got "
+                    f"{file.name}; `ddt-notebook diagnose` reads logs and saved runs"
                 )
             continue
         try:

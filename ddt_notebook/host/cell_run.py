@@ -406,7 +406,9 @@ class CellRun:
         result = self._result()
         if damaged:
             if result.ok and self._pool.options.group:
-                self._pool.notes.append("the group was formed anew: ranks had left it differently")
+                self._pool.notes.append(
+                    "ranks left the group in different states, so it was formed again"
+                )
             result = replace(result, lost=self._pool.renew(dead))
         return result
 

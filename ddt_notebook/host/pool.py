@@ -253,7 +253,7 @@ class RankPool:
         self.reap()
         dead = [handle.rank for handle in self.handles if not handle.alive]
         if dead and not self.server.usable:
-            advice = "session.restart() starts them anew"
+            advice = "session.restart() starts new ranks"
             raise SessionError("the ranks were killed from outside", advice, reason="broken")
         if dead:
             lost = self.replace(dead)

@@ -432,7 +432,7 @@ class Session:
                 "the ranks are held in a hang", "session.release() ends it", reason="held"
             )
         if self.pool.failure is not None:
-            advice = "session.restart() starts the ranks anew"
+            advice = "session.restart() starts new ranks"
             raise SessionError(self.pool.failure, advice, reason="broken")
         if self._run is not None:
             what = f"the ranks are busy with cell[{self._run.cell.number}]"

@@ -12,10 +12,11 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics
 
+from ..assistant.errors import in_magics
 from ..diagnosis import diagnose
 from ..diagnosis.compare import compare
 from ..host import launcher
-from ..host.errors import Reason, SessionError
+from ..host.errors import SessionError
 from ..host.result import RunResult
 from ..host.session import Session, active
 from ..runs import view_of
@@ -148,30 +149,10 @@ def _views(run: RunResult) -> dict[str, RunView]:
     return views
 
 
-#: What to do about an error of a session, in the words of the magics, by its reason.
-_ADVICE: dict[Reason, str] = {
-    "stopped": "%ddt_start begins a new session",
-    "held": "%ddt_release ends it, then go on",
-    "not held": "%%ddt --freeze holds the next one",
-    "broken": "%ddt_restart starts the ranks anew",
-    "busy": "interrupt it first",
-    "no ranks": "%ddt_start -n 2",
-}
-
-
-def in_magics(error: SessionError) -> str:
-    """The text of a session's error, with advice that names magics instead of the Python API."""
-    if error.reason == "memory" and error.fitting_ranks:
-        return f"{error}: %ddt_start -n {error.fitting_ranks}"
-    advice = _ADVICE.get(error.reason)
-    return f"{error.fact}: {advice}" if advice is not None else str(error)
-
-
 @contextmanager
 def one_line(magic: str) -> Iterator[None]:
     """Turn what the session refuses into the one-line error of a magic."""
     try:
         yield
     except (SessionError, ValueError) as error:
-        text = in_magics(error) if isinstance(error, SessionError) else str(error)
-        raise UsageError(f"{magic}: {words.one_line(text, 1000)}") from error
+        raise UsageError(f"{magic}: {words.one_line(in_magics(error), 1000)}") from error

@@ -133,7 +133,7 @@ def _key(kind: Any, key: str) -> Any:
     try:
         return int(key) if kind is int else key
     except ValueError as error:
-        raise _Unfit(f" has the key {key!r}, which is no number") from error
+        raise _Unfit(f" has the key {key!r}, not a number") from error
 
 
 def _dataclass(kind: type) -> _Build:

@@ -70,7 +70,7 @@ COMPILED_MODULES = Feature(
 SPARSE_SIZES = Feature("sparse-sizes", "sparse tensors count as 0 bytes")
 MODELS_FOLLOW = Feature(
     "models-follow",
-    "a DDP model does not follow when the process group is formed anew: wrap the model again",
+    "a DDP model does not follow when the process group is formed again; wrap the model again",
 )
 GROUP_NAMES = Feature(
     "group-names", "process groups may have other names after a group could not be formed"

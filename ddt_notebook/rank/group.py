@@ -105,11 +105,11 @@ class RankGroup:
         if not followers:
             return []
         if not torch_private.available(MODELS_FOLLOW):
-            return ["the process group was formed anew: wrap the model in DDP again"]
+            return ["the process group was formed again; wrap the model in DDP again"]
         for model in followers:
             torch_private.use_group(model, self._default)
         models = "the DDP model works" if len(followers) == 1 else "the DDP models work"
-        return [f"the process group was formed anew; {models} on with it"]
+        return [f"the process group was formed again; {models} on with it"]
 
     def leave(self) -> None:
         """Destroy every group; this ends the calls of peers that are blocked in one of them."""

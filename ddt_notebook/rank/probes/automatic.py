@@ -49,8 +49,8 @@ def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
             what.append("parity")
         else:
             notes.append(
-                f"{size / (1 << 30):.1f} GiB of tensors were not compared between the ranks: "
-                "%ddt_show parity does"
+                f"{size / (1 << 30):.1f} GiB of tensors were not compared between the ranks; "
+                "the view parity compares them"
             )
     if record.problem:
         notes.append(f"training is not recorded any more: {record.problem}")

@@ -288,7 +288,7 @@ class CallLog:
             dist.get_global_rank(group, 0)
         except ValueError:  # torch does not know the group
             raise RuntimeError(
-                "this process group is gone: it was destroyed, or formed anew after a failure. "
+                "this process group is gone: it was destroyed, or a failure ended it. "
                 "Run the cell again that made it with new_group() or init_device_mesh()"
             ) from None
         recorded = self._recorded(group)

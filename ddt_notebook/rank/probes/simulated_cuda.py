@@ -98,7 +98,7 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
 
 def _refuse(name: str, *_: Any, **__: Any) -> Any:
     raise RuntimeError(
-        f"{name} cannot be simulated: this session checks devices only (%ddt_start --simulate)"
+        f"{name} cannot be simulated: a session with simulated GPUs checks devices only"
     )
 
 

@@ -81,5 +81,5 @@ def test_a_wrong_type_is_named(plain: Any, text: str) -> None:
 
 
 def test_a_wrong_key_is_named() -> None:
-    with pytest.raises(FormatError, match=r"^Tree[.]places has the key 'x', which is no number$"):
+    with pytest.raises(FormatError, match=r"^Tree[.]places has the key 'x', not a number$"):
         from_plain(Tree, {"count": 1, "places": {"x": [1]}})

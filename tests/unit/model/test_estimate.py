@@ -65,5 +65,5 @@ def test_what_cannot_be_estimated_is_said() -> None:
         ddt.estimate(snapshot(wrapper="FSDP2"))
     with pytest.raises(ValueError, match="'Lion' is not known"):
         ddt.estimate(100, optimizer="Lion")
-    with pytest.raises(ValueError, match="no type of numbers"):
+    with pytest.raises(ValueError, match="expected a type of numbers"):
         ddt.estimate(100, dtype="number")
