@@ -19,7 +19,7 @@ from .trace import (
     on_group,
     pruned,
 )
-from .values import CLOCK, DIFFERS, RANK, Condition, Group, Marks
+from .values import CLOCK, DIFFERS, ON_RANK, RANK, RANK_AND_MORE, Condition, Group, Marks
 
 
 class Reason(Enum):
@@ -92,7 +92,7 @@ def _within(items: Sequence[Item], following: GroupCall | None = None) -> Iterat
     for index, item in enumerate(items):
         after = first_call(items[index + 1 :]) or following
         match item:
-            case Choice(marks=marks) if marks & DIFFERS and not item.vague:
+            case Choice(marks=marks) if marks & DIFFERS - {RANK_AND_MORE} and not item.vague:
                 if not _makes_same_calls(item):
                     yield from _choice(item, after)
             case Choice(paths=paths):
@@ -123,7 +123,7 @@ def _choice(item: Choice, after: GroupCall | None) -> Iterator[Divergence]:
         return
     if CLOCK in item.marks:
         reason = Reason.LOCAL_CONDITION if inside else Reason.CLOCK_LOOP
-    elif RANK in item.marks:
+    elif item.marks & ON_RANK:
         reason = Reason.RANK_CONDITION if inside else Reason.RANK_EXIT
     else:
         reason = Reason.LOCAL_CONDITION
@@ -170,6 +170,10 @@ def _alike(left: Item, right: Item) -> bool:
         case Loop(), Loop():
             counts = left.iterations, right.iterations
             return left.line == right.line and (None in counts or counts[0] == counts[1])
+        case Choice(), Choice() if RANK_AND_MORE in left.marks & right.marks:
+            # `if ready and rank != 0: barrier()`, then `if ready and rank == 0: barrier()`.
+            one, other = ([(call.op, call.group) for call in calls([x])] for x in (left, right))
+            return one == other
     return type(left) is type(right) and left.line == right.line
 
 
@@ -310,7 +314,7 @@ class _Difference:
     def _unknown_condition(self) -> Divergence | None:
         mine, theirs = self.calls
         for item in (self.left, self.right):
-            if isinstance(item, Choice) and RANK in item.marks:
+            if isinstance(item, Choice) and item.marks & ON_RANK:
                 return next(_choice(item, mine or theirs), None)
         return None
 
@@ -340,7 +344,7 @@ def _conditional(call: GroupCall) -> Divergence:
 def _reason_of(condition: Condition) -> Reason:
     if condition.loop:
         return _reason_of_loop(condition.marks)
-    return Reason.RANK_CONDITION if RANK in condition.marks else Reason.LOCAL_CONDITION
+    return Reason.RANK_CONDITION if condition.marks & ON_RANK else Reason.LOCAL_CONDITION
 
 
 def _reason_of_loop(marks: Marks) -> Reason:

@@ -11,8 +11,11 @@ from .nodes import decorators, source_of
 from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
     ANYTHING,
+    DIFFERS,
     NO_MARKS,
+    ON_RANK,
     RANK,
+    RANK_AND_MORE,
     UNKNOWN,
     Class,
     Function,
@@ -88,7 +91,7 @@ class Evaluator:
         self.note_read(value, node, shown=shown)
         return value
 
-    def note_read(self, value: Value, node: ast.expr, *, shown: bool = False) -> None:
+    def note_read(self, value: Value, node: ast.expr, *, shown: bool = False, by: str = "") -> None:
         """Record that a value is read before it holds the result, or on a rank that has no result.
 
         Parameters
@@ -96,6 +99,9 @@ class Evaluator:
         shown
             Whether the value is shown or decides something. A rank may go on computing with a value
             that only another rank needs.
+        by
+            ``"unknown"`` if a function reads it whose source is not known: it may be one that
+            shows something on one rank only.
         """
         for mark in value.marks:
             if isinstance(mark, InFlight) and not mark.sending:
@@ -104,7 +110,8 @@ class Evaluator:
                 kind = Kind.READ_ELSEWHERE
             else:
                 continue
-            self.recorder.event(kind, node, value, text=source_of(node), about=mark)
+            text = mark.name if isinstance(node, ast.JoinedStr) else source_of(node)
+            self.recorder.event(kind, node, value, op=by, text=text, about=mark)
 
     def note_change(self, value: Value, node: ast.AST) -> None:
         """Record that a tensor is changed while an asynchronous call works on it."""
@@ -224,33 +231,63 @@ class Evaluator:
     def _compare(self, node: ast.Compare, scope: Scope) -> Value:
         sides = [self.read(side, scope, shown=True) for side in (node.left, *node.comparators)]
         results = [
-            operators.compare(sign, one, other)
+            self._compared(sign, one, other)
             for sign, one, other in zip(node.ops, sides, sides[1:], strict=False)
         ]
         truths = [operators.truth(result) for result in results]
         holds = False if False in truths else UNKNOWN if None in truths else True
         return Value(holds, marks_of(results))
 
+    def _compared(self, sign: ast.cmpop, one: Value, other: Value) -> Value:
+        """The result of a comparison; it does not depend on the rank if all ranks get the same.
+
+        ``local_rank == -1`` and ``rank < world_size`` are the same on every rank.
+        """
+        result = operators.compare(sign, one, other)
+        ranks = [value for value in (one, other) if RANK in value.marks]
+        if not result.known or not ranks or not all(map(self._is_own_rank, ranks)):
+            return result
+        everywhere = {
+            operators.compare(sign, self._on(rank, one), self._on(rank, other)).value
+            for rank in range(self.world_size)
+        }
+        same = everywhere == {result.value}
+        return Value(result.value, result.marks - {RANK}) if same else result
+
+    def _is_own_rank(self, value: Value) -> bool:
+        """Whether a value that depends on the rank is the rank itself."""
+        return type(value.value) in (int, str) and str(value.value) == str(self.rank)
+
+    @staticmethod
+    def _on(rank: int, value: Value) -> Value:
+        """The value on another rank."""
+        if RANK not in value.marks:
+            return value
+        return Value(str(rank) if isinstance(value.value, str) else rank, value.marks)
+
     def _boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
         """Evaluate operands until one decides the result."""
         decides = isinstance(node.op, ast.Or)
-        marks, unknown = NO_MARKS, False
+        marks, on_rank, unknown = NO_MARKS, NO_MARKS, False
         for operand in node.values:
-            if marks or unknown:
+            if marks or on_rank or unknown:
                 with self.recorder.aside() as calls:
-                    with self.recorder.under(node.lineno, 0, marks, sure=not unknown):
+                    with self.recorder.under(node.lineno, 0, marks | on_rank, sure=not unknown):
                         value = self.read(operand, scope, shown=True)
                 if unknown and first_call(calls):
-                    calls = [Choice(node.lineno, marks, (tuple(calls), ()))]
+                    calls = [Choice(node.lineno, marks | on_rank, (tuple(calls), ()))]
                 self.recorder.items += calls
             else:
                 value = self.read(operand, scope, shown=True)
             holds = operators.truth(value)
             if holds is decides:
-                return Value(decides, value.marks | marks)
-            marks |= value.marks
+                return Value(decides, value.marks | marks | on_rank)
+            on_rank |= value.marks & {RANK} if holds is not None else NO_MARKS
+            marks |= value.marks if holds is None else value.marks - {RANK}
             unknown = unknown or holds is None
-        return Value(UNKNOWN if unknown else not decides, marks)
+        if unknown and on_rank and not marks & DIFFERS:
+            return Value(UNKNOWN, marks | {RANK_AND_MORE})
+        return Value(UNKNOWN if unknown else not decides, marks | on_rank)
 
     def _ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
         test = self.read(node.test, scope, shown=True)
@@ -328,7 +365,7 @@ class Evaluator:
 
     def _joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Value:
         values = [
-            self.read(piece.value, scope, shown=True)
+            self.read(piece.value, scope)
             if isinstance(piece, ast.FormattedValue)
             else self.evaluate(piece, scope)
             for piece in node.values
@@ -389,7 +426,7 @@ class Evaluator:
         marks: Marks = NO_MARKS.union(
             *(around.marks for around in self.recorder.around if not around.loop)
         )
-        return value.marked(marks - {RANK})
+        return value.marked(marks - ON_RANK)
 
     def _assign_item(self, target: ast.Subscript, value: Value, scope: Scope) -> None:
         held = self.evaluate(target.value, scope).value

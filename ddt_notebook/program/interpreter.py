@@ -111,6 +111,7 @@ class Interpreter:
         self._library = LibraryCalls(
             self._evaluator, self.recorder, self.call_function, group_formed
         )
+        self._wrapping: set[Instance | None] = set()  # objects whose constructor wraps a model
         self._frames: list[tuple[ast.AST, list[Value]]] = []  # functions, and what they return
         self._with_bodies: list[Callable[[], None]] = []
         self._steps, self._limit = 0, _MOST // world_size
@@ -121,12 +122,14 @@ class Interpreter:
         """Follow a whole program."""
         ended = self._block(tree.body, scope)
         self.recorder.trace.raised = ended == "raise" and not self._exited
+        self._wrapping = {None} if self._library.wrapped else set()
 
     def function(self, function: Function) -> None:
         """Follow a function that nothing calls, in a separate trace; may raise `TooLong`."""
         self.recorder.restart(self._evaluator.rank)
         self._frames, self._with_bodies = [], []
         self._steps, self._limit = 0, _MOST_IN_FUNCTION // self._evaluator.world_size
+        self._library.wrapped = function.owner in self._wrapping
         self._exited = self._raised = False
         self.call_function(function, [], {})
 
@@ -148,8 +151,11 @@ class Interpreter:
                 continue
             if made is None:
                 made = Instance(held)
+                self._library.wrapped = None in self._wrapping
                 with self.recorder.aside():
                     self._construct(made, [], {})
+                if self._library.wrapped:
+                    self._wrapping.add(made)
             yield Function(method, held.scope, made)
 
     # -- calls -------------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class Interpreter:
         if inner and not self._library.inside["no_gradient"]:
             self.recorder.event(Kind.INNER_MODULE_CALLED, node, receiver)
         if name.attr in _READS:
-            self._evaluator.note_read(receiver, name.value, shown=True)
+            self._evaluator.note_read(receiver, name.value)
         if inner or isinstance(held, (Imported, Instance, Class)):
             return self._evaluator.attribute(receiver, name)
         return ANYTHING
@@ -282,6 +288,9 @@ class Interpreter:
             default = defaults.get(name)
             if name in keywords:
                 bound[name] = keywords[name]
+            elif name not in bound and default is not None and name in names.RANK_NAMES:
+                # Whoever calls the function on several ranks passes the rank.
+                bound[name] = Value(UNKNOWN, frozenset({OTHER_RANK}))
             elif name not in bound and default is not None:
                 bound[name] = self._evaluator.evaluate(default, scope)
             elif name not in bound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,6 +154,8 @@ class LibraryCalls:
     inside
         How many contexts of each kind are open: ``"no_sync"``, ``"no_gradient"`` and ``"joined"``;
         in the last, ranks may have uneven inputs.
+    wrapped
+        Whether a model has been wrapped, so that ``backward`` averages gradients over the ranks.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class LibraryCalls:
         self._call_function = call_function
         self._group_formed = group_formed
         self._groups = 0
-        self._wrapped = False
+        self.wrapped = False
         self._sharded: set[int] = set()  # ids of models that are sharded over the ranks
         self.inside: Counter[str] = Counter()
 
@@ -199,12 +202,21 @@ class LibraryCalls:
             return Value(UNKNOWN, frozenset({LOCAL}))
         if last[:1].isupper():
             return self._make(path, last, call)
+        self._note_passed(call)
         if path.startswith(_COMPUTING):
             for argument, value in zip(call.node.args, call.args, strict=False):
                 if isinstance(argument, ast.Name):
                     self._evaluator.note_read(value, argument)
             return Value(UNKNOWN, computed_from([*call.args, *call.keywords.values()]))
+        if path.partition(".")[0] not in sys.stdlib_module_names:
+            self._recorder.event(Kind.UNKNOWN_CALL, call.node, op=last)
         return self._result(last, call.args)
+
+    def _note_passed(self, call: Arguments) -> None:
+        """Record texts of a tensor that another rank holds, for a function that may show them."""
+        for argument, value in zip(call.node.args, call.args, strict=False):
+            if isinstance(argument, ast.JoinedStr):
+                self._evaluator.note_read(value, argument, shown=True, by="unknown")
 
     def _communicates(self, path: str, tail: str, call: Arguments) -> Value | None:
         """Call a function that every rank has to call; None for any other function."""
@@ -312,7 +324,7 @@ class LibraryCalls:
         return Value(LibraryObject("copy", call.node.lineno, tuple(call.args)))
 
     def _shard(self, call: Arguments) -> Value:
-        self._wrapped = True
+        self.wrapped = True
         if call.args and isinstance(call.args[0].value, (Instance, LibraryObject)):
             self._sharded.add(id(call.args[0].value))
         return call.args[0] if call.args else ANYTHING
@@ -334,7 +346,7 @@ class LibraryCalls:
         self._recorder.trace.objects.append(made)
         self._recorder.event(Kind.MADE, call.node, Value(made), op=name)
         if name in names.WRAPPERS:
-            self._wrapped = True
+            self.wrapped = True
             self._record(GroupCall(f"{name}(…)", made.line))
         return Value(made)
 
@@ -353,6 +365,9 @@ class LibraryCalls:
         root = given.get(operation.root or "", ANYTHING)
         reduce_op = given.get("op", ANYTHING).value
         payload = call.expression(operation, operation.payload)
+        many = given.get("world_size", ANYTHING).value if op == "init_process_group" else UNKNOWN
+        if isinstance(many, int) and 0 < many < self._evaluator.world_size:
+            return ANYTHING  # a group of some of the processes, which the source does not name
         self._record(
             GroupCall(
                 op,
@@ -391,7 +406,8 @@ class LibraryCalls:
         elif op == "reduce" and group is None:
             target = given.get("dst", Value(0)).value
             if isinstance(target, int):
-                elsewhere = frozenset({HeldElsewhere(target, call.node.lineno)})
+                held = HeldElsewhere(target, call.node.lineno, source_of(result))
+                elsewhere = frozenset({held})
                 marks = NO_MARKS if target == self._evaluator.rank else elsewhere
                 self._evaluator.set_marks(result, marks, call.scope)
 
@@ -445,7 +461,7 @@ class LibraryCalls:
         if name == "backward":
             quiet = "no_sync" if self.inside["no_sync"] else ""
             self._recorder.event(Kind.BACKWARD, node, receiver, op=quiet)
-            if self._wrapped and not quiet:
+            if self.wrapped and not quiet:
                 self._record(GroupCall("backward", node.lineno))
             return Value(None)
         if name in _WAITS:
@@ -463,6 +479,7 @@ class LibraryCalls:
             return self._method_of_object(receiver, held, name, call)
         if name in _FACTORIES:
             return ANYTHING
+        self._note_passed(call)
         if name in _OF_INTEREST:
             self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
         return self._method_of_tensor(receiver, function, call)
@@ -563,6 +580,8 @@ class LibraryCalls:
             return self._evaluator.own_rank
         if name in names.WORLD_CALLS:
             return Value(self._evaluator.world_size)
+        if name not in _CONVERTS:
+            self._note_passed(call)
         known = operators.call(name, args)
         if known is not None:
             return known if known.known else Value(UNKNOWN, as_data(known.marks))

@@ -261,7 +261,8 @@ class Kind(Enum):
     NOT_A_MEMBER = auto()  #: the rank calls ``op`` on a group that it is not in
     READ_IN_FLIGHT = auto()  #: ``text`` is read while the asynchronous call in ``about`` runs
     CHANGED_IN_FLIGHT = auto()  #: the same, changed
-    READ_ELSEWHERE = auto()  #: ``text`` is read, and ``about`` names the rank that has the result
+    READ_ELSEWHERE = auto()  #: ``text`` is read, and ``about`` names the rank that has the result;
+    #: ``op`` is ``"unknown"`` if a function reads it whose source is not known
     HANDLER_SKIPS_CALL = auto()  #: an exception handler goes on without the call in ``about``
     HANDLER_CALLS = auto()  #: an exception handler makes the call in ``about``
     MADE = auto()  #: values: a `LibraryObject` of class ``op``
@@ -280,6 +281,7 @@ class Kind(Enum):
     FOLDER_MADE = auto()  #: values: the path, which must not exist
     SEEDED = auto()  #: values: the seed
     PROCESS_ENDED = auto()  #: by ``os._exit``
+    UNKNOWN_CALL = auto()  #: a function is called whose source is not known, e.g. of another file
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from .values import Scope, Value
 from .world_size import world_size
 
 #: Names that occur only in programs for several ranks.
-_DISTRIBUTED = frozenset({"dist", "DDP", "DistributedDataParallel", "DataParallel"})
+_DISTRIBUTED = frozenset({"dist", "DDP", "DistributedDataParallel"})
 _SHARDING = ("FSDP", "FullyShardedDataParallel", "fully_shard", "parallelize_module")
 _SHARDING_LIBRARIES = (
     "deepspeed",

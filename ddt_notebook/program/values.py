@@ -18,9 +18,10 @@ class Source(Enum):
     CLOCK = "a clock"
     LOCAL = "the data, the machine or the process of each rank"
     OTHER_RANK = "the number of a rank that a loop goes through, not the rank's own number"
+    RANK_AND_MORE = "the rank, and something that is not known and is the same on every rank"
 
 
-RANK, CLOCK, LOCAL, OTHER_RANK = Source
+RANK, CLOCK, LOCAL, OTHER_RANK, RANK_AND_MORE = Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,21 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """A tensor whose result another rank holds, after the ``reduce`` at a line."""
+    """A tensor whose result another rank holds, after the ``reduce`` at a line.
+
+    ``name`` is the tensor as the call of ``reduce`` writes it.
+    """
 
     rank: int
     line: int
+    name: str = ""
 
 
 Mark = Source | InFlight | HeldElsewhere
 Marks = frozenset[Mark]
 NO_MARKS: Final[Marks] = frozenset()
-DIFFERS: Final[Marks] = frozenset({RANK, CLOCK, LOCAL})
+DIFFERS: Final[Marks] = frozenset({RANK, CLOCK, LOCAL, RANK_AND_MORE})
+ON_RANK: Final[Marks] = frozenset({RANK, RANK_AND_MORE})  #: What shows that the rank decides.
 
 
 class _Unknown:
@@ -279,7 +285,7 @@ def as_data(marks: Marks) -> Marks:
     A value computed from the rank is no longer the rank itself, but data of this rank.
     """
     kept = {mark for mark in marks if mark in (CLOCK, LOCAL) or isinstance(mark, HeldElsewhere)}
-    return frozenset(kept | {LOCAL} if RANK in marks else kept)
+    return frozenset(kept | {LOCAL} if marks & ON_RANK else kept)
 
 
 def computed_from(values: Iterable[Value]) -> Marks:

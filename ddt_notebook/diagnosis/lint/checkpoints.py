@@ -9,7 +9,14 @@ from collections.abc import Iterator
 from ddt_notebook.program.nodes import called_name, calls_in, is_constant, keyword
 from ddt_notebook.program.trace import Event, Kind, Trace
 from ddt_notebook.program.traced import TracedProgram
-from ddt_notebook.program.values import RANK, Instance, LibraryObject, Value, is_wrapper
+from ddt_notebook.program.values import (
+    ON_RANK,
+    OTHER_RANK,
+    Instance,
+    LibraryObject,
+    Value,
+    is_wrapper,
+)
 
 from .foreseen import Foreseen, certain, foreseen, possible, shown
 
@@ -23,7 +30,7 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
     if len(program.traces) < 2 or not program.is_distributed:
         return
     for event in program.first.of(Kind.SAVED):
-        own = any(RANK in one.marks and not one.sure for one in event.around)
+        own = any(one.marks & (ON_RANK | {OTHER_RANK}) and not one.sure for one in event.around)
         alone = own or program.shards_models or program.is_alone(event)
         if not alone and len(event.values) > 1 and _is_shared(program, event):
             cause = "checkpoint-written-by-every-rank"
@@ -125,6 +132,8 @@ def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
     moved = program.calls("cpu", "set_default_device") or "map_location" in program.tree.names
     for event in program.traces[1].of(Kind.LOADED):
         where = event.values[-1]
+        if event.values[0].differs:
+            continue  # a file of this rank alone
         fixed = isinstance(where.value, str) and re.fullmatch(r"cuda:\d+", where.value)
         if (fixed and not where.marks) or (on_gpus and not moved):
             device = where.value if fixed else ""

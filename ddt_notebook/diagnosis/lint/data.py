@@ -95,6 +95,8 @@ def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
     """Report samplers that shuffle over several epochs without the number of the epoch."""
     if "set_epoch" in program.tree.names or program.calls("prepare"):
         return
+    if not program.calls("step"):
+        return  # gradients are computed, but nothing is trained
     for loader in program.first.made("DataLoader"):
         sampler, loop = _sampler(loader), _training_loop(program, loader)
         if sampler is None or sampler.kind != "DistributedSampler" or loop is None:

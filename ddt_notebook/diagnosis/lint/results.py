@@ -59,7 +59,8 @@ def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
                 reduced = shown(held.line, "leaves-result-on", rank=held.rank)
                 values = {"tensor": event.text, "rank": held.rank, "op": "reduce"}
                 cause = "reduce-read-on-wrong-rank"
-                yield foreseen("read-elsewhere", cause, event.line, reduced, **values)
+                found = possible if event.op == "unknown" else foreseen
+                yield found("read-elsewhere", cause, event.line, reduced, **values)
 
 
 def never_waited(program: TracedProgram) -> Iterator[Foreseen]:

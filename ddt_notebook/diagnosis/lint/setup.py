@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ddt_notebook.program.nodes import called_name, dotted_name, is_constant, last_name
 from ddt_notebook.program.trace import Event, Kind
 from ddt_notebook.program.traced import TracedProgram
-from ddt_notebook.program.values import RANK, Items, LibraryObject, Value
+from ddt_notebook.program.values import ON_RANK, Items, LibraryObject, Value
 
 from .foreseen import Foreseen, foreseen, possible, shown
 
@@ -38,8 +38,10 @@ _GONE_MODULES = ("torch._six", "torch.utils.data.dataloader._SingleProcessDataLo
 def backends(program: TracedProgram) -> Iterator[Foreseen]:
     """Report backends that torch does not have, or that do not support the program's tensors."""
     # Tensors made in another file may be on a GPU.
-    on_cpu = any(map(_makes_tensor, program.tree.nodes)) and not program.uses_devices
+    makes = any(map(_makes_tensor, program.tree.nodes)) and not program.uses_devices
+    formed_here = program.first.of(Kind.GROUP_FORMED)  # and not for the programs that import this
     for event in program.events(Kind.GROUP_FORMED):
+        on_cpu = makes and event in formed_here
         backend = event.held()
         if not isinstance(backend, str):
             continue
@@ -156,13 +158,20 @@ def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
     if len(program.traces) < 2 or not program.is_distributed or chosen:
         return
     for event in program.traces[1].of(Kind.MOVED):
-        where, alone = event.held(1), any(RANK in one.marks for one in event.around)
+        where, alone = event.held(1), any(one.marks & ON_RANK for one in event.around)
         fixed = isinstance(where, str) and re.fullmatch(r"cuda:\d+", where) is not None
         default = where == "cuda" if event.op == "to" else event.op == "cuda" and where is None
         differs = any(value.marks for value in event.values[1:])
         if (fixed or default) and not alone and not differs:
-            yield foreseen("same-gpu", "all-ranks-on-one-gpu", event.line)
+            found = possible if default and _set_up_elsewhere(program) else foreseen
+            yield found("same-gpu", "all-ranks-on-one-gpu", event.line)
             return
+
+
+def _set_up_elsewhere(program: TracedProgram) -> bool:
+    """Whether a function of another file may have formed the group and chosen the device."""
+    trace = program.first
+    return bool(trace.of(Kind.UNKNOWN_CALL)) and not trace.of(Kind.GROUP_FORMED)
 
 
 def device_ids(program: TracedProgram) -> Iterator[Foreseen]:

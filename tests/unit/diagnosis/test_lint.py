@@ -50,6 +50,30 @@ def test_tutorials_are_silent(case: dict[str, Any]) -> None:
     assert not lint(case["source"])
 
 
+def test_what_another_file_may_do_is_a_hint() -> None:
+    program = """
+from torch.nn.parallel import DistributedDataParallel
+from src.utils import set_up
+set_up(args)
+model = DistributedDataParallel(Net().cuda(), device_ids=[args.gpu])
+for x in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+    model(x).mean().backward()
+"""
+    (found,) = lint(program)
+    assert (found.cause, found.confidence) == ("all-ranks-on-one-gpu", "possible")
+    (found,) = lint(program.replace("set_up(args)", 'dist.init_process_group("nccl")'))
+    assert (found.cause, found.confidence) == ("all-ranks-on-one-gpu", "likely")
+
+
+def test_a_result_given_to_an_unknown_function_is_a_hint() -> None:
+    program = 'from tools import note\ndist.reduce(loss, 0)\nnote(f"{loss}")\n'
+    (found,) = lint(program)
+    assert (found.cause, found.confidence) == ("reduce-read-on-wrong-rank", "possible")
+    (found,) = lint(program.replace("note(", "print("))
+    assert (found.cause, found.confidence) == ("reduce-read-on-wrong-rank", "likely")
+    assert found.values["tensor"] == "loss"
+
+
 @pytest.mark.parametrize("name", ["healthy", "held_out_healthy"])
 def test_healthy_cells_are_silent(name: str) -> None:
     cells = tomllib.loads((FIXTURES / f"{name}.toml").read_text())["case"]

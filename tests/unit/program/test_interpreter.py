@@ -139,7 +139,9 @@ def test_results_that_are_not_there() -> None:
     }
     elsewhere = [trace.of(Kind.READ_ELSEWHERE) for trace in program.traces]
     assert not elsewhere[0]
-    assert {(event.line, event.about) for event in elsewhere[1]} == {(7, HeldElsewhere(0, 6))}
+    assert {(event.line, event.about) for event in elsewhere[1]} == {
+        (7, HeldElsewhere(0, 6, "loss"))
+    }
 
 
 def test_objects_of_libraries_know_what_was_done_with_them() -> None:
