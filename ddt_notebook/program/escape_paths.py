@@ -16,7 +16,17 @@ from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import RankPartition
 
 from .iterations import times_called, times_issued
-from .nodes import LEAVES, LoopNode, break_conditions, contains, covers, end, variables_in
+from .nodes import (
+    LEAVES,
+    LoopNode,
+    break_conditions,
+    calls_in,
+    contains,
+    covers,
+    end,
+    is_call,
+    variables_in,
+)
 from .program import Located, Program
 from .tree import Block
 
@@ -86,6 +96,17 @@ class EscapePaths:
             paths = _Paths(self._program, self._partitions, place, call, caller, absent, at)
             found += paths.reasons()
         return min(found, key=lambda reason: reason.priority, default=None)
+
+    def still_ahead(self, call: Call, absent: RankReport) -> bool:
+        """Whether the code that ``absent`` was running leads to a call of the same operation."""
+        for frame in absent.stack:
+            if frame.file not in self._program.documents:
+                continue
+            for block in self._program.blocks(self._program.statement_at(frame)):
+                ahead = [block.owner] if isinstance(block.owner, LoopNode) else block.after
+                if any(is_call(one, call.op) for node in ahead for one in calls_in(node)):
+                    return True
+        return False
 
     def frames(self, call: Call, caller: RankReport) -> list[Position]:
         """The lines of the program that led to a call, innermost first."""

@@ -241,6 +241,9 @@ def _reasons(
         return {}
     if any(_other_group(context, rank, call) for rank in ranks):
         return {}
+    if state == "running":  # no condition keeps a rank away that is on its way to the call
+        ahead = context.escape_paths.still_ahead
+        ranks = [rank for rank in ranks if not ahead(call, context.reports[rank])]
     found = {rank: _why_absent(context, rank, waiter, call) for rank in ranks}
     return {rank: reason for rank, reason in found.items() if reason is not None}
 
