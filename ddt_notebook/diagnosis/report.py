@@ -82,6 +82,7 @@ RULES: tuple[Rule, ...] = (
 )
 HINTS: tuple[Rule, ...] = (
     unwrapped.perhaps_unwrapped,
+    unwrapped.without_group,
     rates.unscaled,
     normalisation.same_masks,
     normalisation.needless_search,

@@ -188,6 +188,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "group-never-formed": lambda f: (
+        f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
+        "them"
+    ),
     "some-gradients-not-reduced": _some_not_reduced,
     "other-tensors-reduced": lambda f: (
         f"no gradient that {f.values['optimizer']} used was equal on all ranks, although tensors "
@@ -407,6 +411,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",
+    "no-group-formed": "{ranks} never called init_process_group, and no library called it",
     "copies-part": _copies_part,
     "sampler-divides": (
         "a DistributedSampler divides the data: each copy learns from its part only"

@@ -27,6 +27,25 @@ def perhaps_unwrapped(context: Context) -> Iterator[Finding]:
     return (f for f in _unwrapped(context) if f.confidence == "possible")
 
 
+def without_group(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, ranks that train the same model although no group was ever formed."""
+    if context.snapshot.outcome != "ok" or _in_a_group(context):
+        return
+    for group in replicas.replicas(context.snapshot):
+        if group.stepped and not group.first.wrapper:
+            yield conclude(
+                "D.2.2",
+                "group-never-formed",
+                cause="group-never-formed",
+                ranks=group.ranks,
+                values={"model": group.first.model, "optimizer": group.first.name},
+                places=_steps_at(context, group),
+                facts=[Fact(kind="no-group-formed", ranks=tuple(group.ranks))],
+                confidence="possible",
+            )
+            return
+
+
 def _unwrapped(context: Context) -> Iterator[Finding]:
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or not _in_a_group(context):
@@ -42,8 +61,9 @@ def _unwrapped(context: Context) -> Iterator[Finding]:
 
 
 def _in_a_group(context: Context) -> bool:
-    """Whether the ranks have a group or made calls."""
-    return context.snapshot.has_group or any(r.calls for r in context.reports.values())
+    """Whether the ranks have a group, from the session or by themselves."""
+    formed = any(report.calls or report.joined for report in context.reports.values())
+    return context.snapshot.has_group or formed
 
 
 def _judge(context: Context, group: Replicas) -> Finding | None:

@@ -267,6 +267,16 @@ def test_other_rates_without_a_word_are_a_search() -> None:
     assert [hint.cause for hint in report.hints] == ["model-not-wrapped"]
 
 
+def test_a_group_that_nobody_formed() -> None:
+    one = optimizer((1, 2), (3, 4), wrapper="")
+    [hint] = found(one, one, has_group=False).hints
+    assert (hint.cause, hint.ranks) == ("group-never-formed", [0, 1])
+    assert not found(one, one, has_group=True).hints
+    earlier = [rank(0, joined=all_reduce()), rank(1, joined=all_reduce())]
+    assert not found(one, one, has_group=False, reports=earlier).hints, "formed in another cell"
+    assert not found(one, has_group=False).hints, "one rank alone"
+
+
 def test_shards_and_uneven_steps_are_not_compared() -> None:
     sharded = [optimizer((n, n), (n, 5), wrapper="FSDP2") for n in (1, 2)]
     uneven = [optimizer((1, 2), (3, 4)), optimizer((1, 2), (3, 5), (6, 7))]
