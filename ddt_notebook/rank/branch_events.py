@@ -12,7 +12,7 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
 from typing import Any
 
-from ..model.position import is_library
+from ..model.user_code import is_user_code
 from .branch_recorder import BranchRecorder
 
 #: From this version on, observing costs so little that it is always on.
@@ -166,7 +166,7 @@ def _in_frame(recorder: BranchRecorder, traced: _TracedCode) -> Trace:
 
 @functools.cache
 def _is_users(code: CodeType) -> bool:
-    return not is_library(code.co_filename)
+    return is_user_code(code.co_filename)
 
 
 # -- sys.monitoring --------------------------------------------------------------------------------
