@@ -28,7 +28,7 @@ from ..wire.messages import (
     RunCell,
 )
 from .branches import rank_branches, source_files
-from .hang_detection import HangWatch, waiting_line
+from .hang_detection import HangWatch, waiting_now
 from .listeners import (
     DisplayMessage,
     MomentFeed,
@@ -161,7 +161,7 @@ class CellRun:
         """Wait until the cell has ended on every rank, or is held; returns the result."""
         try:
             self._loop_through_interrupts()
-            self._listener.on_status(None)
+            self._listener.on_waiting(None)
             if self.frozen:
                 self._listener.on_end()
                 return self._feed.end(self._result())
@@ -225,7 +225,7 @@ class CellRun:
         self._freeze_asked = True
 
     def _freeze_now(self) -> None:
-        self._listener.on_status(None)
+        self._listener.on_waiting(None)
         stuck = self._state_now().stuck
         self._hold(("failed" if self._failed else "hung") if stuck else "interrupted")
         self.frozen = True
@@ -325,15 +325,15 @@ class CellRun:
         if not any(run.may_be_blocked for run in self._runs):
             self._state = None
             self._watch.reset()
-            self._listener.on_status(None)
+            self._listener.on_waiting(None)
             return False
         state = self._state = self._state_now()
         failed = self._failed
         over = self._watch.over_the_limit(state) and not self._describes_error
         if not over and not self._watch.hung(state, failed=failed):
-            self._listener.on_status(waiting_line(state))
+            self._listener.on_waiting(waiting_now(state))
             return False
-        self._listener.on_status(None)
+        self._listener.on_waiting(None)
         self._hold("failed" if failed and not over else "hung")
         if self._freeze:
             self.frozen = True

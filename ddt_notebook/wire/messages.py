@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ..model import FormatError, Position, RankError, codec
+from ..model.rank import WaitsFor
 from ..model.torch_features import MissingFeature
 from .records import FlightEntry
 
@@ -393,6 +394,8 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
+    waits_for, file
+        As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
     """
@@ -403,6 +406,8 @@ class MonitorStatus(Message):
     cpu_s: float
     memory_bytes: int
     at_s: float
+    waits_for: WaitsFor = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
