@@ -11,7 +11,7 @@ from ddt_notebook.model.progress import Waiting
 from ddt_notebook.model.rank import Activity, RankState
 from ddt_notebook.views.waiting import parts
 
-AT = Position(file="/home/me/prepare.py", line=12, code="tokenize(documents)")
+AT = Position(file="/srv/prepare.py", line=12, code="tokenize(documents)")
 BARRIER = Call(index=0, op="barrier", sequence=3, members=(0, 1, 2))
 
 
