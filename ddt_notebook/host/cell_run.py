@@ -62,8 +62,8 @@ class CellRun:
         The cell, and the cells before it.
     chosen
         Ranks on which it runs.
-    timeout_s, hang_after_s, freeze, trace
-        As in `Session` and `Session.run`.
+    timeout_s, hang_after_s, freeze, trace, keep_names
+        As in `Session` and `Session.run_script`.
     branches
         Whether to observe branches also where that slows the user's code.
     listener
@@ -84,6 +84,7 @@ class CellRun:
         freeze: bool,
         trace: bool,
         branches: bool,
+        keep_names: bool = False,
         listener: RunListener,
         observers: Sequence[RunObserver] = (),
     ) -> None:
@@ -96,6 +97,7 @@ class CellRun:
         self._timeout_s = group_s if timeout_s is None else timeout_s
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace, self._observe_branches = freeze, trace, branches
+        self._keep_names = keep_names
         self._branches: tuple[RankBranches, ...] = ()
         self._listener = listener
         self._feed = MomentFeed(observers, cell.number)
@@ -103,6 +105,8 @@ class CellRun:
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
+        #: Whether the session has formed the process group in which this runs.
+        self._in_group = pool.options.group and not cell.file
         self._held: RunState | None = None  # the state when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
@@ -120,6 +124,9 @@ class CellRun:
             group_timeout_s=self._group_timeout_s,
             trace=self.trace,
             branches=self._observe_branches,
+            file=self.cell.file,
+            arguments=self.cell.arguments,
+            keep_names=self._keep_names,
         )
         for run in self._runs:
             handle = run.handle
@@ -397,15 +404,13 @@ class CellRun:
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
         dead += [run.handle.rank for run in self._runs if run.unfinished]  # they were given up
         damaged = (
-            bool(dead)
+            bool(dead or self.cell.file)  # the groups of a script end with it
             or self._rescue is not None
-            or group_is_damaged(
-                self._runs, group=self._pool.options.group, well=self._outcome == "ok"
-            )
+            or group_is_damaged(self._runs, group=self._in_group, well=self._outcome == "ok")
         )
         result = self._result()
         if damaged:
-            if result.ok and self._pool.options.group:
+            if result.ok and self._in_group:
                 self._pool.notes.append(
                     "ranks left the group in different states, so it was formed again"
                 )
@@ -431,7 +436,7 @@ class CellRun:
             world_size=options.world_size,
             backend=options.backend,
             device=options.device,
-            has_group=options.group,
+            has_group=self._in_group,
             timeout_s=self._timeout_s,
             hang_after_s=self._hang_after_s,
             duration_s=round(self._ended_s - self._began_s, 6),
