@@ -93,6 +93,7 @@ PATTERNS = (
     Pattern("D.1.8", "wrapped-by-ddp", r"'(Distributed)?DataParallel' object has no attribute"),
     Pattern("D.1.8", "attribute-missing", _MODULE, types=r"^AttributeError$"),
     Pattern("D.1.8", None, types=r"^AttributeError$"),
+    Pattern("D.1.11", "process-exit", types=r"^SystemExit$"),
     Pattern("D.1.1", "collective-arguments", r"ProcessGroup\w+::|Received data size"),
     Pattern("D.1.1", "collective-arguments", types=r"^Dist\w*Error$"),
 )  # fmt: skip

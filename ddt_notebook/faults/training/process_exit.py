@@ -15,9 +15,9 @@ CARD = FaultCard(
         Their messages come first in the log and look like the fault.
     """,
     why="""
-        `os._exit`, or a library that ends the process on an error of its own, skips exceptions,
-        `finally` and the closing of the group. The peers learn of it only because their
-        connection breaks.
+        `os._exit`, or a library that ends the process because of an error, skips exceptions,
+        `finally` and the closing of the group. `sys.exit` on one rank runs them, but leaves the
+        others waiting as well. The peers only see that their connection breaks.
     """,
     broken="""
         import os
@@ -51,9 +51,10 @@ CARD = FaultCard(
     expected=Expected(ranks=(1,), waiting=(0, 2), lines={0: 11, 2: 11}),
     fixes=(
         Advice(
-            "fix behavior logic",
-            "leave the cell by its end or by an exception, not by ending the process (os._exit, a "
-            "library that exits)",
+            "fix distributed API usage",
+            "let all ranks end together: reduce the condition over all ranks (all_reduce with "
+            "MAX) and leave the loop on each of them; a rank that cannot go on raises an exception "
+            "that says why, instead of ending its process (sys.exit, os._exit)",
         ),
         Advice(
             "fix dependency installation/version",

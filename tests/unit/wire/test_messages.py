@@ -32,7 +32,6 @@ EVERY: list[Message] = [
         group=True,
         group_timeout_s=60.0,
         memory=None,
-        seed=None,
         cwd="/tmp",
         sys_path=("", "/x"),
         environ={"A": "b"},
