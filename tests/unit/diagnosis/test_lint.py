@@ -15,6 +15,7 @@ from ddt_notebook.diagnosis.lint import lint
 from ddt_notebook.diagnosis.wording import SHOWN, TITLES
 from ddt_notebook.faults import card, card_ids
 from ddt_notebook.model import Finding, Place
+from ddt_notebook.program import interpreter
 
 HERE = Path(__file__).parent
 RULES = Path(lint.__code__.co_filename).parent
@@ -188,9 +189,10 @@ def test_a_program_without_end_is_given_up() -> None:
     assert not lint(f"{deep}\ndef f30(): dist.barrier()\nf0()\n")
 
 
-def test_a_program_that_is_too_long_is_given_up_anywhere() -> None:
+def test_a_program_that_is_too_long_is_given_up_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here within a function that a context manager calls."""
-    steps = "".join(f"    if x{n}: y()\n" for n in range(60_000))
+    monkeypatch.setattr(interpreter, "_MOST", 600)
+    steps = "".join(f"    if x{n}: y()\n" for n in range(1_200))
     source = (
         "@contextlib.contextmanager\ndef scope():\n    work()\n    yield\n"
         f"def work():\n{steps}with scope():\n    pass\n"
