@@ -37,8 +37,11 @@ demo: $(VENV)/.installed
 PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
+# Of the exercises one: only %load_ext runs in them, and a unit test compares each with its source.
+NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb) notebooks/exercises/01-more-than-two.ipynb
+
 test: lint chromium neighbours
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests notebooks
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
 
 # Everything that runs in ranks, with a version of torch other than the pinned one, in an environment
 # of its own. Left out are the tests of what is concluded from the same observations (cards, fixtures,

@@ -14,8 +14,8 @@ from ddt_notebook.model import Finding, Report
 
 #: Numbers of the cells: what is set up, the fault, the repair, its proof.
 SETUP, CELL, PROOF = 1, 2, 3
-#: A card must end, whatever it does.
-OPTIONS: dict[str, Any] = {"timeout": 10.0}
+#: A card must end, whatever it does, and soon; unless it says otherwise itself.
+OPTIONS: dict[str, Any] = {"timeout": 10.0, "hang_after": 0.5}
 
 
 def run_broken(card: FaultCard) -> RunResult:

@@ -1,6 +1,6 @@
 """An IPython shell in this process, with the magics loaded; errors are raised, not swallowed."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,18 @@ from traitlets.config import Config
 from ddt_notebook.host import launcher
 from ddt_notebook.host.session import active
 from ddt_notebook.magics import extension
+
+from .kernels import FAILED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note a failure, after which the kernel of the test is not used again."""
+    if call.excinfo is not None:
+        item.stash[FAILED] = True
+    return (yield)
 
 
 class Notebook:

@@ -9,6 +9,8 @@ from jupyter_client.manager import start_new_kernel
 
 from ddt_notebook.widgets.lab import TARGET
 
+from .kernels import Reused
+
 LIMIT_S = 60.0
 WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndist.barrier()"
 
@@ -73,11 +75,17 @@ class Panel:
         self.manager.shutdown_kernel(now=True)
 
 
-@pytest.fixture
-def side_panel() -> Iterator[Panel]:
-    made = Panel()
+@pytest.fixture(scope="module")
+def reused() -> Iterator[Reused[Panel]]:
+    made = Reused(Panel)
     yield made
     made.close()
+
+
+@pytest.fixture
+def side_panel(reused: Reused[Panel], request: pytest.FixtureRequest) -> Iterator[Panel]:
+    with reused.lent_to(request.node) as lent:
+        yield lent
 
 
 def when_waiting(side_panel: Panel, word: str, subshell: str) -> Callable[[State], None]:

@@ -14,6 +14,7 @@ from ddt_notebook.model import Cell
 from ddt_notebook.widgets.lab import TARGET
 from ddt_notebook.widgets.lab_output import LabOutput
 
+from .kernels import Reused
 from .test_lab import LIMIT_S, Panel
 
 Page = dict[str, Any]
@@ -126,11 +127,17 @@ def test_values_and_figures_are_lines_too(scene: Scene) -> None:
 # -- in a kernel ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def side_panel() -> Iterator[Panel]:
-    made = Panel()
+@pytest.fixture(scope="module")
+def reused() -> Iterator[Reused[Panel]]:
+    made = Reused(Panel)
     yield made
     made.close()
+
+
+@pytest.fixture
+def side_panel(reused: Reused[Panel], request: pytest.FixtureRequest) -> Iterator[Panel]:
+    with reused.lent_to(request.node) as lent:
+        yield lent
 
 
 def ask(side_panel: Panel, subshell: str | None = None, **question: int) -> None:

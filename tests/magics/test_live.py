@@ -10,6 +10,8 @@ from jupyter_client.manager import start_new_kernel
 
 import ddt_notebook as ddt
 
+from .kernels import Reused
+
 LIMIT_S = 30.0
 WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndist.barrier()"
 
@@ -57,11 +59,17 @@ class FrontEnd:
         self.manager.shutdown_kernel(now=True)
 
 
-@pytest.fixture
-def front_end() -> Iterator[FrontEnd]:
-    made = FrontEnd()
+@pytest.fixture(scope="module")
+def reused() -> Iterator[Reused[FrontEnd]]:
+    made = Reused(FrontEnd)
     yield made
     made.close()
+
+
+@pytest.fixture
+def front_end(reused: Reused[FrontEnd], request: pytest.FixtureRequest) -> Iterator[FrontEnd]:
+    with reused.lent_to(request.node) as lent:
+        yield lent
 
 
 def plain(message: Message) -> str:

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager, start_new_kernel
 
+from .kernels import Reused
+
 LIMIT_S = 30.0
 
 
@@ -65,8 +67,22 @@ def gone(pids: list[int], within_s: float) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def reused() -> Iterator[Reused[Kernel]]:
+    made = Reused(Kernel)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def kernel() -> Iterator[Kernel]:
+def kernel(reused: Reused[Kernel], request: pytest.FixtureRequest) -> Iterator[Kernel]:
+    with reused.lent_to(request.node) as lent:
+        yield lent
+
+
+@pytest.fixture
+def own_kernel() -> Iterator[Kernel]:
+    """A kernel for a test that ends it."""
     made = Kernel()
     yield made
     made.close()
@@ -120,20 +136,20 @@ def test_interrupt_ends_a_cell(kernel: Kernel) -> None:
     assert "ok · 2 ranks" in plain(kernel.run("%%ddt\ndist.barrier()")[-1])
 
 
-def test_restarting_the_kernel_leaves_no_rank(kernel: Kernel) -> None:
-    pids = kernel.start_ranks(2)
+def test_restarting_the_kernel_leaves_no_rank(own_kernel: Kernel) -> None:
+    pids = own_kernel.start_ranks(2)
     assert all(map(psutil.pid_exists, pids))
-    kernel.manager.restart_kernel(now=False)
+    own_kernel.manager.restart_kernel(now=False)
     assert gone(pids, 3.0)
-    kernel.client.wait_for_ready(timeout=60)
-    kernel.run("%load_ext ddt_notebook")
-    assert len(kernel.start_ranks(2)) == 2
+    own_kernel.client.wait_for_ready(timeout=60)
+    own_kernel.run("%load_ext ddt_notebook")
+    assert len(own_kernel.start_ranks(2)) == 2
 
 
-def test_killing_the_kernel_leaves_no_rank(kernel: Kernel) -> None:
-    pids = kernel.start_ranks(2)
+def test_killing_the_kernel_leaves_no_rank(own_kernel: Kernel) -> None:
+    pids = own_kernel.start_ranks(2)
     server = psutil.Process(pids[0]).ppid()
-    os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    os.kill(own_kernel.manager.provisioner.pid, signal.SIGKILL)  # type: ignore[union-attr]
     assert gone([*pids, server], 3.0)
 
 

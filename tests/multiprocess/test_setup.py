@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import socket
+
 import pytest
 
 import ddt_notebook as ddt
@@ -10,9 +13,19 @@ from ddt_notebook.host.session import Session
 pytestmark = pytest.mark.timeout(60)
 
 
-def report(source: str, n: int) -> ddt.Report:
-    with Session(n, group=False, timeout=4.0) as session:
-        return ddt.diagnose(session.run(source))
+def with_free_ports(source: str) -> str:
+    """The cell with PORT_A and PORT_B replaced by ports of this machine that are free."""
+    with socket.socket() as first, socket.socket() as second:
+        free = {}
+        for name, probe in (("PORT_A", first), ("PORT_B", second)):
+            probe.bind(("127.0.0.1", 0))
+            free[name] = str(probe.getsockname()[1])
+    return re.sub("PORT_[AB]", lambda name: free[name[0]], source)
+
+
+def report(source: str, n: int, timeout: float = 4.0) -> ddt.Report:
+    with Session(n, group=False, timeout=timeout, hang_after=0.5) as session:
+        return ddt.diagnose(session.run(with_free_ports(source)))
 
 
 @pytest.mark.parametrize(
@@ -20,16 +33,16 @@ def report(source: str, n: int) -> ddt.Report:
     [
         (4, "dist.init_process_group('gloo', rank=rank % 2, world_size=4)", "rank-number-repeated",
          [2, 3], [0, 1]),
-        (3, "dist.init_process_group('gloo', 'tcp://127.0.0.1:29611', rank=0, world_size=3)",
+        (3, "dist.init_process_group('gloo', 'tcp://127.0.0.1:PORT_A', rank=0, world_size=3)",
          "rank-number-repeated", [1, 2], [0]),
         (4, ("dist.init_process_group('gloo', rank=rank, world_size=8 if rank == 3 else 4)\n"
          "dist.barrier()"), "world-size-differs", [3], [0, 1, 2]),
-        (3, ("import os\nif rank == 2:\n    os.environ['MASTER_PORT'] = '29612'\n"
+        (3, ("import os\nif rank == 2:\n    os.environ['MASTER_PORT'] = 'PORT_A'\n"
          "dist.init_process_group('gloo')"), "rendezvous-differs", [2], [0, 1]),
         (2, ("import tempfile\ndist.init_process_group('gloo', f'file://{tempfile.mktemp()}', "
          "rank=rank, world_size=2)"), "rendezvous-differs", [1], [0]),
-        (2, "dist.init_process_group('gloo', 'tcp://127.0.0.1:29619', rank=rank + 1, world_size=2)",
-         "rank-outside-world", [1], [0]),
+        (2, ("dist.init_process_group('gloo', 'tcp://127.0.0.1:PORT_A', rank=rank + 1, "
+         "world_size=2)"), "rank-outside-world", [1], [0]),
         (2, "import os\nos.environ['MASTER_ADDR'] = '192.0.2.9'\ndist.init_process_group('gloo')",
          "master-unreachable", [0, 1], []),
         (2, ("if rank == 1:\n    import some_package_that_is_not_there\n"
@@ -39,21 +52,21 @@ def report(source: str, n: int) -> ddt.Report:
 def test_what_keeps_the_ranks_apart(
     n: int, source: str, cause: str, ranks: list[int], waiting: list[int]
 ) -> None:
-    findings = report(source, n).findings
+    findings = report(source, n, timeout=2.0).findings
     assert [(f.cause, f.ranks, f.waiting) for f in findings] == [(cause, ranks, waiting)]
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "import os\nos.environ['MASTER_PORT'] = '29613'\ndist.init_process_group('gloo')",
+        "import os\nos.environ['MASTER_PORT'] = 'PORT_A'\ndist.init_process_group('gloo')",
         (
             "import os\nif rank:\n    os.environ['MASTER_ADDR'] = 'localhost'\n"
             "dist.init_process_group('gloo')"
         ),
         (
             "import os, socket\nos.environ['MASTER_ADDR'] = socket.gethostname()\n"
-            "os.environ['MASTER_PORT'] = '29618'\ndist.init_process_group('gloo')"
+            "os.environ['MASTER_PORT'] = 'PORT_A'\ndist.init_process_group('gloo')"
         ),
         (
             "try:\n    dist.init_process_group('glloo')\nexcept AssertionError:\n"
@@ -93,7 +106,7 @@ x = torch.ones(2)
 """
 TWO_GROUPS = """
 import os
-os.environ["MASTER_PORT"] = str(29714 + rank // 2)
+os.environ["MASTER_PORT"] = "PORT_B" if rank // 2 else "PORT_A"
 dist.init_process_group("gloo", rank=rank % 2, world_size=2)
 x = torch.ones(1 + rank // 2)
 """
@@ -155,7 +168,7 @@ def test_a_slow_rank_is_no_hang_where_an_earlier_cell_has_numbered_the_ranks() -
 def test_a_slow_rank_is_no_hang_in_one_of_two_groups() -> None:
     with ddt.Session(4, group=False, hang_after=0.3) as session:
         slow = "import time\nif rank == 3:\n    time.sleep(1.5)\ndist.all_reduce(x)"
-        run = session.run(TWO_GROUPS + slow)
+        run = session.run(with_free_ports(TWO_GROUPS + slow))
         assert run.ok, str(ddt.diagnose(run))
         assert not ddt.diagnose(run).findings
         hung = session.run("if rank == 2:\n    dist.all_reduce(x)")

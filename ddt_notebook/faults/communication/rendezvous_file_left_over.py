@@ -12,6 +12,7 @@ from pathlib import Path
 
 meeting = os.path.abspath("rendezvous")
 dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=world_size)
+dist.barrier()  # until every rank has connected to the others
 written = Path(meeting).read_bytes()
 dist.destroy_process_group()
 if rank == 0:  # what a run leaves behind that is killed while it writes

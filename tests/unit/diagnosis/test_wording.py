@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,37 +23,55 @@ ROOT = Path(ddt_notebook.__file__).parent
 TABLES = {ROOT / "diagnosis" / "wording.py", ROOT / "diagnosis" / "training_wording.py"}
 
 
+@dataclass(frozen=True)
+class Used:
+    """What the package's code outside of the tables writes out.
+
+    Attributes
+    ----------
+    words
+        Constant strings.
+    endings
+        What follows a variable in kinds such as ``f"{what}-finite"``.
+    fact_kinds
+        The constant kinds of facts.
+    """
+
+    words: frozenset[str]
+    endings: tuple[str, ...]
+    fact_kinds: frozenset[str]
+
+
 def _nodes() -> Iterator[ast.AST]:
     for path in ROOT.rglob("*.py"):
         if path not in TABLES:
             yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
 
 
-NODES = list(_nodes())
-WORDS = {n.value for n in NODES if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-
-
-#: What follows a variable in kinds such as ``f"{what}-finite"``.
-ENDINGS = tuple(
-    str(end.value)
-    for node in NODES
-    if isinstance(node, ast.JoinedStr) and len(node.values) == 2
-    for end in node.values[1:]
-    if isinstance(end, ast.Constant) and str(end.value).startswith("-")
-)
+@pytest.fixture(scope="module")
+def used() -> Used:
+    """A fixture, since every worker collects this file and only one runs it."""
+    words, endings, fact_kinds = set(), [], set()
+    for node in _nodes():
+        match node:
+            case ast.Constant(value=str(word)):
+                words.add(word)
+            case ast.JoinedStr(values=[_, ast.Constant(value=end)]) if str(end).startswith("-"):
+                endings.append(str(end))
+            case ast.Call(func=ast.Name(id="Fact"), keywords=keywords):
+                kinds = [one.value for one in keywords if one.arg == "kind"]
+                fact_kinds |= {str(one.value) for one in kinds if isinstance(one, ast.Constant)}
+    return Used(frozenset(words), tuple(endings), frozenset(fact_kinds))
 
 
 @pytest.mark.parametrize("kind", [*FACTS, *REASONS, *SHOWN, *TITLES])
-def test_every_kind_that_has_words_is_used(kind: str) -> None:
-    assert kind in WORDS or kind.endswith(ENDINGS)
+def test_every_kind_that_has_words_is_used(used: Used, kind: str) -> None:
+    assert kind in used.words or kind.endswith(used.endings)
 
 
-def test_every_fact_of_a_constant_kind_has_words() -> None:
-    for node in NODES:
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fact":
-            kinds = [one.value for one in node.keywords if one.arg == "kind"]
-            for kind in (one.value for one in kinds if isinstance(one, ast.Constant)):
-                assert kind in {*FACTS, *REASONS, *SHOWN}, kind
+def test_every_fact_of_a_constant_kind_has_words(used: Used) -> None:
+    assert used.fact_kinds
+    assert used.fact_kinds <= {*FACTS, *REASONS, *SHOWN}
 
 
 @pytest.mark.parametrize("table", ["TITLES", "FACTS"])

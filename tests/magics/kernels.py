@@ -1,0 +1,88 @@
+"""A kernel that several tests use, one after the other: starting one costs more than most tests."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+
+_ANSWER_LIMIT_S = 20
+FAILED = pytest.StashKey[bool]()
+#: The fork server stays; of the extension and of the user's variables nothing does.
+_ANEW = """
+get_ipython().run_line_magic("unload_ext", "ddt_notebook")
+get_ipython().run_line_magic("reset", "-f")
+get_ipython().run_line_magic("load_ext", "ddt_notebook")
+"""
+
+
+class Client(Protocol):
+    """What speaks to a kernel with the extension loaded."""
+
+    client: BlockingKernelClient
+
+    def run(self, source: str) -> Any: ...
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Client)
+
+
+class Reused(Generic[C]):
+    """Lends one kernel after another test has had it; after a failure, a new one.
+
+    Parameters
+    ----------
+    start
+        Starts a kernel with the extension loaded.
+    """
+
+    def __init__(self, start: Callable[[], C]) -> None:
+        self._start = start
+        self._made: C | None = None
+
+    @contextmanager
+    def lent_to(self, test: pytest.Item) -> Iterator[C]:
+        """A client of a kernel in which nothing of an earlier test is left."""
+        if self._made is None:
+            self._made = self._start()
+        else:
+            _end_subshells(self._made.client)
+            self._made.run(_ANEW)
+            _drain(self._made.client)
+        yield self._made
+        if test.stash.get(FAILED, False):
+            self.close()
+
+    def close(self) -> None:
+        """End the kernel."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+
+def _end_subshells(client: BlockingKernelClient) -> None:
+    for subshell in _controlled(client, "list_subshell_request")["subshell_id"]:
+        _controlled(client, "delete_subshell_request", {"subshell_id": subshell})
+
+
+def _controlled(
+    client: BlockingKernelClient, request: str, content: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The answer of the control channel."""
+    client.control_channel.send(client.session.msg(request, content))
+    answer = client.control_channel.get_msg(timeout=_ANSWER_LIMIT_S)
+    return dict(answer["content"])
+
+
+def _drain(client: BlockingKernelClient) -> None:
+    """Take what the kernel has published for the test before."""
+    try:
+        while True:
+            client.get_iopub_msg(timeout=0.1)
+    except queue.Empty:
+        pass
