@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Literal, TypeVar
 
 from ddt_notebook.model import Call, Rendezvous, Snapshot
+from ddt_notebook.model.rendezvous import complete_groups
 
 from .errors import is_peer_error
 
@@ -55,7 +56,7 @@ def discord(snapshot: Snapshot) -> Discord | None:
     by_address: dict[str, dict[int, Rendezvous]] = defaultdict(dict)
     for rank, one in said.items():
         by_address[one.address][rank] = one
-    unfit = [ranks for ranks in by_address.values() if not _fit(ranks.values())]
+    unfit = [ranks for ranks in by_address.values() if not complete_groups(ranks.values())]
     for ranks in unfit:
         found = _among(ranks, snapshot.world_size)
         if found is not None:
@@ -107,15 +108,6 @@ def _last_attempt(snapshot: Snapshot) -> dict[int, Call]:
     return made[max(made)] if made else {}
 
 
-def _fit(ranks: Iterable[Rendezvous]) -> bool:
-    """Whether the ranks complete one group, or several groups of different sizes."""
-    numbers: dict[int, list[int]] = defaultdict(list)
-    for one in ranks:
-        numbers[one.world_size or 0].append(-1 if one.rank is None else one.rank)
-    numbers[1] = sorted(set(numbers[1]))  # each can be alone in its own group
-    return all(sorted(came) == list(range(size)) for size, came in numbers.items() if came)
-
-
 def _odd(values: Mapping[int, _Value], expected: _Value | None) -> tuple[int, ...]:
     """Return the ranks whose value is not the most frequent; in a tie the expected one counts."""
     counts = Counter(values.values())
@@ -136,7 +128,7 @@ def _repeated(numbers: Mapping[int, int | None]) -> tuple[int, ...]:
 
 def _unfit_place(joined: Mapping[int, Call], said: Mapping[int, Rendezvous]) -> Discord | None:
     """Return why an address did not serve, if all ranks met there with different numbers."""
-    if len(said) < len(joined) or not _fit(said.values()):
+    if len(said) < len(joined) or not complete_groups(said.values()):
         return None
     address = next(iter(said.values())).address
     if address.startswith("file://"):

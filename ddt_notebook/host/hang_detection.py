@@ -2,6 +2,11 @@
 
 A wait is a hang if it has been unable to end by itself for a while. A wait for a rank that may
 still arrive is only slow; it ends with the session's timeout, if the session has one.
+
+A hang is proved if every rank that could end a wait has finished, raised, died, was suspended, or
+waits itself in a call that cannot end (`model.progress.cannot_complete`). A rank that sleeps, computes,
+reads, waits for a lock or is in C code may still arrive, however long that takes; so may a transfer that
+every member has entered, and a rendezvous whose address nobody answers.
 """
 
 from __future__ import annotations

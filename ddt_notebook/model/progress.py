@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from .collective import Call
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
+from .rendezvous import complete_groups
 
 #: States in which a rank can still reach the call in which others wait.
 MOVING = frozenset({"running", "silent"})
@@ -103,7 +104,21 @@ def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) ->
             mismatched.add(member)
         elif theirs.status == "failed" or (other is not None and other.state == "died"):
             missing.add(member)
+    if call.rendezvous is not None and not missing and not _meets(call, caller, by_rank):
+        missing = mismatched = set(by_rank) - {caller}
     return Wait(call, frozenset(missing), mismatched=frozenset(mismatched))
+
+
+def _meets(call: Call, caller: int, by_rank: dict[int, RankReport]) -> bool:
+    """Whether a group can form, now that every rank has called ``init_process_group``."""
+    calls = [
+        call if rank == caller else counterpart(call, other) for rank, other in by_rank.items()
+    ]
+    joined = [one.rendezvous for one in calls if one is not None and one.rendezvous is not None]
+    if len(joined) < len(by_rank) or not all(one.known for one in joined):
+        return True  # perhaps
+    here = call.rendezvous.meeting_point if call.rendezvous is not None else ""
+    return complete_groups(one for one in joined if one.meeting_point == here)
 
 
 def _passed(call: Call, other: RankReport) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -27,3 +29,22 @@ class Rendezvous:
     world_size: int | None = None
     backend: str = ""
     left_over: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether all is known that decides which ranks it can meet."""
+        return bool(self.address and self.world_size) and self.rank is not None
+
+    @property
+    def meeting_point(self) -> str:
+        """The port of the address, because a host has many names; the same text for all files."""
+        return "file" if self.address.startswith("file://") else self.address.rpartition(":")[2]
+
+
+def complete_groups(ranks: Iterable[Rendezvous]) -> bool:
+    """Whether the ranks complete one group, or several groups of different sizes."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for one in ranks:
+        numbers[one.world_size or 0].append(-1 if one.rank is None else one.rank)
+    numbers[1] = sorted(set(numbers[1]))  # each can be alone in its own group
+    return all(sorted(came) == list(range(size)) for size, came in numbers.items() if came)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ddt_notebook.model import Call, RankReport
+import pytest
+
+from ddt_notebook.model import Call, RankReport, Rendezvous
 from ddt_notebook.model.progress import cannot_complete, waits
 
 MEMBERS = (0, 1, 2)
@@ -101,3 +103,43 @@ def test_message_meets_its_partner():
     assert cannot_complete(crossed) == {0, 1}
     tags = [blocked(0, message("recv", 1, tag=1)), blocked(1, message("send", 0))]
     assert cannot_complete(tags) == {0, 1}
+
+
+def joining(rank: int, **fields) -> RankReport:
+    usual = {"address": "127.0.0.1:29500", "rank": rank, "world_size": 3, "backend": "gloo"}
+    return blocked(
+        rank,
+        entered(
+            op="init_process_group",
+            kind="setup",
+            members=(),
+            rendezvous=Rendezvous(**usual | fields),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"address": "127.0.0.1:29501"}, {"rank": 1}, {"rank": 3}, {"world_size": 4}],
+    ids=["address", "repeated number", "outside", "world size"],
+)
+def test_ranks_whose_announcements_do_not_fit_never_form_a_group(odd: dict[str, object]) -> None:
+    assert cannot_complete([joining(0), joining(1), joining(2, **odd)]) == {0, 1, 2}
+    coming = RankReport(rank=1, state="running")
+    assert cannot_complete([joining(0), coming, joining(2, **odd)]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"address": "localhost:29500"}, {"rank": None}, {"address": ""}, {"backend": "nccl"}],
+    ids=["another name of the host", "number not known", "address not known", "backend"],
+)
+def test_announcements_that_may_fit_are_given_the_time_that_pytorch_gives(
+    other: dict[str, object],
+) -> None:
+    assert cannot_complete([joining(0), joining(1), joining(2, **other)]) == frozenset()
+
+
+def test_two_groups_at_two_addresses_are_complete() -> None:
+    pairs = [joining(r, rank=r % 2, world_size=2, address=f"127.0.0.1:{r // 2}") for r in range(4)]
+    assert cannot_complete(pairs) == frozenset()
