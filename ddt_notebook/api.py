@@ -322,7 +322,7 @@ def estimate(
         ranks or len(snapshot.memory),
         limit=own or known.get("cgroup", known.get("machine")),
         shared=own is None,
-        source=f"measured in cell[{snapshot.cell.number}]",
+        source=f"measured in {snapshot.cell.title}",
     )
 
 

@@ -359,7 +359,7 @@ def _run_again(snapshot: Snapshot, progress: Progress, *, trace: bool) -> Snapsh
     for number in range(1, times + 1):
         of = f" ({number} of {times})" if times > 1 else ""
         ranks = count(snapshot.world_size, "fresh rank")
-        progress(f"running cell[{snapshot.cell.number}] on {ranks}{of} …")
+        progress(f"running {snapshot.cell.title} on {ranks}{of} …")
         ran = run_apart(snapshot, n=snapshot.world_size, trace=trace).snapshot
         if ran.outcome != "ok":
             break
@@ -419,7 +419,7 @@ def _pointed_to(question: Question, findings: Iterable[Finding]) -> Answer | Non
 
 def _alone(question: Question, scene: _Scene, progress: Progress) -> Answer:
     last = scene.last
-    progress(f"running cell[{last.cell.number}] on one rank …")
+    progress(f"running {last.cell.title} on one rank …")
     ran = run_alone(last).snapshot
     if without := _without_result(question, last, ran):
         return without

@@ -28,7 +28,7 @@ from ..wire.messages import (
     RunCell,
 )
 from .branches import rank_branches, source_files
-from .hang_detection import HangWatch, waiting_line
+from .hang_detection import HangWatch, waiting_now
 from .listeners import (
     DisplayMessage,
     MomentFeed,
@@ -62,8 +62,8 @@ class CellRun:
         The cell, and the cells before it.
     chosen
         Ranks on which it runs.
-    timeout_s, hang_after_s, freeze, trace
-        As in `Session` and `Session.run`.
+    timeout_s, hang_after_s, freeze, trace, keep_names
+        As in `Session` and `Session.run_script`.
     branches
         Whether to observe branches also where that slows the user's code.
     listener
@@ -84,6 +84,7 @@ class CellRun:
         freeze: bool,
         trace: bool,
         branches: bool,
+        keep_names: bool = False,
         listener: RunListener,
         observers: Sequence[RunObserver] = (),
     ) -> None:
@@ -96,6 +97,7 @@ class CellRun:
         self._timeout_s = group_s if timeout_s is None else timeout_s
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace, self._observe_branches = freeze, trace, branches
+        self._keep_names = keep_names
         self._branches: tuple[RankBranches, ...] = ()
         self._listener = listener
         self._feed = MomentFeed(observers, cell.number)
@@ -103,6 +105,8 @@ class CellRun:
         self._kept = {rank: KeptText() for rank in chosen}
         self._runs = [RankRun(h, asked=h.rank in chosen) for h in pool.handles]
         self._outcome: Outcome = "ok"
+        #: Whether the session has formed the process group in which this runs.
+        self._in_group = pool.options.group and not cell.file
         self._held: RunState | None = None  # the state when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
@@ -120,6 +124,9 @@ class CellRun:
             group_timeout_s=self._group_timeout_s,
             trace=self.trace,
             branches=self._observe_branches,
+            file=self.cell.file,
+            arguments=self.cell.arguments,
+            keep_names=self._keep_names,
         )
         for run in self._runs:
             handle = run.handle
@@ -161,7 +168,7 @@ class CellRun:
         """Wait until the cell has ended on every rank, or is held; returns the result."""
         try:
             self._loop_through_interrupts()
-            self._listener.on_status(None)
+            self._listener.on_waiting(None)
             if self.frozen:
                 self._listener.on_end()
                 return self._feed.end(self._result())
@@ -225,7 +232,7 @@ class CellRun:
         self._freeze_asked = True
 
     def _freeze_now(self) -> None:
-        self._listener.on_status(None)
+        self._listener.on_waiting(None)
         stuck = self._state_now().stuck
         self._hold(("failed" if self._failed else "hung") if stuck else "interrupted")
         self.frozen = True
@@ -325,15 +332,15 @@ class CellRun:
         if not any(run.may_be_blocked for run in self._runs):
             self._state = None
             self._watch.reset()
-            self._listener.on_status(None)
+            self._listener.on_waiting(None)
             return False
         state = self._state = self._state_now()
         failed = self._failed
         over = self._watch.over_the_limit(state) and not self._describes_error
         if not over and not self._watch.hung(state, failed=failed):
-            self._listener.on_status(waiting_line(state))
+            self._listener.on_waiting(waiting_now(state))
             return False
-        self._listener.on_status(None)
+        self._listener.on_waiting(None)
         self._hold("failed" if failed and not over else "hung")
         if self._freeze:
             self.frozen = True
@@ -397,15 +404,13 @@ class CellRun:
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
         dead += [run.handle.rank for run in self._runs if run.unfinished]  # they were given up
         damaged = (
-            bool(dead)
+            bool(dead or self.cell.file)  # the groups of a script end with it
             or self._rescue is not None
-            or group_is_damaged(
-                self._runs, group=self._pool.options.group, well=self._outcome == "ok"
-            )
+            or group_is_damaged(self._runs, group=self._in_group, well=self._outcome == "ok")
         )
         result = self._result()
         if damaged:
-            if result.ok and self._pool.options.group:
+            if result.ok and self._in_group:
                 self._pool.notes.append(
                     "ranks left the group in different states, so it was formed again"
                 )
@@ -431,7 +436,7 @@ class CellRun:
             world_size=options.world_size,
             backend=options.backend,
             device=options.device,
-            has_group=options.group,
+            has_group=self._in_group,
             timeout_s=self._timeout_s,
             hang_after_s=self._hang_after_s,
             duration_s=round(self._ended_s - self._began_s, 6),

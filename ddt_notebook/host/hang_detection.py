@@ -3,17 +3,19 @@
 A wait is a hang if it has been unable to end by itself for a while. A wait for a rank that may
 still arrive is only slow; it ends with the session's timeout, if the session has one.
 
-A hang is proved if every rank that could end a wait has finished, raised, died, was suspended, or
-waits itself in a call that cannot end (`model.progress.cannot_complete`). A rank that sleeps, computes,
-reads, waits for a lock or is in C code may still arrive, however long that takes; so may a transfer that
-every member has entered, and a rendezvous whose address nobody answers.
+A hang is proved if every rank that could end a wait has finished, raised, died or was suspended, or
+waits itself in a call that cannot end (`model.progress.cannot_complete`). A rank that sleeps,
+computes, reads, waits for a lock or is in C code may still arrive, however long that takes. A
+transfer that every member has entered, and a rendezvous at an address that does not answer, may
+still end, too.
 """
 
 from __future__ import annotations
 
 import time
 
-from ..model import RankReport
+from ..model import Call
+from ..model.progress import Waiting
 from .rank_run import RunState
 
 #: When a rank has raised or died, its peers wait for the first of these times, in seconds. The
@@ -21,8 +23,8 @@ from .rank_run import RunState
 #: which.
 _GRACE_AFTER_FAILURE_S = 0.2
 _GRACE_WHILE_RUNNING_S = 1.0
-#: The line below a running cell does not show shorter waits.
-_SHOW_AFTER_S = 1.0
+#: The line below a running cell does not show shorter waits, in seconds.
+SHOW_AFTER_S = 2.0
 
 
 class HangWatch:
@@ -93,32 +95,36 @@ def _left_behind(state: RunState) -> frozenset[int]:
     return stopped if others <= state.stuck else frozenset()
 
 
-def waiting_line(state: RunState) -> str | None:
-    """``waiting 4.2 s for rank 1, which is at cell[3] line 7: time.sleep(8)``."""
+def waiting_now(state: RunState) -> Waiting | None:
+    """The longest wait, with the ranks that can end it; None if no rank has waited for long."""
     longest = state.longest
-    if longest is None or (longest.blocked_s or 0.0) < _SHOW_AFTER_S:
-        return _stopped_line(state)
-    text = f"waiting {longest.blocked_s:.1f} s"
-    missing = sorted(state.waiting[longest.rank].missing)
-    if not missing:
-        return f"{text} in {longest.blocked_call.label}" if longest.blocked_call else text
-    plural = "rank" if len(missing) == 1 else "ranks"
-    text += f" for {plural} {', '.join(map(str, missing))}"
-    first = next((r for r in state.reports if r.rank == missing[0]), None)
-    return text if first is None else text + _whereabouts(first, alone=len(missing) == 1)
+    if longest is None or (longest.blocked_s or 0.0) < SHOW_AFTER_S:
+        stopped = tuple(report for report in state.reports if report.state == "stopped")
+        return Waiting(awaited=stopped) if stopped else None
+    call = state.waiting[longest.rank].call
+    together = [rank for rank, wait in state.waiting.items() if _is_same(wait.call, call)]
+    reports = {report.rank: report for report in state.reports}
+    reached: set[int] = set()
+    new = {longest.rank} if call.kind == "p2p" else set(together)
+    waiters = frozenset(new)
+    while new:
+        reached |= new
+        waits = [state.waiting[rank] for rank in new if rank in state.waiting]
+        new = {rank for wait in waits for rank in wait.missing} - reached
+    awaited = [reports[rank] for rank in sorted(reached - waiters) if rank in reports]
+    awaited.sort(key=lambda report: report.state == "blocked")
+    return Waiting(
+        ranks=tuple(sorted(waiters)),
+        call=call,
+        waited_s=longest.blocked_s or 0.0,
+        awaited=tuple(awaited),
+    )
 
 
-def _whereabouts(report: RankReport, *, alone: bool) -> str:
-    who = "which" if alone else f"rank {report.rank}"
-    if report.state == "silent":
-        return f", {who} does not answer: C code holds its interpreter"
-    if report.state == "stopped":
-        return f", {who} is suspended (SIGSTOP)"
-    if report.position is not None and report.state in ("running", "blocked"):
-        return f", {who} is at {report.position.label}"
-    return ""
-
-
-def _stopped_line(state: RunState) -> str | None:
-    stopped = [report.rank for report in state.reports if report.state == "stopped"]
-    return f"rank {stopped[0]} is suspended (SIGSTOP)" if stopped else None
+def _is_same(one: Call, other: Call) -> bool:
+    return (one.kind, one.group, one.op, one.sequence) == (
+        other.kind,
+        other.group,
+        other.op,
+        other.sequence,
+    )

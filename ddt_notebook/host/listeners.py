@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..model import Cell, RankReport
+from ..model.progress import Waiting
 from ..model.snapshot import Outcome
 from ..wire.messages import DisplayKind
 from .result import RunResult
@@ -59,8 +60,8 @@ class RunListener(Protocol):
     def on_tick(self, now_s: float) -> None:
         """Called at least every 50 ms."""
 
-    def on_status(self, text: str | None) -> None:
-        """A line that shows for which ranks others wait; None removes it."""
+    def on_waiting(self, waiting: Waiting | None) -> None:
+        """The longest wait, if ranks have been waiting for long; None: no such wait any more."""
 
     def on_end(self) -> None:
         """Called when all output has arrived."""
@@ -75,7 +76,7 @@ class SilentListener:
 
     def on_tick(self, now_s: float) -> None: ...
 
-    def on_status(self, text: str | None) -> None: ...
+    def on_waiting(self, waiting: Waiting | None) -> None: ...
 
     def on_end(self) -> None: ...
 
@@ -104,9 +105,9 @@ class SeveralListeners:
         for listener in self._listeners:
             listener.on_tick(now_s)
 
-    def on_status(self, text: str | None) -> None:
+    def on_waiting(self, waiting: Waiting | None) -> None:
         for listener in self._listeners:
-            listener.on_status(text)
+            listener.on_waiting(waiting)
 
     def on_end(self) -> None:
         for listener in self._listeners:

@@ -61,6 +61,8 @@ class PoolOptions:
         The timeout of the backend itself, in seconds.
     memory
         Cap on what each rank may allocate, in bytes.
+    seed
+        Where the random states of the ranks begin; see `Session`.
     start_method
         ``"fork"`` or ``"spawn"``.
     """
@@ -72,6 +74,7 @@ class PoolOptions:
     group: bool
     group_timeout_s: float
     memory: int | None
+    seed: int | None
     start_method: str
 
 
@@ -136,6 +139,7 @@ class RankPool:
             group=options.group,
             group_timeout_s=options.group_timeout_s,
             memory=options.memory,
+            seed=options.seed,
             cwd=os.getcwd(),
             sys_path=tuple(sys.path),
             environ=_users_environment(),
@@ -172,8 +176,13 @@ class RankPool:
             why = said[-1] if said else f"exit status {handle.exit_status}"
             raise SessionError(f"rank {handle.rank} ended while starting: {why}")
 
-    def form_group(self) -> None:
+    def form_group(self, *, join: bool = True) -> None:
         """Form the group under a new prefix; ranks that do not answer are replaced once.
+
+        Parameters
+        ----------
+        join
+            False only to leave all groups, before a script that forms its own.
 
         Raises
         ------
@@ -186,7 +195,7 @@ class RankPool:
         for attempt in range(2):
             self.generation += 1
             prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
-            form = FormGroup(prefix=prefix, generation=self.generation, port=self._port)
+            form = FormGroup(prefix=prefix, generation=self.generation, port=self._port, join=join)
             answers = self.command(form, limit_s=_FORM_LIMIT_S, together=True)
             for handle in self.handles:
                 if handle.recorder is not None:

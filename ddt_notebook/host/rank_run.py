@@ -11,7 +11,8 @@ from typing import Any
 
 from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
-from ..model.progress import Wait, cannot_complete, waits
+from ..model.progress import MOVING, Wait, cannot_complete, waits
+from ..model.rank import Activity
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed
 from .rank_handle import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
@@ -55,6 +56,8 @@ class RankRun:
         When an exception left the cell; the rank's answer arrives later.
     asked_s
         When the monitor was last asked for the rank's status.
+    cpu_share
+        How much of a processor the rank has used lately; None before it was measured.
     killed
         Whether the session had to kill the rank.
     judged
@@ -71,6 +74,7 @@ class RankRun:
     library_wait: tuple[tuple[str, int], float] | None = None
     raised_s: float | None = None
     asked_s: float = 0.0
+    cpu_share: float | None = None
     killed: bool = False
     judged: bool = False
 
@@ -176,7 +180,10 @@ class RankRun:
         """
         if not self.unfinished or self.handle.recorder is None:
             return
-        idle = self.handle.processor_share() < _IDLE_CPU_SHARE
+        share = self.handle.processor_share()
+        # the mean of the last measurements; each covers a quarter of a second
+        self.cpu_share = share if self.cpu_share is None else (self.cpu_share + share) / 2
+        idle = share < _IDLE_CPU_SHARE
         if idle or busy_too or time.monotonic() - self.asked_s > _ASK_THE_BUSY_EVERY_S:
             self.asked_s = time.monotonic()
             self.handle.ask(AskStatus())
@@ -341,6 +348,13 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
         values["state"] = "silent"
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
         values["state"] = "stopped"
+    if values["state"] in MOVING and run.cpu_share is not None:
+        status = handle.status if values["state"] == "running" else None
+        values["activity"] = Activity(
+            cpu_share=round(run.cpu_share, 2),
+            waits_for=status.waits_for if status is not None else "",
+            file=status.file if status is not None else "",
+        )
     return values
 
 

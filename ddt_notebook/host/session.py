@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import tokenize
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,6 +53,9 @@ class Session:
     memory
         Cap on what each rank may allocate after its start, such as ``"512M"``; an allocation
         beyond it raises an exception in that rank.
+    seed
+        Rank r begins with the random states of this number plus r, also after a restart. By default
+        they come from fresh entropy, as in processes that torchrun starts.
     group
         False leaves ``init_process_group`` to the user's cells.
     simulate
@@ -75,6 +79,7 @@ class Session:
         timeout: float | None = None,
         hang_after: float = 2.0,
         memory: str | int | None = None,
+        seed: int | None = None,
         group: bool = True,
         simulate: str | None = None,
         start_method: str | None = None,
@@ -83,6 +88,8 @@ class Session:
             raise SessionError("a session needs Linux or macOS", "on Windows use WSL2")
         if (timeout is not None and timeout <= 0) or hang_after < 0:
             raise SessionError("timeout must be above 0 and hang_after at least 0 seconds")
+        if seed is not None and seed < 0:
+            raise SessionError(f"seed must be a number from 0 on, not {seed}")
         if start_method not in (None, "fork", "spawn"):
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
         gpus = parse_simulated(simulate, backend, device)
@@ -113,6 +120,7 @@ class Session:
             group=group,
             group_timeout_s=group_timeout_s(timeout, backend),
             memory=parse_bytes(memory) if memory is not None else None,
+            seed=seed,
             start_method=self.start_method,
         )
         self.pool = RankPool(options, self.source_line)
@@ -218,8 +226,89 @@ class Session:
         self._refuse_if_busy()
         chosen = choose_ranks(ranks, self.world_size)
         self.pool.replace_the_dead()
-        number = number if number is not None else max(self._cells, default=0) + 1
-        cell = Cell(number=number, source=source, first_line=first_line)
+        cell = Cell(number=number or self._next_number, source=source, first_line=first_line)
+        return self._begin(
+            cell, chosen, trace=trace, timeout=timeout, freeze=freeze, listener=listener
+        )
+
+    def run_script(
+        self,
+        path: str | Path,
+        argv: Iterable[str] = (),
+        *,
+        number: int | None = None,
+        trace: bool = False,
+        timeout: float | None = None,
+        freeze: bool = False,
+        keep_names: bool = False,
+        listener: RunListener | None = None,
+    ) -> RunResult:
+        """Run a script on all ranks as torchrun would; exceptions of ranks are not raised here.
+
+        Each rank runs it as ``__main__``, with torchrun's environment, random states of its own,
+        the script's folder first on ``sys.path``, and its project's modules imported anew. No group
+        is formed: the script does so itself, and its groups are destroyed at its end. Variables of
+        cells stay as they are.
+
+        Parameters
+        ----------
+        path
+            The script, a file of Python code.
+        argv
+            Its arguments, without the path.
+        keep_names
+            Define the names of the script in the cells as well, afterwards.
+        number, trace, timeout, freeze, listener
+            As for `run_cell`.
+
+        Raises
+        ------
+        SessionError
+            If the file cannot be read, or as for `run`.
+        """
+        self._refuse_if_busy()
+        file = Path(path).expanduser().absolute()
+        try:
+            with tokenize.open(file) as opened:
+                source = opened.read()
+        except (OSError, SyntaxError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise SessionError(f"{path}: {why}") from error
+        self.pool.replace_the_dead()
+        self.pool.form_group(join=False)
+        cell = Cell(
+            number=number or self._next_number,
+            source=source,
+            file=str(file),
+            arguments=tuple(map(str, argv)),
+        )
+        return self._begin(
+            cell,
+            tuple(range(self.world_size)),
+            trace=trace,
+            timeout=timeout,
+            freeze=freeze,
+            listener=listener,
+            keep_names=keep_names,
+        )
+
+    @property
+    def _next_number(self) -> int:
+        return max(self._cells, default=0) + 1
+
+    def _begin(
+        self,
+        cell: Cell,
+        chosen: tuple[int, ...],
+        *,
+        trace: bool,
+        timeout: float | None,
+        freeze: bool,
+        listener: RunListener | None,
+        keep_names: bool = False,
+    ) -> RunResult:
+        """Start a cell or script and wait for its end."""
+        number = cell.number
         earlier = tuple(reversed([c for c in self._cells.values() if c.number != number]))
         self._cells.pop(number, None)
         self._cells[number] = cell
@@ -236,6 +325,7 @@ class Session:
             freeze=freeze,
             trace=trace,
             branches=trace or self.observe_branches,
+            keep_names=keep_names,
             listener=together(listener, active.listeners if is_active else (), cell, chosen),
             observers=active.observers if is_active else (),
         )
@@ -435,7 +525,7 @@ class Session:
             advice = "session.restart() starts new ranks"
             raise SessionError(self.pool.failure, advice, reason="broken")
         if self._run is not None:
-            what = f"the ranks are busy with cell[{self._run.cell.number}]"
+            what = f"the ranks are busy with {self._run.cell.title}"
             raise SessionError(what, "session.interrupt() ends it", reason="busy")
 
     def __enter__(self) -> Self:

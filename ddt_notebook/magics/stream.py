@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +16,10 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..formatting import ranks_label
 from ..host.listeners import DisplayMessage, Stream
+from ..model.progress import Waiting
 from ..views import html, words
 from ..views.lines import LineBuffer
+from ..views.waiting import parts as waiting_parts
 from .lines import Entry, Merger
 
 #: Shown of one rank and cell; the rest stays in the rank's output file.
@@ -29,7 +32,11 @@ RANKS_IN_FULL = 8
 _LIVE_EVERY_S = 0.2
 #: An unfinished line is shown live when it is this old, or was rewritten by a carriage return.
 _PARTIAL_AFTER_S = 0.5
-_TERMINAL_WIDTH = 80
+#: The line about a wait changes this often, so that it can be read.
+_WAITING_EVERY_S = 1.0
+#: Where output goes to a file, a wait is noted when it has lasted this long, and each time that it
+#: has become ten times as long: at most a few lines for a cell.
+_NOTED_AFTER_S = 3.0
 #: Stands in the queue for ``clear_output`` on a rank.
 _CLEAR = "clear"
 
@@ -75,7 +82,8 @@ class OutputStreamer:
         self._budgets: dict[int, list[int]] = {}
         self._live = _live_region(shell)
         self._slots = _DisplaySlots()
-        self._status: str | None = None
+        self._waiting: list[str] = []
+        self._waiting_at_s = float("-inf")
 
     def on_output(self, rank: int, stream: Stream, text: str) -> None:
         """Take text of a rank; whole lines are queued."""
@@ -116,16 +124,21 @@ class OutputStreamer:
         self._emit(self._merger.take(self._clock()))
         self._live.show(self._live_lines(), self._clock())
 
-    def on_status(self, text: str | None) -> None:
-        """Remember the line that says what the cell waits for."""
-        self._status = text
+    def on_waiting(self, waiting: Waiting | None) -> None:
+        """Remember who waits for whom, for the live region."""
+        now = self._clock()
+        if waiting is None:
+            self._waiting, self._waiting_at_s = [], float("-inf")
+        elif now - self._waiting_at_s >= _WAITING_EVERY_S:
+            self._waiting, self._waiting_at_s = waiting_parts(waiting), now
+            self._live.note(self._waiting, waiting.waited_s)
 
     def on_end(self) -> None:
         """Print everything that is left, and take the live region away."""
         for (rank, stream), buffer in self._buffers.items():
             for line in buffer.finish():
                 self._queue_line(rank, stream, line)
-        self._status = None
+        self.on_waiting(None)
         self._emit(self._merger.take(self._clock(), everything=True))
         self._live.clear()
 
@@ -164,7 +177,9 @@ class OutputStreamer:
                 or now - self._partial_since.get((rank, stream), now) > _PARTIAL_AFTER_S
             )
         ]
-        return lines + ([self._status] if self._status else [])
+        if self._live.rich:
+            return lines + ([" · ".join(self._waiting)] if self._waiting else [])
+        return ["  ".join(lines), *self._waiting] if lines else self._waiting
 
     def _emit(self, entries: list[Entry[Output]]) -> None:
         if not entries:
@@ -269,6 +284,9 @@ class _NotebookLive:
     def make_room(self) -> None:
         """New output goes below the region."""
 
+    def note(self, waiting: list[str], waited_s: float) -> None:
+        """The region shows the wait."""
+
     def _publish(self, data: dict[str, str]) -> None:
         update = self._id is not None
         self._id = self._id or uuid4().hex
@@ -276,11 +294,12 @@ class _NotebookLive:
 
 
 class _TerminalLive:
-    """The last line of a terminal."""
+    """The last lines of a terminal."""
 
     rich = False
 
     def __init__(self) -> None:
+        self._note_after_s = _NOTED_AFTER_S
         self._shown: list[str] = []
         self._at_s = float("-inf")
 
@@ -289,8 +308,10 @@ class _TerminalLive:
             return
         self.make_room()
         self._shown, self._at_s = lines, now_s
-        text = words.clean("  ".join(lines))
-        sys.stderr.write(text if len(text) < _TERMINAL_WIDTH else f"{text[: _TERMINAL_WIDTH - 2]}…")
+        width = shutil.get_terminal_size().columns
+        texts = [words.clean(line) for line in lines]
+        cut = [text if len(text) < width else f"{text[: width - 2]}…" for text in texts]
+        sys.stderr.write("\n".join(cut))
         sys.stderr.flush()
 
     def clear(self) -> None:
@@ -298,9 +319,15 @@ class _TerminalLive:
 
     def make_room(self) -> None:
         if self._shown:
-            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.write("\r\x1b[2K" + "\x1b[1A\x1b[2K" * (len(self._shown) - 1))
             sys.stderr.flush()
             self._shown = []
+
+    def note(self, waiting: list[str], waited_s: float) -> None:
+        """Where lines cannot be rewritten, show the wait as a line of its own, but seldom."""
+        if not sys.stderr.isatty() and waited_s >= self._note_after_s:
+            self._note_after_s = 10 * waited_s
+            _write("stderr", f"{' · '.join(map(words.clean, waiting))}\n")
 
 
 def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:

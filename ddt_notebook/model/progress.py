@@ -43,6 +43,29 @@ class Wait:
     mismatched: frozenset[int] = field(default=frozenset())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The longest wait at one moment of a running cell.
+
+    Attributes
+    ----------
+    ranks
+        The ranks that wait in ``call``; empty if a rank is suspended and no other waits.
+    call
+        The call; None if ``ranks`` is empty.
+    waited_s
+        How long the first of them has been waiting, in seconds.
+    awaited
+        The ranks that have to act before the wait can end, those that can act first; ranks at
+        the end are blocked themselves. Empty if every member has entered the call.
+    """
+
+    ranks: tuple[int, ...] = ()
+    call: Call | None = None
+    waited_s: float = 0.0
+    awaited: tuple[RankReport, ...] = ()
+
+
 def counterpart(call: Call, other: RankReport) -> Call | None:
     """The call of ``other`` that matches ``call``, None if it was never made or was dropped."""
     if call.kind == "p2p":

@@ -9,7 +9,7 @@ from typing import Literal
 from .collective import Call
 from .position import Position
 
-__all__ = ["Position", "RankError", "RankReport", "RankState"]
+__all__ = ["Activity", "Position", "RankError", "RankReport", "RankState", "WaitsFor"]
 
 RankState = Literal[
     "finished",  # ran the cell to its end
@@ -23,6 +23,13 @@ RankState = Literal[
     "recorded",  # only its recorded calls are known, not where it was outside them
 ]
 
+#: What a main thread waits for outside of collectives: "lock" is also a wait for another thread,
+#: "data" comes from a pipe or a socket. Empty if it runs, or if that is not known.
+WaitsFor = Literal["", "time", "file", "lock", "file lock", "process", "data"]
+
+#: A rank that uses this share of a core is at work. One that sleeps or waits uses a few per cent,
+#: because its monitor answers.
+_COMPUTES = 0.2
 #: The message of a NameError, as Python writes it.
 _UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
@@ -70,6 +77,30 @@ class RankError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a rank outside of collectives does, as the operating system shows it.
+
+    Attributes
+    ----------
+    cpu_share
+        Processor time that its process used, divided by the time that passed; 1.0 is one core.
+    waits_for
+        What its main thread waited for when last seen.
+    file
+        Path of the file that it read or wanted to lock.
+    """
+
+    cpu_share: float
+    waits_for: WaitsFor = ""
+    file: str = ""
+
+    @property
+    def computes(self) -> bool:
+        """Whether it uses a processor; a wait that was seen is then only a moment of its work."""
+        return self.cpu_share >= _COMPUTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
     """One rank at the end of a run; after a hang, at the moment before the hang was ended.
 
@@ -87,6 +118,8 @@ class RankReport:
         The innermost line of the user's code at which it was, or the last line that it ran.
     stack
         The whole Python stack, outermost first, if the rank had not finished.
+    activity
+        What it did if it was running; None if that was not observed.
     error
         The exception that ended its cell. After a hang: the exception that freed it
         (``released`` is then True).
@@ -115,6 +148,7 @@ class RankReport:
     blocked_s: float | None = None
     position: Position | None = None
     stack: tuple[Position, ...] = ()
+    activity: Activity | None = None
     error: RankError | None = None
     exit_code: int | None = None
     exit_signal: int | None = None

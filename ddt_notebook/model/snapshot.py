@@ -28,7 +28,7 @@ NotebookName = Literal["variable", "module"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Source of a cell that ran.
+    """Source of a cell or a script that ran.
 
     Attributes
     ----------
@@ -38,11 +38,25 @@ class Cell:
         As the user typed it, without the line of the magic.
     first_line
         Line number of the first line of ``source``: 2 below a cell magic, else 1.
+    file, arguments
+        Absolute path and arguments of a script; empty for a cell.
     """
 
     number: int
     source: str
     first_line: int = 1
+    file: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``cell[14]``, or the path of the script: the same as in `Position.file`."""
+        return self.file or f"cell[{self.number}]"
+
+    @property
+    def title(self) -> str:
+        """``cell[14]``, or the name of the script."""
+        return self.file.rsplit("/", 1)[-1] or self.name
 
     def line(self, number: int) -> str:
         """The text of a line by the number that the notebook shows, empty if there is none."""

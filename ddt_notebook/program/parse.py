@@ -38,8 +38,8 @@ class Document:
 
     @classmethod
     def of(cls, cell: Cell) -> Document:
-        """The document of a cell."""
-        return cls(f"cell[{cell.number}]", cell.source, cell.first_line)
+        """The document of a cell or a script."""
+        return cls(cell.name, cell.source, cell.first_line)
 
     def line(self, number: int) -> str:
         """The text of a line; empty if there is no such line."""

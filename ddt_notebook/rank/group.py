@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,6 @@ from .probes.sockets import GroupSockets
 
 #: Addresses at which the session's store listens.
 _LOOPBACK = frozenset({"127.0.0.1", "localhost"})
-#: How many positional parameters of init_process_group come before the timeout.
-_BEFORE_TIMEOUT = 2
 
 
 class RankGroup:
@@ -59,11 +57,11 @@ class RankGroup:
         self.calls = CallLog(self.sockets)
         self.calls.default_timeout = self.timeout
         self.calls.init_hook = self._before_users_init
-        self._forming = False
+        self._forming = self._joined = False
         self._default: Any = None
         self._generation = self._inits = 0
 
-    def form(self, prefix: str, generation: int) -> list[str]:
+    def form(self, prefix: str, generation: int, *, join: bool = True) -> list[str]:
         """Leave any group, then join the one under ``prefix``.
 
         Parameters
@@ -73,20 +71,24 @@ class RankGroup:
         generation
             How often the session's group has been formed; a group that the user's cells form
             takes its prefix from this, as under torchrun.
+        join
+            False only to leave: the user's code forms the next group, also in a session that has
+            formed one.
 
         Returns
         -------
         list of str
             Notes for the user, such as that a DDP model uses the new group.
         """
-        followers = self._models_on_default_group()
+        followers = self._models_on_default_group() if join else []
         self.leave()
         self.calls.new_generation()
         # a cell may have set another rendezvous, which ends with the group
         os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
         self._generation, self._inits = generation, 0
-        if not self.formed_by_session:
+        self._joined = join and self.formed_by_session
+        if not self._joined:
             return []
         self._forming = True
         try:
@@ -143,21 +145,18 @@ class RankGroup:
             if type(model) is DistributedDataParallel and model.process_group is self._default
         ]
 
-    def _before_users_init(self, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+    def _before_users_init(self, options: dict[str, Any]) -> None:
         if self._forming:
             return
-        if self.formed_by_session and dist.is_initialized():
+        if self._joined and dist.is_initialized():
             raise RuntimeError(
                 "the session has formed the process group already: remove init_process_group(), "
                 "or form it yourself in a session that is started without a group"
             )
-        if options.get("timeout") is None and len(arguments) <= _BEFORE_TIMEOUT:
+        if options.get("timeout") is None:
             options["timeout"] = self.timeout
         self._inits += 1
-        if os.environ.get("MASTER_PORT") != str(self.port):
-            # the cell chose its own rendezvous, so rank 0 must serve the store itself
-            os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-        elif options.get("store") is None and _from_environment(arguments, options):
+        if options.get("store") is None and self._uses_store(options):
             # a group that is formed again must not find the keys of the previous group
             store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
@@ -166,14 +165,21 @@ class RankGroup:
                 if options.get(name) in (None, -1):
                     options[name] = int(os.environ[variable])
 
+    def _uses_store(self, options: Mapping[str, Any]) -> bool:
+        """Whether a call of init_process_group is to meet at the session's store.
 
-def _from_environment(arguments: Sequence[Any], options: Mapping[str, Any]) -> bool:
-    """Whether a call of init_process_group takes its rendezvous from the environment."""
-    method = options.get("init_method")
-    complete = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
-    if len(arguments) > 1 or method not in (None, "env://") or not complete:
-        return False
-    return _is_here(os.environ.get("MASTER_ADDR", ""))
+        It does so if it takes the address from the environment or spells out the same one. With
+        any other address, rank 0 serves the store itself.
+        """
+        if not os.environ.keys() >= {"RANK", "WORLD_SIZE"}:
+            return False
+        method = options.get("init_method") or "env://"
+        if method == "env://":
+            host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        else:
+            scheme, _, address = str(method).partition("://")
+            host, _, port = address.rpartition(":") if scheme == "tcp" else ("", "", "")
+        return port == str(self.port) and _is_here(host)
 
 
 def _is_here(host: str) -> bool:
@@ -189,7 +195,12 @@ def _is_here(host: str) -> bool:
 
 
 def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
-    """The variables that torchrun sets, so that a script's code runs unchanged."""
+    """The variables that torchrun sets, so that a script's code runs unchanged.
+
+    TORCHELASTIC_USE_AGENT_STORE is not among them: processes that a rank starts would inherit it,
+    and then wait forever for a store that nobody serves. `RankGroup` connects to the session's
+    store instead.
+    """
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -202,7 +213,6 @@ def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str
         "ROLE_NAME": "default",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "ddt_notebook",
     }

@@ -24,6 +24,7 @@ from ..wire.messages import (
     MonitorStatus,
 )
 from .branch_recorder import BranchRecorder
+from .probes.activity import main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .shell import current_stack, users_line
@@ -84,6 +85,7 @@ class Monitor(threading.Thread):
         return Failed(error=f"a monitor does not answer {type(request.message).__name__}")
 
     def _status(self) -> MonitorStatus:
+        waits_for, file = main_thread_waits_for()
         stack = current_stack(self._main)
         return MonitorStatus(
             position=users_line(stack),
@@ -92,4 +94,6 @@ class Monitor(threading.Thread):
             cpu_s=time.process_time(),  # of all threads
             memory_bytes=self._process.memory_info().rss,
             at_s=time.monotonic(),
+            waits_for=waits_for,
+            file=file,
         )

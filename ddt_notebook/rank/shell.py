@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import IPython
@@ -185,6 +185,22 @@ class RankShell(InteractiveShell):
         if _is_end_of_script(error):
             return None
         return describe_error(error, self.last_traceback_text) if error is not None else None
+
+    def run_script(self, source: str, main: ModuleType) -> RankError | None:
+        """Run a script in its module and return the exception that left it.
+
+        ``sys.exit()`` with status 0 or none ends it as its last line would.
+        """
+        self.last_traceback_text = ""
+        try:
+            exec(compile(source, main.__file__ or "", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
+        except BaseException as error:  # noqa: BLE001  (what ends a script ends no rank)
+            if isinstance(error, SystemExit) and not error.code:
+                return None
+            level = error.__traceback__.tb_next if error.__traceback__ is not None else None
+            self.showtraceback((type(error), error, level), tb_offset=0)
+            return describe_error(error, self.last_traceback_text)
+        return None
 
 
 def make_shell() -> RankShell:

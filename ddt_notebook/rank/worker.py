@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
+from ..model import RankError
 from ..model.torch_features import SIMULATED_GPUS
 from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel, Closed
@@ -50,6 +51,7 @@ from .monitor import Monitor
 from .probes import automatic, checkpoints, loaders, performance, registry, training
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
+from .script import as_main, seed
 from .shell import RankShell, describe_error, make_shell
 
 _MAX_NAMES = 50
@@ -111,6 +113,9 @@ class Rank:
         self._shell.on_raise = self._report_exception
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
+        self._script_names: dict[str, Any] | None = None
+        if spec.seed is not None:
+            seed(spec.seed, rank)
         self._memory = MemoryCap(spec.memory)
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._leave_connections_in_child)
@@ -169,6 +174,7 @@ class Rank:
 
     def _run(self, command: RunCell) -> CellEnded:
         error = None
+        self._script_names = None
         self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
         loaders.RECORD.begin_run()
@@ -181,7 +187,10 @@ class Rank:
         self._begin_branches(asked=command.branches)
         self._running = True
         try:
-            error = self._shell.run(command.source, command.cell, command.first_line)
+            if command.file:
+                error = self._run_script(command)
+            else:
+                error = self._shell.run(command.source, command.cell, command.first_line)
         except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
             self._memory.open_reserve()
             error = describe_error(leaked, "")
@@ -218,12 +227,24 @@ class Rank:
             if not self._branches.unobserved:
                 self._group.calls.branches = self._branches
 
+    def _run_script(self, command: RunCell) -> RankError | None:
+        spec = self._spec
+        environment = torchrun_environment(spec.rank, spec.world_size, self._group.port)
+        seed(spec.seed, spec.rank)
+        with as_main(command.file, command.arguments, environment) as main:
+            self._script_names = vars(main)
+            error = self._shell.run_script(command.source, main)
+        if command.keep_names:
+            kept = {name: v for name, v in vars(main).items() if not name.startswith("__")}
+            self._shell.user_ns.update(kept)
+        return error
+
     def _form(self, command: FormGroup) -> GroupFormed | Failed:
         self._shell.forget_errors()
         self._group.port = command.port
         with self._memory.reserve():
             try:
-                notes = self._group.form(command.prefix, command.generation)
+                notes = self._group.form(command.prefix, command.generation, join=command.join)
             except (RuntimeError, MemoryError) as error:
                 full = self._memory.used_up()
                 if not full:
@@ -243,10 +264,12 @@ class Rank:
             return {"notes": [f"what was trained could not be observed: {error}"]}
 
     def _own_variables(self) -> dict[str, Any]:
+        """The user's variables: those of the script, if one ran last."""
+        at_start = self._names_at_start if self._script_names is None else ()
         return {
             name: value
-            for name, value in self._shell.user_ns.items()
-            if name not in self._names_at_start and not name.startswith("_")
+            for name, value in (self._script_names or self._shell.user_ns).items()
+            if name not in at_start and not name.startswith("_")
         }
 
     def _packed(self, name: str) -> bytes:

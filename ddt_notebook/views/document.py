@@ -43,7 +43,7 @@ def page(snapshot: Snapshot) -> str:
     about = [words.count(snapshot.world_size, "rank"), snapshot.backend, snapshot.device]
     about += [f"PyTorch {snapshot.torch_version}"] * bool(snapshot.torch_version)
     about += [snapshot.created[:19].replace("T", " ")] * bool(snapshot.created)
-    title = html.escape(f"Report on cell[{snapshot.cell.number}]")
+    title = html.escape(f"Report on {snapshot.cell.title}")
     sections = [("diagnosis", show(diagnose(snapshot), snapshot).to_html())]
     sections += [(view.name, view.to_html()) for view in recorded(snapshot)]
     body = html.tag(

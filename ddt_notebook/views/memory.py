@@ -252,7 +252,7 @@ class MemoryView(RunView, Figured):
         if not any(m.at_ms for m in self.snapshot.memory):
             notes.append("%%ddt_debug also shows activations and the course of memory")
         elif self.asked_now:
-            cell = f"cell[{self.snapshot.cell.number}]"
+            cell = self.snapshot.cell.title
             notes.append(f"activations, peak and course were measured while {cell} ran")
         return notes
 

@@ -88,7 +88,7 @@ class View:
             return ""
         when = f"; a run records it {self.recorded_when}" if self.recorded_when else ""
         return (
-            f"nothing was recorded of {self.name} in cell[{snapshot.cell.number}]{when}: put "
+            f"nothing was recorded of {self.name} in {snapshot.cell.title}{when}: put "
             "%%ddt_debug on top of the cell, or ask the ranks how they are now with "
             f"%ddt_show {self.name}"
         )

@@ -69,7 +69,7 @@ class RunView(Displayable):
         """``placement · after cell[3] · 4 ranks · 2026-11-20 20:01:08``."""
         parts: list[str] = [self.name]
         if self.snapshot.cell.number:
-            parts.append(f"after cell[{self.snapshot.cell.number}]")
+            parts.append(f"after {self.snapshot.cell.title}")
         parts.append(words.count(self._ranks(), "rank"))
         if self.asked_now:
             parts.append("asked now")

@@ -78,7 +78,7 @@ class StacksView(RunView):
                 }
 
     def _summary(self) -> str:
-        return f"stacks at the end of cell[{self.snapshot.cell.number}]"
+        return f"stacks at the end of {self.snapshot.cell.title}"
 
     def _groups(self) -> list[tuple[str, tuple[Position, ...]]]:
         alike = group(self.snapshot.ranks, lambda r: (words.state(r), _stack(r)))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ..host.listeners import DisplayMessage, Stream
 from ..host.session import active
 from ..model import Cell
+from ..model.progress import Waiting
 from ..views.output import OutputLog, of_texts
 
 #: The longest message, the least time between two that nobody asked for, and how many a question
@@ -137,7 +138,7 @@ class _CellListener:
     def on_tick(self, now_s: float) -> None:
         self._news(False)
 
-    def on_status(self, text: str | None) -> None: ...
+    def on_waiting(self, waiting: Waiting | None) -> None: ...
 
     def on_end(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ..model import FormatError, Position, RankError, codec
+from ..model.rank import WaitsFor
 from ..model.torch_features import MissingFeature
 from .records import FlightEntry
 
@@ -131,6 +132,8 @@ class RankSpec(Message):
         Timeout of the backend itself, in seconds.
     memory
         Limit of the memory that cells may allocate, in bytes; None for no limit.
+    seed
+        As in `rank.script.seed`.
     cwd, sys_path, environ
         Working directory, ``sys.path`` and environment of the notebook's process.
     """
@@ -145,6 +148,7 @@ class RankSpec(Message):
     group: bool
     group_timeout_s: float
     memory: int | None
+    seed: int | None
     cwd: str
     sys_path: tuple[str, ...]
     environ: dict[str, str]
@@ -152,11 +156,11 @@ class RankSpec(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCell(Message):
-    """Run a cell; `CellEnded` answers.
+    """Run a cell or a script; `CellEnded` answers.
 
     Attributes
     ----------
-    cell, source, first_line
+    cell, source, first_line, file, arguments
         See `model.Cell`.
     group_timeout_s
         Timeout of the backend itself for this cell, in seconds.
@@ -164,6 +168,8 @@ class RunCell(Message):
         Whether to record the timeline and the memory by kind.
     branches
         Whether to observe branches also where that slows the user's code, as on Python 3.11.
+    keep_names
+        Whether the names that a script defines become names of the cells.
     """
 
     cell: int
@@ -172,6 +178,9 @@ class RunCell(Message):
     group_timeout_s: float
     trace: bool
     branches: bool = False
+    file: str = ""
+    arguments: tuple[str, ...] = ()
+    keep_names: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +195,14 @@ class FormGroup(Message):
         How often the session's group has been formed, this time included.
     port
         Port of the session's TCPStore on loopback.
+    join
+        False only to leave: a script forms its groups itself.
     """
 
     prefix: str
     generation: int
     port: int
+    join: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,6 +405,8 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
+    waits_for, file
+        As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
     """
@@ -403,6 +417,8 @@ class MonitorStatus(Message):
     cpu_s: float
     memory_bytes: int
     at_s: float
+    waits_for: WaitsFor = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ import pytest
 from ddt_notebook.host.listeners import DisplayMessage
 from ddt_notebook.magics import stream
 from ddt_notebook.magics.stream import OutputStreamer
+from ddt_notebook.model import Call, Position, RankReport
+from ddt_notebook.model.progress import Waiting
 
 
 class Publisher:
@@ -123,14 +125,61 @@ def test_a_progress_bar_is_live_and_ends_as_text(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "[rank 0] 99% of 0\n[rank 1] 99% of 1\n"
 
 
-def test_the_status_line_comes_and_goes() -> None:
+def waiting(waited_s: float) -> Waiting:
+    at_work = RankReport(rank=1, state="running", position=Position(file="cell[1]", line=3))
+    call = Call(index=0, op="barrier", sequence=3, members=(0, 1))
+    return Waiting(ranks=(0,), call=call, waited_s=waited_s, awaited=(at_work,))
+
+
+def test_the_line_about_a_wait_comes_and_goes() -> None:
     scene = Scene(2, notebook=True)
-    scene.streamer.on_status("waiting 4.2 s for rank 1")
+    scene.streamer.on_waiting(waiting(4.2))
     scene.wait(0.3)
-    assert "waiting 4.2 s for rank 1" in scene.published[-1]["data"]["text/html"]
-    scene.streamer.on_status(None)
+    text = scene.published[-1]["data"]["text/html"]
+    assert "rank 0 has been waiting in barrier #3 for 4.2 s · rank 1 is at work" in text
+    scene.streamer.on_waiting(None)
     scene.wait(0.3)
     assert scene.published[-1]["data"]["text/plain"] == ""
+
+
+def test_a_long_wait_is_shown_anew_once_a_second_in_one_place() -> None:
+    scene = Scene(2, notebook=True)
+    for tick in range(1000):
+        scene.streamer.on_waiting(waiting(0.03 * tick))
+        scene.wait(0.03)
+    assert 25 <= len(scene.published) <= 31
+    assert all(shown["update"] for shown in scene.published[1:])
+    scene.streamer.on_end()
+    assert scene.published[-1]["data"] == {"text/plain": "", "text/html": ""}
+
+
+def test_a_wait_fills_a_few_lines_of_a_terminal_and_leaves_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    scene = Scene(2)
+    scene.streamer.on_waiting(waiting(4.2))
+    scene.wait(0.3)
+    shown = capsys.readouterr().err
+    assert len(shown.splitlines()) == 2
+    assert max(map(len, shown.splitlines())) < 80
+    scene.streamer.on_end()
+    assert capsys.readouterr().err == "\r\x1b[2K\x1b[1A\x1b[2K"
+
+
+def test_a_wait_is_noted_a_few_times_where_output_goes_to_a_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene = Scene(2)
+    for second in range(1800):
+        scene.streamer.on_waiting(waiting(float(second)))
+        scene.wait(1.0)
+    scene.streamer.on_waiting(None)
+    scene.streamer.on_waiting(waiting(4.0))
+    scene.streamer.on_end()
+    noted = capsys.readouterr().err.splitlines()
+    assert len(noted) == 3
+    assert all("rank 1 is at work in cell[1] line 3" in line for line in noted)
 
 
 def test_a_quiet_cell_publishes_nothing() -> None:

@@ -105,10 +105,10 @@ def test_message_meets_its_partner():
     assert cannot_complete(tags) == {0, 1}
 
 
-def joining(rank: int, **fields) -> RankReport:
-    usual = {"address": "127.0.0.1:29500", "rank": rank, "world_size": 3, "backend": "gloo"}
+def joining(at: int, **fields) -> RankReport:
+    usual = {"address": "127.0.0.1:29500", "rank": at, "world_size": 3, "backend": "gloo"}
     return blocked(
-        rank,
+        at,
         entered(
             op="init_process_group",
             kind="setup",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import operator
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from ...model import Rendezvous
@@ -57,7 +59,7 @@ class CallLog:
 
     def __init__(self, sockets: GroupSockets) -> None:
         self.sockets = sockets
-        self.init_hook: Callable[[Sequence[Any], dict[str, Any]], None] | None = None
+        self.init_hook: Callable[[dict[str, Any]], None] | None = None
         self.default_timeout: Any = None
         #: Counts and hashes branch events; None while they are not observed.
         self.branches: BranchRecorder | None = None
@@ -101,7 +103,8 @@ class CallLog:
         if original is None:  # not in this version of torch
             return
         wrapper = functools.wraps(original)(wrap(original))
-        for module in (c10d, dist):
+        # a device mesh forms the default group if there is none
+        for module in (c10d, dist, *([device_mesh] if name == "init_process_group" else [])):
             setattr(module, name, wrapper)
 
     # -- the three kinds of call ---------------------------------------------------------------
@@ -168,7 +171,8 @@ class CallLog:
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
             with self.sockets.watching(), threads():
                 if op == "init_process_group" and self.init_hook is not None:
-                    self.init_hook(args, kwargs)
+                    args, kwargs = _by_name(function, args, kwargs)
+                    self.init_hook(kwargs)
                 return set_up(args, kwargs, meeting)
 
         def set_up(args: tuple[Any, ...], kwargs: dict[str, Any], meeting: dict[str, Any]) -> Any:
@@ -299,6 +303,16 @@ class CallLog:
         if name not in self._groups:
             self._groups[name] = Group(name, tuple(dist.get_process_group_ranks(group)))
         return self._groups[name]
+
+
+def _by_name(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by their names, so that they can be replaced."""
+    try:
+        return (), dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+    except TypeError:  # torch will refuse them
+        return args, kwargs
 
 
 def _operations(process_group: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.host import hang_detection
-from ddt_notebook.host.hang_detection import HangWatch, waiting_line
+from ddt_notebook.host.hang_detection import HangWatch, waiting_now
 from ddt_notebook.host.pool import group_timeout_s
 from ddt_notebook.host.rank_run import RunState
 from ddt_notebook.model import Call, Position, RankReport
@@ -154,47 +154,37 @@ def test_only_who_is_waited_for_is_interrupted(watch: HangWatch) -> None:
     assert watch.to_interrupt(view, over_the_limit=True) == {1}
 
 
-# -- what is said ------------------------------------------------------------------------------
+# -- who waits for whom ------------------------------------------------------------------------
 
 
-def test_nothing_is_said_at_first() -> None:
-    assert waiting_line(seen(running(0), running(1), running(2))) is None
-    assert waiting_line(seen(blocked(0, 0.9), running(1), running(2))) is None
+def test_short_waits_are_not_shown() -> None:
+    assert waiting_now(seen(running(0), running(1), running(2))) is None
+    assert waiting_now(seen(blocked(0, 1.9), running(1), running(2))) is None
 
 
-@pytest.mark.parametrize(
-    ("reports", "line"),
-    [
-        (
-            [blocked(0, 4.21), blocked(1, 2.0), running(2)],
-            "waiting 4.2 s for rank 2, which is at cell[3] line 7: time.sleep(8)",
-        ),
-        (
-            [blocked(0, 1.0), running(1), running(2)],
-            "waiting 1.0 s for ranks 1, 2, rank 1 is at cell[3] line 7: time.sleep(8)",
-        ),
-        (
-            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, state="silent")],
-            "waiting 3.0 s for rank 2, which does not answer: C code holds its interpreter",
-        ),
-        (
-            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, state="stopped")],
-            "waiting 3.0 s for rank 2, which is suspended (SIGSTOP)",
-        ),
-        (
-            [blocked(0, 3.0), blocked(1, 3.0), RankReport(rank=2, position=AT)],
-            "waiting 3.0 s for rank 2",
-        ),
-        (
-            [blocked(0, 3.0), blocked(1, 3.0), blocked(2, 3.0)],
-            "waiting 3.0 s in all_reduce #4 (4 × float32)",
-        ),
-        (
-            [running(0), running(1), RankReport(rank=2, state="stopped")],
-            "rank 2 is suspended (SIGSTOP)",
-        ),
-    ],
-    ids=["one", "several", "silent", "stopped", "finished", "transfer", "nobody waits"],
-)
-def test_waiting_line(reports: list[RankReport], line: str) -> None:
-    assert waiting_line(seen(*reports)) == line
+def shown(*reports: RankReport) -> tuple[tuple[int, ...], float, list[int]]:
+    waiting = waiting_now(seen(*reports))
+    assert waiting is not None
+    return waiting.ranks, waiting.waited_s, [report.rank for report in waiting.awaited]
+
+
+def test_all_ranks_in_the_same_call_are_shown_together() -> None:
+    assert shown(blocked(0, 4.2), blocked(1, 2.0), running(2)) == ((0, 1), 4.2, [2])
+    assert shown(blocked(0, 2.0), running(1), running(2)) == ((0,), 2.0, [1, 2])
+
+
+def test_nobody_is_awaited_in_a_call_that_all_have_entered() -> None:
+    assert shown(blocked(0, 3.0), blocked(1, 3.0), blocked(2, 3.0)) == ((0, 1, 2), 3.0, [])
+
+
+def test_a_rank_that_waits_itself_leads_to_the_rank_at_work() -> None:
+    receives = blocked(1, 2.5, op="recv", kind="p2p", peer=2, sequence=1)
+    assert shown(blocked(0, 3.0), receives, running(2)) == ((0,), 3.0, [2, 1])
+    pair = blocked(1, 2.5, op="recv", kind="p2p", peer=2, sequence=1, members=(1, 2))
+    assert shown(running(0), pair, running(2)) == ((1,), 2.5, [2])
+
+
+def test_a_suspended_rank_is_shown_also_if_no_other_waits() -> None:
+    stopped = RankReport(rank=2, state="stopped")
+    assert shown(running(0), running(1), stopped) == ((), 0.0, [2])
+    assert shown(blocked(0, 3.0), running(1), stopped) == ((0,), 3.0, [1, 2])

@@ -32,6 +32,7 @@ EVERY: list[Message] = [
         group=True,
         group_timeout_s=60.0,
         memory=None,
+        seed=None,
         cwd="/tmp",
         sys_path=("", "/x"),
         environ={"A": "b"},

@@ -1,0 +1,54 @@
+"""Finds out what a main thread waits for that is not at work, from the operating system (Linux).
+
+The monitor's thread asks for it. A thread that runs on a processor waits for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+from ...model.rank import WaitsFor
+
+#: Numbers of system calls, from Linux' ``arch/x86/entry/syscalls/syscall_64.tbl`` and
+#: ``include/uapi/asm-generic/unistd.h``.
+_X86_64: dict[int, WaitsFor] = {
+    **dict.fromkeys((35, 230), "time"),  # nanosleep, clock_nanosleep
+    **dict.fromkeys((0, 17, 19, 295), "file"),  # read, pread64, readv, preadv
+    202: "lock",  # futex
+    **dict.fromkeys((72, 73), "file lock"),  # fcntl, flock
+    **dict.fromkeys((61, 247), "process"),  # wait4, waitid
+    # poll, select, recvfrom, recvmsg, epoll_wait, pselect6, ppoll, epoll_pwait
+    **dict.fromkeys((7, 23, 45, 47, 232, 270, 271, 281), "data"),
+}
+_AARCH64: dict[int, WaitsFor] = {
+    **dict.fromkeys((101, 115), "time"),
+    **dict.fromkeys((63, 65, 67, 69), "file"),
+    98: "lock",
+    **dict.fromkeys((25, 32), "file lock"),
+    **dict.fromkeys((95, 260), "process"),
+    **dict.fromkeys((22, 72, 73, 207, 212), "data"),
+}
+_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(platform.machine(), {})
+
+
+def main_thread_waits_for() -> tuple[WaitsFor, str]:
+    """What this process's main thread waits for, and the path of the file that it reads or locks.
+
+    Two empty strings if it runs, or if that is not known.
+    """
+    process = os.getpid()  # also the number of the main thread
+    with suppress(OSError, ValueError):
+        shown = Path(f"/proc/self/task/{process}/syscall").read_text(encoding="ascii")
+        number, _, arguments = shown.partition(" ")
+        waits_for = _CALLS.get(int(number), "")  # "running" is not a number
+        if waits_for not in ("file", "file lock"):
+            return waits_for, ""
+        descriptor = int(arguments.split()[0], 16)
+        file = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if file.startswith("/"):
+            return waits_for, file
+        return "data", ""  # a pipe or a socket
+    return "", ""

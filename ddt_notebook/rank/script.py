@@ -1,0 +1,102 @@
+"""Runs a script in a rank as a process of torchrun would run it."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import linecache
+import logging
+import os
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from ..model.user_code import is_user_code
+
+
+def seed(number: int | None, rank: int) -> None:
+    """Set the random states of Python, NumPy and torch, which a fork shares with other ranks.
+
+    Parameters
+    ----------
+    number
+        The rank begins with this number plus its own; None for fresh entropy, with which a process
+        that torchrun starts begins.
+    rank
+        The rank.
+    """
+    numpy = sys.modules.get("numpy")
+    if number is None:
+        torch.seed()
+        random.seed()
+        if numpy is not None:
+            numpy.random.seed()
+        return
+    torch.manual_seed(number + rank)
+    random.seed(number + rank)
+    if numpy is not None:
+        numpy.random.seed((number + rank) % (1 << 32))
+
+
+@contextlib.contextmanager
+def as_main(
+    path: str, arguments: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[ModuleType]:
+    """Make this process look like a fresh one that runs a script; restores it afterwards.
+
+    The script has a ``__main__`` module, ``sys.argv``, ``sys.path`` and environment of its own, and
+    imports the modules of its project anew. Settings of libraries that it changes, such as torch's
+    default dtype, remain, since the process remains.
+
+    Parameters
+    ----------
+    path
+        Absolute path of the script.
+    arguments
+        Its arguments.
+    environment
+        The variables that torchrun sets.
+
+    Yields
+    ------
+    ModuleType
+        The script's ``__main__``.
+    """
+    main = ModuleType("__main__")
+    main.__file__ = path
+    main.__dict__.update(__builtins__=builtins, __cached__=None, __annotations__={})
+    root = logging.getLogger()
+    before = sys.argv, sys.path[:], dict(os.environ), os.getcwd(), root.handlers[:], root.level
+    earlier = {name: m for name, m in sys.modules.items() if name == "__main__" or _is_users(m)}
+    for name in earlier:
+        del sys.modules[name]
+    sys.modules["__main__"] = main
+    sys.argv = [path, *arguments]
+    sys.path[:] = [str(Path(path).parent), *(entry for entry in sys.path if entry)]
+    os.environ.update(environment)
+    linecache.checkcache()
+    try:
+        yield main
+    finally:
+        # children that multiprocessing has spawned may still import it
+        sys.argv, sys.path[:] = before[0], before[1]
+        for name in [name for name in os.environ if name not in before[2]]:
+            del os.environ[name]
+        os.environ.update(before[2])
+        with contextlib.suppress(OSError):
+            os.chdir(before[3])
+        root.handlers[:] = before[4]
+        root.setLevel(before[5])
+        for name in [name for name, module in sys.modules.items() if _is_users(module)]:
+            del sys.modules[name]
+        sys.modules.update(earlier)
+
+
+def _is_users(module: object) -> bool:
+    """Whether a module of ``sys.modules`` is a file of the user's."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and is_user_code(file)

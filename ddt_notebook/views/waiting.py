@@ -1,0 +1,88 @@
+"""The line below a running cell: who waits for whom, and what the awaited ranks do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ..formatting import agree, ranks_label
+from ..model import RankReport
+from ..model.progress import Waiting
+from . import words
+
+#: How many groups of awaited ranks are shown; the others are counted.
+_SHOWN = 3
+#: Path of a file, at most so long.
+_FILE = 40
+
+
+def parts(waiting: Waiting) -> list[str]:
+    """``ranks 1, 2 have been waiting in barrier #3 for 4.2 s``, then what the awaited ranks do."""
+    said = []
+    if waiting.call is not None:
+        op = words.one_line(waiting.call.op, 60)
+        number = f" #{waiting.call.sequence}" if waiting.call.sequence is not None else ""
+        verb = agree(waiting.ranks, "has", "have")
+        waited = words.duration(waiting.waited_s)
+        said.append(
+            f"{ranks_label(waiting.ranks)} {verb} been waiting in {op}{number} for {waited}"
+        )
+        if not waiting.awaited:
+            return [*said, "every member has entered it"]
+    alike: dict[tuple[str, str, str], list[RankReport]] = defaultdict(list)
+    for report in waiting.awaited:
+        alike[_activity(report)].append(report)
+    for (one, several, where), reports in list(alike.items())[:_SHOWN]:
+        ranks = [report.rank for report in reports]
+        does = agree(ranks, one, several)
+        said.append(f"{ranks_label(ranks)} {does}{where}{_share(reports)}")
+    rest = sum(len(reports) for reports in list(alike.values())[_SHOWN:])
+    return [*said, f"and {words.count(rest, 'more rank')}"] if rest else said
+
+
+def _activity(report: RankReport) -> tuple[str, str, str]:
+    """What a rank does: the verb for one rank, the verb for several ranks, and the place."""
+    place = report.position.place if report.position is not None else ""
+    where = f" in {words.one_line(place, 60)}" if place else ""
+    if report.state == "silent":
+        seen = f", last seen{where}" if where else ""
+        return "is in a C call that holds its interpreter", "are in such C calls", seen
+    if report.state == "blocked":
+        return "waits, too,", "wait, too,", where
+    if report.state != "running":
+        return words.state(report), words.state(report, ranks=2), ""
+    activity = report.activity
+    if activity is None or activity.computes:
+        return "is at work", "are at work", where
+    file = f" {words.middle(words.one_line(activity.file), _FILE)}" if activity.file else " a file"
+    match activity.waits_for:
+        case "time":
+            return "sleeps", "sleep", where
+        case "file":
+            return f"reads{file}", f"read{file}", where
+        case "file lock":
+            return f"waits for the lock of{file}", f"wait for the lock of{file}", where
+        case "lock":
+            what = "a lock or another thread"
+        case "process":
+            what = "a process that it started"
+        case "data":
+            what = "data from a pipe or a socket"
+        case _:
+            return "is", "are", where or " at work"
+    return f"waits for {what}", f"wait for {what}", where
+
+
+def _share(reports: Sequence[RankReport]) -> str:
+    """``(82 % of a core)``: how much processor time ranks at work use on average."""
+    shares = [
+        report.activity.cpu_share
+        for report in reports
+        if report.activity is not None
+        and (report.activity.computes or not report.activity.waits_for)
+    ]
+    if not shares:
+        return ""
+    mean = sum(shares) / len(shares)
+    amount = f"{mean:.1f} cores" if mean >= 1.5 else f"{round(100 * mean)} % of a core"
+    return f" ({amount}{' each' if len(reports) > 1 else ''})"

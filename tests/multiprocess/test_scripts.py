@@ -1,0 +1,141 @@
+"""Scripts run on ranks as torchrun would run them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+
+HELPER = """
+import torch
+import torch.distributed as dist
+
+def total(value):
+    x = torch.tensor([float(value)])
+    dist.all_reduce(x)
+    return x.item()
+"""
+TRAIN = """
+import os
+import sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from helper import total
+
+def child(number):
+    print("child", number, "USE_AGENT_STORE" in str(os.environ), flush=True)
+
+def main(fault):
+    if fault == "raises" and os.environ["RANK"] == "1":
+        int("bad batch")
+    if fault == "spawns":
+        mp.spawn(child, nprocs=1)
+    dist.init_process_group("gloo")
+    print(total(1), sys.argv[1:], os.environ["LOCAL_RANK"], hasattr(sys, "ps1"))
+    if fault == "leaves" and dist.get_rank() == 1:
+        return
+    dist.barrier()
+    if fault == "exits":
+        sys.exit()
+
+if __name__ == "__main__":
+    assert __file__ == sys.argv[0] and sys.path[0] == os.path.dirname(__file__)
+    assert sys.modules["__main__"].main is main
+    torch.manual_seed(int(os.environ["RANK"]))
+    os.environ["MADE_BY_SCRIPT"] = "1"
+    model = torch.nn.Linear(2, 2)
+    main(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[ddt.Session]:
+    with ddt.Session(2, timeout=20.0, hang_after=0.5) as session:
+        yield session
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "helper.py").write_text(HELPER)
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_a_script_runs_as_main_and_leaves_the_cells_alone(
+    session: ddt.Session, script: Path
+) -> None:
+    session.run("model = DDP(torch.nn.Linear(3, 1))\nmain = None")
+    run = session.run_script(script, ["works", "--lr", "0.1"])
+    assert run.ok, run.errors
+    assert run.outputs == {
+        rank: f"2.0 ['works', '--lr', '0.1'] {rank} False\n" for rank in range(2)
+    }
+    assert (run.snapshot.cell.file, run.snapshot.cell.arguments[0]) == (str(script), "works")
+    assert not ddt.diagnose(run).findings
+    after = session.run(
+        "import os, sys\n"
+        "print(main, model.module.in_features, dist.is_initialized(),"
+        " 'MADE_BY_SCRIPT' in os.environ, 'helper' in sys.modules)\n"
+        "model(torch.ones(1, 3)).sum().backward()"
+    )
+    assert after.outputs == dict.fromkeys((0, 1), "None 3 True False False\n")
+    assert session.run_script(script, ["exits"], keep_names=True).ok
+    assert session.run("print(model.in_features)").outputs[1] == "2\n"
+
+
+def test_an_edited_project_is_imported_anew(session: ddt.Session, script: Path) -> None:
+    assert session.run_script(script, ["works"]).ok
+    helper = script.parent / "helper.py"
+    helper.write_text(HELPER.replace("x.item()", "x.item() + 40"))
+    os.utime(helper, (1, 1))  # a file system may keep times in whole seconds
+    assert session.run_script(script, ["works"]).outputs[0].startswith("42.0")
+
+
+def test_processes_that_a_script_spawns_inherit_no_store(
+    session: ddt.Session, script: Path
+) -> None:
+    run = session.run_script(script, ["spawns"])
+    assert run.ok, run.errors
+    assert all("child 0 False" in text for text in run.outputs.values())
+
+
+def test_a_fault_in_a_script_is_found_at_its_lines(session: ddt.Session, script: Path) -> None:
+    run = session.run_script(script, ["raises"])
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.kind, finding.ranks) == ("raised", [1])
+    assert (finding.places[1].file, finding.places[1].code) == (
+        str(script),
+        'int("bad batch")',
+    )
+    assert "shell.py" not in run.errors[1].traceback
+    hung = session.run_script(script, ["leaves"])
+    (finding,) = ddt.diagnose(hung).findings
+    assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [1], [0])
+    assert finding.cause == "early-exit-on-rank-condition"
+    assert {place.code for place in finding.places.values()} == {
+        'if fault == "leaves" and dist.get_rank() == 1:',
+        "dist.barrier()",
+    }
+
+
+def test_a_file_that_cannot_be_read_is_refused(session: ddt.Session, tmp_path: Path) -> None:
+    with pytest.raises(ddt.SessionError, match=r"missing\.py: No such file"):
+        session.run_script(tmp_path / "missing.py")
+
+
+def test_random_states_can_be_given(script: Path) -> None:
+    source = "import numpy, random\nstate = (torch.rand(1).item(), numpy.random.rand(), "
+    states = []
+    with ddt.Session(2, seed=7) as session:
+        for _ in range(2):
+            session.run(source + "random.random())")
+            states.append([session.pull("state", rank) for rank in range(2)])
+            session.restart()
+        assert states[0] == states[1]
+        assert states[0][0] != states[0][1]

@@ -1,0 +1,70 @@
+"""What a main thread waits for is read from the operating system."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.rank.probes.activity import main_thread_waits_for
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/syscall").exists(), reason="the system does not show system calls"
+)
+_LIMIT_S = 30.0
+
+
+def watch(
+    wanted: tuple[str, str], release: Callable[[], None]
+) -> tuple[threading.Thread, list[bool]]:
+    """Release the main thread as soon as it is seen in the wanted wait."""
+    seen: list[bool] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while main_thread_waits_for() != wanted and time.monotonic() < deadline:
+            time.sleep(0.001)
+        seen.append(main_thread_waits_for() == wanted)
+        release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    return thread, seen
+
+
+def test_a_read_from_a_pipe() -> None:
+    source, sink = os.pipe()
+    thread, seen = watch(("data", ""), lambda: os.close(sink))
+    os.read(source, 1)
+    thread.join()
+    os.close(source)
+    assert seen == [True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="flock is another call elsewhere")
+def test_the_lock_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.lock"
+    with path.open("w") as held, path.open("w") as wanted:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        thread, seen = watch(("file lock", str(path)), lambda: fcntl.flock(held, fcntl.LOCK_UN))
+        fcntl.flock(wanted, fcntl.LOCK_EX)
+        thread.join()
+    assert seen == [True]
+
+
+def test_a_lock_of_python() -> None:
+    event = threading.Event()
+    thread, seen = watch(("lock", ""), event.set)
+    event.wait()
+    thread.join()
+    assert seen == [True]
+
+
+def test_a_thread_that_runs_waits_for_nothing() -> None:
+    assert main_thread_waits_for() == ("", "")
