@@ -665,6 +665,7 @@ FACTS: dict[str, Sentence] = {
     "came-without-it": "{ranks} came to {place} without it",
     # a process that ended, an exception
     "process-ended": "the process of {ranks} ended with {ending}",
+    "aborted": "before it aborted, {ranks} printed: {message}",
     "crash-frame": lambda f: (
         f"faulthandler: {f.place.file} line {f.place.line} in {f.place.function}" if f.place else ""
     ),

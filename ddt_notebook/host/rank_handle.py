@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from contextlib import suppress
@@ -36,6 +37,9 @@ from .recorder import RankRecorder, SourceLine
 
 #: A rank's monitor that has not answered for this long counts as unable to answer.
 SILENT_AFTER_S = 1.5
+#: What libstdc++ prints about an exception that nothing caught; ``what()`` may have several lines.
+_ABORTED = re.compile(r"terminate called after throwing an instance of '[^\n]*\n\s*what\(\):[^\n]*")
+_LAST_BYTES, _MAX_ABORT_TEXT = 16_000, 1_000
 
 
 class RankHandle:
@@ -189,6 +193,14 @@ class RankHandle:
         """What faulthandler wrote when it crashed."""
         with suppress(OSError):
             return (self._directory / f"rank{self.rank}.crash").read_text(errors="replace")[-8000:]
+        return ""
+
+    def abort_text(self) -> str:
+        """What the C++ runtime printed about an uncaught exception before it aborted."""
+        with suppress(OSError), (self._directory / f"rank{self.rank}.err").open("rb") as printed:
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - _LAST_BYTES))
+            found = _ABORTED.findall(printed.read().decode(errors="replace"))
+            return str(found[-1])[:_MAX_ABORT_TEXT] if found else ""
         return ""
 
     def close(self) -> None:

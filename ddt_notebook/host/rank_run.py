@@ -5,6 +5,7 @@ Reports are cheap enough to be made many times per second while a cell runs.
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -317,6 +318,7 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
         "exit_code": status if status >= 0 else None,
         "exit_signal": -status if status < 0 else None,
         "crash_text": run.handle.crash_text() if status < 0 else "",
+        "abort_text": run.handle.abort_text() if status == -signal.SIGABRT else "",
         "position": position,
     }
 

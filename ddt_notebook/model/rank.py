@@ -127,6 +127,9 @@ class RankReport:
         How a rank died; one of the two is set.
     crash_text
         What ``faulthandler`` wrote when the process was killed by a signal.
+    abort_text
+        What the C++ runtime printed about an exception that nothing caught, before it aborted the
+        process: its type and its message.
     calls
         The calls of this run, oldest first. If there were many, calls that matched on every member
         may have been dropped.
@@ -153,6 +156,7 @@ class RankReport:
     exit_code: int | None = None
     exit_signal: int | None = None
     crash_text: str = ""
+    abort_text: str = ""
     calls: tuple[Call, ...] = ()
     calls_dropped: int = 0
     joined: Call | None = None

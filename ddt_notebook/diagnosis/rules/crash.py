@@ -17,6 +17,8 @@ from .facts import blocked_in, of_call, of_wait
 _MEMORY = re.compile(
     r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
 )
+#: gloo's message for bytes that do not fit into the tensor of the receiving rank.
+_OTHER_SIZE = re.compile(r"[Rr]eceived data size doesn't match expected size")
 _DETAIL = re.compile(r"\bDebugLevel\.DETAIL\b|TORCH_DISTRIBUTED_DEBUG\W+DETAIL\b")
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
@@ -41,10 +43,13 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         Fact(kind="process-ended", ranks=(report.rank,), values=ending(report))
         for report in reports
     ]
-    facts += [
-        Fact(kind="crash-frame", place=context.place(frame, "died"), ranks=(first.rank,))
-        for frame in crash_frames(first.crash_text)[:1]
-    ]
+    if first.abort_text:
+        message = " ".join(first.abort_text.split())
+        facts.append(Fact(kind="aborted", ranks=(first.rank,), values={"message": message}))
+    else:
+        frames = crash_frames(first.crash_text)[:1]
+        died = [context.place(frame, "died") for frame in frames]
+        facts += [Fact(kind="crash-frame", place=at, ranks=(first.rank,)) for at in died]
     if first.memory_bytes and first.exit_signal == signal.SIGKILL:
         held = {"memory_bytes": first.memory_bytes}
         facts.append(Fact(kind="memory-held", ranks=(first.rank,), values=held))
@@ -63,6 +68,8 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         for note in context.snapshot.notes
         if _MEMORY.search(note)
     ]
+    if cause == "different-collectives":
+        facts += _last_collectives(context, [r for r in context.reports if r not in ranks])
     return conclude(
         symptom,
         "died",
@@ -77,15 +84,29 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     )
 
 
+def _last_collectives(context: Context, ranks: list[int]) -> list[Fact]:
+    """Return the last collective of each rank: one of them may be the one that did not fit."""
+    found = []
+    for rank in ranks:
+        calls = [call for call in context.reports[rank].calls if call.kind == "collective"]
+        if calls:
+            called = of_call(context, calls[-1])
+            found.append(Fact(kind="last-collective", ranks=(rank,), values=called))
+    return found
+
+
 def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence]:
     number = report.exit_signal
-    if _MEMORY.search("\n".join([report.crash_text, *context.snapshot.notes])):
+    texts = (report.crash_text, report.abort_text, *context.snapshot.notes)
+    if _MEMORY.search("\n".join(texts)):
         return "D.1.2", "out-of-memory", "likely"
     if number in _FAULTS:
         if _in_ddp_with_detail(context, report):
             return "D.1.7", "debug-level-detail", "likely"
         return "D.1.7", "segmentation-fault", "certain"
     if number == signal.SIGABRT:
+        if _OTHER_SIZE.search(report.abort_text):
+            return "D.1.1", "different-collectives", "likely"
         call = context.last_call(report.rank)
         if call is not None and call.kind != "setup":
             return "D.1.1", "collective-arguments", "likely"

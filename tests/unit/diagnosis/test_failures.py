@@ -38,6 +38,26 @@ def test_how_a_rank_died(ending: dict[str, int], symptom: str, cause: str):
     assert (finding.symptom, finding.cause, finding.ranks) == (symptom, cause, [1])
 
 
+def test_an_abort_in_gloo_because_a_peer_sent_another_size():
+    text = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  "
+        "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 72 vs 20. Received data "
+        "size doesn't match expected size. Is there a distributed collective mismatch?"
+    )
+    dead = rank(1, state="died", exit_signal=6, abort_text=text)
+    sent = all_reduce(shapes=((72,),), source="flight recorder")
+    own = raised(0, sent, error=peer_error(0))
+    finding = only(diagnose(snapshot(own, dead, outcome="failed")))
+    assert (finding.cause, finding.ranks, finding.confidence) == (
+        "different-collectives",
+        [1],
+        "likely",
+    )
+    assert fact(finding, "last-collective").values["shapes"] == ((72,),)
+    unrelated = rank(1, state="died", exit_signal=6, abort_text=text.replace("size", "type"))
+    assert only(diagnose(snapshot(own, unrelated, outcome="failed"))).cause == "native-abort"
+
+
 def test_out_of_memory_needs_evidence():
     dead = rank(1, state="died", exit_signal=9, memory_bytes=2**30)
     note = "the kernel counted an out of memory kill in this cgroup"
