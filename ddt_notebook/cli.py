@@ -24,6 +24,7 @@ from .host.errors import SessionError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
 from .preflight.doctor import compare_reports, doctor
+from .script_command import add_script
 from .symptoms import UnknownSymptom
 from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
 from .views.pages import page
@@ -130,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument("--quick", action="store_true", help="do not form groups")
     checked.add_argument("--json", action="store_true", help="print the report as JSON")
     checked.set_defaults(run=_doctor)
+    add_script(commands)
     add_grade(commands)
     return parser
 

@@ -167,7 +167,7 @@ class Assistant:
         if session is None or run is None or session.last_run is not run or session.frozen:
             return ""
         cell = self.fixed_cell if self.state.opened == FIX else None
-        if cell is None or not cell.own:
+        if cell is None or not cell.own or run.snapshot.cell.file:
             return ""
         ranks = words.count(len(_ranks(run.snapshot)), "rank")
         return f"runs the corrected cell on {ranks} of the session, with their present variables"

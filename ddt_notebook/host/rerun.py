@@ -95,18 +95,24 @@ def run_apart(
                 if end.passed:
                     break
                 # an earlier cell may fail, as before: the cell itself shows whether it needs it
-                session.run_cell(cell.source, number=cell.number, first_line=cell.first_line)
+                if not cell.file:
+                    session.run_cell(cell.source, number=cell.number, first_line=cell.first_line)
                 _push(session, pushed.due(cell.number, known), snapshot)
             end.cancel()
             end = _Limit(session, limit)
             cell = snapshot.cell
-            result = session.run_cell(
-                source if source is not None else cell.source,
-                chosen,
-                number=cell.number,
-                first_line=cell.first_line,
-                trace=trace,
-            )
+            if cell.file and source is None:
+                result = session.run_script(
+                    cell.file, cell.arguments, number=cell.number, trace=trace
+                )
+            else:
+                result = session.run_cell(
+                    source if source is not None else cell.source,
+                    chosen,
+                    number=cell.number,
+                    first_line=cell.first_line,
+                    trace=trace,
+                )
             end.cancel()
             return result
     finally:

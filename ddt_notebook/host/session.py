@@ -309,7 +309,9 @@ class Session:
     ) -> RunResult:
         """Start a cell or script and wait for its end."""
         number = cell.number
-        earlier = tuple(reversed([c for c in self._cells.values() if c.number != number]))
+        # a script shares no names with cells
+        others = [c for c in self._cells.values() if c.number != number and not c.file]
+        earlier = () if cell.file else tuple(reversed(others))
         self._cells.pop(number, None)
         self._cells[number] = cell
         if len(self._cells) > _KEPT_CELLS:

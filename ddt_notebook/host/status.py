@@ -56,7 +56,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """The result of `Session.status`."""
+    """The result of `Session.status`; ``seed`` as in `Session`."""
 
     ranks: tuple[RankStatus, ...]
     world_size: int
@@ -66,6 +66,7 @@ class SessionStatus:
     uptime_s: float
     output_directory: Path
     simulated_gpus: int = 0
+    seed: int | None = None
     missing_features: tuple[MissingFeature, ...] = ()
 
 
@@ -120,6 +121,7 @@ def session_status(
         world_size=pool.options.world_size,
         backend=pool.options.backend,
         has_group=pool.options.group,
+        seed=pool.options.seed,
         frozen=frozen,
         uptime_s=uptime_s,
         output_directory=pool.directory,

@@ -26,7 +26,7 @@ from ..views.report import show
 from . import options as opt
 from .config import DDT
 from .place import first_line
-from .running import RunningMagics, one_line, report_of
+from .running import RunningMagics, one_line, report_of, script_of
 from .stream import live_line
 
 _FIRST_STEPS = (
@@ -62,6 +62,7 @@ class DebugMagics(RunningMagics):
         opt.AGAIN,
         opt.SINGLE,
         opt.FIX,
+        opt.SCRIPT,
         free_text="about",
     )
     def ddt_debug(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
@@ -74,7 +75,8 @@ class DebugMagics(RunningMagics):
             if cell is not None:
                 raise UsageError("ddt_debug: words are for %ddt_debug, on a line by itself")
             return self._about(args.about)
-        if cell is None:
+        script = script_of(args, cell)
+        if cell is None and not script:
             return self._debug_last(args)
         if args.single or args.fix:
             raise UsageError("ddt_debug: --single and --fix are about the last run: %ddt_debug")
@@ -86,8 +88,11 @@ class DebugMagics(RunningMagics):
                 f"%ddt_stop ends it, then -n {args.world_size} starts another"
             )
         before = _last_run("--again") if args.again else None
-        self._foresee(cell)
-        return self._run(session, cell, args, overview=True, before=before, trace=True)
+        if cell is not None and not script:
+            self._foresee(cell)
+        return self._run(
+            session, cell or "", args, script=script, overview=True, before=before, trace=True
+        )
 
     def _debug_last(self, args: argparse.Namespace) -> Displayable:
         """What the line magic does: report, run again, run on one rank, or fix."""
@@ -114,6 +119,7 @@ class DebugMagics(RunningMagics):
         session, last = self._session(), _last_run("--again")
         args.ranks = tuple(r.rank for r in last.snapshot.ranks if r.state != "idle")
         cell = last.snapshot.cell
+        script = (cell.file, *cell.arguments) if cell.file else ()
         return self._run(
             session,
             cell.source,
@@ -121,6 +127,7 @@ class DebugMagics(RunningMagics):
             before=last,
             number=cell.number,
             begins_at=cell.first_line,
+            script=script,
             trace=bool(last.snapshot.timeline),
         )
 
@@ -129,6 +136,9 @@ class DebugMagics(RunningMagics):
         cell = self._assistant.fixed_cell if self._assistant is not None else None
         with one_line("ddt_debug"):
             cell = cell or fixed_cell_of(report_of(_last_run("--fix")))
+        last = last_run()
+        if cell.own and last is not None and last.snapshot.cell.file:
+            return FixedCellView(cell, placed=False)  # a script is corrected in its file
         head = _AGAIN if cell.own else _EXAMPLE.format(cell.change)
         self._shell.set_next_input(head + cell.source)
         return FixedCellView(cell, placed=True)

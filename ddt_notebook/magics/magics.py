@@ -19,7 +19,7 @@ from ..views.registry import VIEWS
 from ..views.status import StatusView
 from . import options as opt
 from .config import DDT
-from .running import RunningMagics, one_line, report_of
+from .running import RunningMagics, one_line, report_of, script_of
 
 _ANEW = (
     "the ranks were started anew: all their variables are gone; run the cells again that define "
@@ -45,6 +45,7 @@ class DDTMagics(RunningMagics):
         opt.TIMEOUT,
         opt.HANG_AFTER,
         opt.MEMORY,
+        opt.SEED,
         opt.NO_GROUP,
         opt.SIMULATE,
     )
@@ -88,9 +89,18 @@ class DDTMagics(RunningMagics):
     # -- running cells -------------------------------------------------------------------------
 
     @line_cell_magic
-    @opt.options(opt.RANKS, opt.CELL_TIMEOUT, opt.OUT, opt.FREEZE, above_cell=True)
+    @opt.options(
+        opt.RANKS, opt.CELL_TIMEOUT, opt.OUT, opt.FREEZE, opt.KEEP, opt.SCRIPT, above_cell=True
+    )
     def ddt(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Run the cell on the ranks; a failure is diagnosed at once."""
+        """Run the cell or a script (%ddt --script) on the ranks; a failure is diagnosed at once."""
+        script = script_of(args, cell)
+        if script:
+            return self._run(
+                self._session(), "", args, script=script, freeze=args.freeze, keep_names=args.keep
+            )
+        if args.keep:
+            raise UsageError("ddt: --keep is for a script: %ddt --keep --script train.py")
         if cell is None:
             raise UsageError("ddt: put %%ddt on the first line of a cell, and its code below")
         return self._run(self._session(), cell, args, freeze=args.freeze)

@@ -186,6 +186,24 @@ FIX = Option(
     help="put the corrected cell into a new one, where the change can be derived",
 )
 
+SEED = Option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="rank r begins with the random states of N + r (default: fresh entropy on each rank)",
+)
+SCRIPT = Option(
+    "--script",
+    nargs=argparse.REMAINDER,
+    metavar=("FILE.py", "ARG"),
+    help="run a script as torchrun does, instead of a cell; all that follows are its arguments",
+)
+KEEP = Option(
+    "--keep",
+    action="store_true",
+    help="define the names of the script in the cells afterwards (default: not)",
+)
+
 NAMES = Option("names", nargs="+", type=name, metavar="NAME", help="variables of the notebook")
 NAME = Option("name", type=name, metavar="NAME", help="variable on the rank")
 RANK = Option("-r", "--rank", type=one_rank, default=0, metavar="RANK", help="rank (default 0)")
@@ -257,10 +275,12 @@ class _Parser(MagicArgumentParser):
             raise UsageError(f"{self.prog}: a quotation mark is not closed") from error
         comment = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
         words = words[:comment]
-        if "-h" in words or "--help" in words:
+        # what follows belongs to the script
+        own = words.index("--script") if "--script" in words else len(words)
+        if {"-h", "--help"}.intersection(words[:own]):
             print(self.help_text())
             return None
-        for word in words:
+        for word in words[:own]:
             self._check_flag(word)
         found, unexpected = self.parse_known_args(words)
         if unexpected:

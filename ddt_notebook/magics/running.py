@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,7 @@ class RunningMagics(Magics):
                 timeout=given.get("timeout", defaults.timeout),
                 hang_after=given.get("hang_after", defaults.hang_after),
                 memory=given.get("memory", defaults.memory),
+                seed=given.get("seed"),
                 group=not given.get("no_group", False),
                 simulate=given.get("simulate"),
             )
@@ -87,19 +89,22 @@ class RunningMagics(Magics):
         before: RunResult | None = None,
         number: int | None = None,
         begins_at: int | None = None,
+        script: Sequence[str] = (),
         **settings: Any,
     ) -> Displayable:
+        """Run a cell, or a script with its arguments, and show its diagnosis."""
         running = range(session.world_size) if args.ranks is None else args.ranks
+        settings |= {
+            "timeout": args.timeout,
+            "number": number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
+            "listener": OutputStreamer(self._shell, running, session.output_file),
+        }
         with one_line("ddt"):
-            run = session.run_cell(
-                cell,
-                ranks=args.ranks,
-                timeout=args.timeout,
-                number=number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
-                first_line=begins_at or first_line(self._shell, cell),
-                listener=OutputStreamer(self._shell, running, session.output_file),
-                **settings,
-            )
+            if script:
+                run = session.run_script(script[0], script[1:], **settings)
+            else:
+                begins_at = begins_at or first_line(self._shell, cell)
+                run = session.run_cell(cell, ranks=args.ranks, first_line=begins_at, **settings)
         if args.out:
             self._shell.user_ns[args.out] = run
         report = report_of(run)
@@ -123,6 +128,23 @@ class RunningMagics(Magics):
         else:
             self._shell.display_pub.publish(shown._repr_mimebundle_())
         raise CellFailed(report, colour=colour)
+
+
+def script_of(args: argparse.Namespace, body: str | None) -> list[str]:
+    """The script that a line names, with its arguments; empty for a cell.
+
+    Below ``%%ddt --script FILE`` the body of the cell contains more arguments.
+    """
+    if args.script is None:
+        return []
+    if not args.script:
+        raise UsageError("ddt: --script needs a file: %ddt --script train.py --lr 0.1")
+    if args.ranks is not None:
+        raise UsageError("ddt: a script runs on all ranks, as with torchrun: leave out -r")
+    try:
+        return [*args.script, *shlex.split(body or "", comments=True)]
+    except ValueError as error:
+        raise UsageError("ddt: a quotation mark is not closed") from error
 
 
 def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:

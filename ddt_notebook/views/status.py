@@ -51,6 +51,8 @@ class SessionStatusLike(Protocol):
     @property
     def simulated_gpus(self) -> int: ...
     @property
+    def seed(self) -> int | None: ...
+    @property
     def missing_features(self) -> Sequence[MissingFeature]: ...
 
 
@@ -100,6 +102,8 @@ class StatusView(Displayable):
         if status.simulated_gpus:
             gpus = words.count(status.simulated_gpus, "simulated GPU")
             parts.append(f"{gpus} (computed on the CPU)")
+        if status.seed is not None:
+            parts.append(f"seed {status.seed} + rank")
         parts.append(f"up {words.duration(status.uptime_s)}")
         if status.frozen:
             parts.append("a hang is held: %ddt_release ends it")

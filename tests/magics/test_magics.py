@@ -76,6 +76,11 @@ class FakeSession:
         self.last_run = RunResult(not self.fails, {}, {}, snapshot, 0.1, lost=lost)
         return self.last_run
 
+    def run_script(self, path: str, argv: list[str], **rest: Any) -> RunResult:
+        run = self.run_cell("", first_line=1, **rest)
+        self.runs[-1] |= {"script": [path, *argv]}
+        return run
+
     def push(self, ranks: Any, /, **objects: object) -> dict[str, int]:
         self.pushed.update(objects)
         return dict.fromkeys(objects, 80)
@@ -96,6 +101,7 @@ class FakeSession:
             backend="gloo",
             has_group=True,
             simulated_gpus=0,
+            seed=None,
             frozen=False,
             uptime_s=1.0,
             missing_features=(),
@@ -230,6 +236,7 @@ def test_options_reach_the_session(fake: Notebook) -> None:
         "device": None,
         "timeout": 20.0,
         "hang_after": 1.5,
+        "seed": None,
         "memory": "512M",
         "group": False,
         "simulate": None,
@@ -379,3 +386,23 @@ def test_unloading_stops_the_session_and_takes_everything_away(fake: Notebook) -
     assert running.stopped
     assert "ddt_start" not in fake.shell.magics_manager.magics["line"]
     assert "DDT" not in fake.shown("%config")
+
+
+def test_a_script_and_its_arguments(fake: Notebook) -> None:
+    fake.run("%ddt_start -n 2 --seed 7")
+    assert session().settings["seed"] == 7
+    for cell in (
+        "%ddt -t 9 --script train.py --lr 0.1 -h",
+        "%%ddt -t 9 --script train.py --lr\n0.1 -h  # as torchrun",
+        "%ddt_debug -t 9 --script train.py --lr 0.1 -h",
+    ):
+        fake.run(cell)
+        ran = session().runs[-1]
+        assert (ran["script"], ran["timeout"]) == (["train.py", "--lr", "0.1", "-h"], 9.0)
+    for cell, says in (
+        ("%ddt --script", "needs a file"),
+        ("%ddt -r 0 --script train.py", "leave out -r"),
+        ("%%ddt --keep\npass", "--keep is for a script"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            fake.run(cell)

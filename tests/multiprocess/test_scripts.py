@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.cli import main
 
 HELPER = """
 import torch
@@ -139,3 +140,17 @@ def test_random_states_can_be_given(script: Path) -> None:
             session.restart()
         assert states[0] == states[1]
         assert states[0][0] != states[0][1]
+
+
+def test_the_command_runs_a_script_and_reports(
+    script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = script.parent / "run.ddt.json"
+    command = ["script", "-n", "2", "--hang-after", "0.5", "--save", str(saved), str(script)]
+    assert main([*command, "works", "--lr", "1"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("ok")
+    assert "[rank1]: 2.0 ['works', '--lr', '1'] 1 False" in printed.err
+    assert main([*command, "leaves"]) == 1
+    (finding,) = ddt.diagnose(ddt.Snapshot.load(saved)).findings
+    assert (finding.kind, finding.ranks) == ("never-entered", [1])

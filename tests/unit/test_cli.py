@@ -90,3 +90,8 @@ def test_a_log_of_a_job_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["diagnose", str(path), "--json"]) == 1
     first = json.loads(capsys.readouterr().out)["findings"][0]
     assert (first["symptom"], first["ranks"]) == ("D.1.2", [2])
+
+
+def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["script", "-n", "2", "missing.py", "--lr", "0.1"]) == 2
+    assert "missing.py is not a file" in capsys.readouterr().err

@@ -6,8 +6,9 @@ A rewrite returns None if it could change anything else that the cell does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from ddt_notebook.model import Cell, Finding, Snapshot
+from ddt_notebook.model import Finding, Snapshot
 from ddt_notebook.program.parse import Document, parse
 from ddt_notebook.program.tree import tree_of
 
@@ -54,5 +55,5 @@ def correction(finding: Finding, snapshot: Snapshot) -> Correction | None:
     made = make(Fault(finding, snapshot, tree))
     if made is None or made.source == snapshot.cell.source:
         return None
-    changed = Cell(number=snapshot.cell.number, source=made.source)
+    changed = replace(snapshot.cell, source=made.source)
     return made if parse(Document.of(changed)) is not None else None

@@ -72,8 +72,8 @@ class Fault:
         return self._in_cell(fact.place for fact in self.finding.facts if fact.kind in kinds)
 
     def _in_cell(self, places: Iterable[Place | None]) -> set[int]:
-        number = self.cell.number
-        return {place.line for place in places if place is not None and place.cell == number}
+        name = self.cell.name
+        return {place.line for place in places if place is not None and place.file == name}
 
     def slice(self, first: int, last: int) -> list[str]:
         """Return the lines from ``first`` to ``last``, both included."""

@@ -23,6 +23,7 @@ class Status:
     has_group: bool = True
     frozen: bool = False
     simulated_gpus: int = 0
+    seed: int | None = None
     missing_features: tuple[MissingFeature, ...] = ()
     world_size: int = field(init=False)
 
