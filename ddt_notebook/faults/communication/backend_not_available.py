@@ -18,8 +18,8 @@ CARD = FaultCard(
     """,
     why="""
         NCCL is part of the CUDA builds of PyTorch for Linux, and it needs a GPU. The CPU build,
-        which pip installs on machines without one, macOS and Windows do not have it. MPI is in no
-        build that can be downloaded: for it, PyTorch is compiled on a machine that has MPI.
+        which pip installs on machines without one, macOS and Windows do not have it. No build that
+        can be downloaded contains MPI; to use it, compile PyTorch on a machine that has MPI.
     """,
     broken="""
         dist.init_process_group(backend="nccl")
@@ -40,8 +40,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix dependency installation/version",
-            "if there is a GPU, see that driver and NCCL are there: `nvidia-smi` must list it, and "
-            "torch.cuda.nccl.version() tell the version",
+            "if there is a GPU, check the driver and NCCL: `nvidia-smi` must list the GPU, and "
+            "torch.cuda.nccl.version() must return a version",
         ),
         Advice(
             "fix framework installation/version",

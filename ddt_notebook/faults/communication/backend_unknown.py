@@ -1,10 +1,10 @@
-"""The name of the backend is none that torch knows."""
+"""torch does not know the name of the backend."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="backend-unknown",
-    title="the backend is none that torch knows",
+    title="torch does not know the backend",
     symptoms=("B.1",),
     options={"group": False},
     sees="""
@@ -13,8 +13,9 @@ CARD = FaultCard(
     """,
     why="""
         A backend is named by a word (gloo, nccl, mpi, ucc), or by one for each kind of device in
-        the form device:backend. Old tutorials name "tcp", which is long gone; a list without
-        devices ("gloo,nccl") or with the two words exchanged ("gloo:cpu") is read as one word.
+        the form device:backend. Old tutorials name "tcp", which PyTorch removed long ago; a list
+        without devices ("gloo,nccl") or with the two words exchanged ("gloo:cpu") is read as one
+        word.
     """,
     broken="""
         config = {"backend": "tcp", "lr": 0.1}
@@ -43,14 +44,15 @@ CARD = FaultCard(
         ),
         Advice(
             "fix framework installation/version",
-            "what an old tutorial names may be gone: follow the documentation of your version",
+            "a backend of an old tutorial may have been removed: follow the documentation of your "
+            "version",
         ),
     ),
     gloo=("Unknown backend type", "Unknown c10d backend type"),
     nccl=("Unknown backend type",),
     cluster="""
-        All ranks end in the first second. With an accelerator of another maker: the image lacks its
-        plug-in, or the script does not import it.
+        All ranks end in the first second. With an accelerator of another vendor, the image lacks
+        its plug-in, or the script does not import it.
     """,
     apart={"backend-not-available": "there, torch knows the backend and was built without it"},
     references=(

@@ -8,8 +8,8 @@ CARD = FaultCard(
     symptoms=("B.3", "D.1.3"),
     options={"group": False},
     sees="""
-        The group forms without a word, and the first collective fails: "No backend type associated
-        with device type cpu". Other collectives, on tensors of the other device, work.
+        The group forms without a message, and the first collective fails: "No backend type
+        associated with device type cpu". Other collectives, on tensors of the other device, work.
     """,
     why="""
         A group holds one backend for each kind of device. "nccl" alone, or "cuda:gloo", serves
@@ -45,8 +45,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix dependency installation/version",
-            "a backend that comes with a package of its own is there only once that is imported: "
-            "`dist.get_backend_config()` tells which devices are served",
+            "a backend from another package is available only after the package was imported: "
+            "`dist.get_backend_config()` shows which devices have a backend",
         ),
     ),
     gloo=("No backend type associated with device type cpu",),

@@ -44,7 +44,7 @@ CARD = FaultCard(
         Advice(
             "fix communication configuration",
             "print the four variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) before {op}: "
-            "three are whole numbers, and nothing else",
+            "three of them must be whole numbers, without other characters",
         ),
         Advice(
             "fix network setting",
@@ -59,7 +59,7 @@ CARD = FaultCard(
     """,
     apart={
         "environment-not-set": "there, the variable is missing",
-        "port-in-use": "there, the port is a valid one and somebody has it",
+        "port-in-use": "there, the port is valid, but another program uses it",
     },
     references=(
         Reference(

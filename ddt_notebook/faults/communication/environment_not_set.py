@@ -12,9 +12,10 @@ CARD = FaultCard(
         set"; or the same for RANK, WORLD_SIZE or MASTER_PORT.
     """,
     why="""
-        Without an init_method the ranks learn from four variables who they are and where to meet.
-        torchrun sets them. A script that is started with plain python, by mpirun, or by a scheduler
-        that uses names of its own (SLURM_PROCID, OMPI_COMM_WORLD_RANK) finds none of them.
+        Without an init_method, four variables give each rank its number, the world size and the
+        address at which the ranks meet. torchrun sets them. A script that is started with plain
+        python, by mpirun, or by a scheduler that uses other names (SLURM_PROCID,
+        OMPI_COMM_WORLD_RANK) finds none of them.
     """,
     broken="""
         import os
@@ -55,15 +56,15 @@ CARD = FaultCard(
         ),
         Advice(
             "fix consistency between devices",
-            "if some ranks fail only: mpirun and ssh hand on only those variables that they are "
-            "told to (`-x MASTER_ADDR`)",
+            "if only some ranks fail: mpirun and ssh pass on only the variables that you name (`-x "
+            "MASTER_ADDR`)",
         ),
     ),
     gloo=("environment variable MASTER_ADDR expected, but not set",),
     nccl=("environment variable RANK expected, but not set",),
     cluster="""
         All ranks end in the first second with a ValueError from rendezvous.py. If the variable is
-        missing on one machine only, the others wait there until their time-out.
+        missing on one machine only, the others wait until their timeout expires.
     """,
     apart={
         "init-method-incomplete": "there, an init_method is given, and something in it is missing",

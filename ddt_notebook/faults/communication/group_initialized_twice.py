@@ -12,7 +12,7 @@ CARD = FaultCard(
         a notebook is run again, or when a library and the script both set the group up.
     """,
     why="""
-        A process has one default group, and it lives until destroy_process_group. In a script the
+        A process has one default group, which exists until destroy_process_group. In a script the
         set-up runs once; in a notebook the process goes on between two runs of the cell, and
         trainers such as Lightning or Accelerate form the group themselves.
     """,

@@ -12,9 +12,9 @@ CARD = FaultCard(
         init_process_group", from a collective, from DDP, or from a DistributedSampler.
     """,
     why="""
-        Whatever speaks to other ranks, or asks how many there are, needs the default group. It is
-        not there before init_process_group, nor after destroy_process_group, nor in a process that
-        was started beside the ranks, such as a worker of a DataLoader.
+        Every call that communicates with other ranks, or reads their number, needs the default
+        group. It does not exist before init_process_group, after destroy_process_group, or in a
+        process beside the ranks, such as a worker of a DataLoader.
     """,
     broken="""
         from torch.utils.data import DistributedSampler, TensorDataset
@@ -55,7 +55,7 @@ CARD = FaultCard(
         reduced after the trainer has already destroyed the group.
     """,
     apart={
-        "group-initialized-twice": "there, it is formed once too often",
+        "group-initialized-twice": "there, the group is formed a second time",
         "stale-group": "there, a group exists, and the handle belongs to an earlier one",
     },
     references=(

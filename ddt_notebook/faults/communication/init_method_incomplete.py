@@ -12,8 +12,9 @@ CARD = FaultCard(
         "port number missing", or "No rendezvous handler for …".
     """,
     why="""
-        With an init_method of its own the set-up no longer reads RANK and WORLD_SIZE from the
-        environment: both have to be passed. The address is a URL: with tcp:// in front, and a port.
+        With a tcp:// or file:// address, the set-up does not read RANK and WORLD_SIZE from the
+        environment, so both have to be passed. A TCP address is a URL that begins with tcp:// and
+        contains a port.
     """,
     broken="""
         import os

@@ -15,7 +15,7 @@ CARD = FaultCard(
     why="""
         Rank 0 opens a port on the machine on which it runs, and all ranks, rank 0 included, connect
         to MASTER_ADDR. If that is the address of another machine, an old one, one behind a firewall
-        or a name that cannot be resolved, the connection never comes about.
+        or a name that cannot be resolved, no rank can connect.
     """,
     broken="""
         import os

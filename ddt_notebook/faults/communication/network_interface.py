@@ -1,10 +1,10 @@
-"""The backend is told to use a network interface that is not there."""
+"""The backend should use a network interface that does not exist."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="network-interface",
-    title="the network interface that the backend is told to use does not exist",
+    title="the network interface that the backend should use does not exist",
     symptoms=("B.1",),
     options={"group": False},
     sees="""
@@ -12,9 +12,10 @@ CARD = FaultCard(
         in Gloo's source. NCCL says that it found no socket interface.
     """,
     why="""
-        GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME say over which interface the ranks talk. Names of
-        interfaces differ between machines (eth0, ens5, bond0, ib0) and between a machine and a
-        container on it. A value that was right elsewhere ends the set-up here.
+        GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME choose the interface over which the ranks
+        communicate. Names of interfaces differ between machines (eth0, ens5, bond0, ib0) and
+        between a machine and a container on it. A value that was right elsewhere ends the set-up
+        here.
     """,
     broken="""
         import os

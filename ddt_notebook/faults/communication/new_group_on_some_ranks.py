@@ -12,12 +12,13 @@ CARD = FaultCard(
     n=3,
     sees="""
         A group of some ranks works. Later another `new_group`, which all ranks call, does not
-        return or raises, and its line is not at fault.
+        return, or raises, although its line is correct.
     """,
     why="""
-        Groups get their names by counting the calls on each rank, and all ranks of the job have
-        to call in the same order, members or not. A rank that left one call out counts
-        differently from then on, so it looks for the next group under another name.
+        Each rank derives the name of a group from the number of its calls, so all ranks of the job
+        have to make the same calls in the same order, whether they are members or not. A rank that
+        left one call out counts differently from then on, so it looks for the next group under
+        another name.
     """,
     broken="""
         students = [0, 1]
@@ -51,10 +52,10 @@ CARD = FaultCard(
     ),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Initialisation of hybrid parallelism stands still on some nodes. The waiting ranks print
-        that they wait in a store-based barrier for a key that the others never write.
+        Initialisation of hybrid parallelism hangs on some nodes. The waiting ranks print that they
+        wait in a store-based barrier for a key that the others never write.
     """,
-    apart={"caller-not-in-group": "there, the group was made well and a stranger uses it"},
+    apart={"caller-not-in-group": "there, the group is correct, but a rank outside it uses it"},
     references=(
         Reference(
             "Why new_group has to be called by all ranks, and the confusion about it",

@@ -1,4 +1,4 @@
-"""The port of the store belongs to another program."""
+"""Another program uses the port of the store."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -19,12 +19,12 @@ CARD = FaultCard(
     """,
     sees="""
         Rank 0 fails at once: "the server socket has failed to listen … EADDRINUSE". The other ranks
-        connect to whatever listens there, and wait or fail with messages that make no sense.
+        connect to whatever listens there, and wait or fail with misleading messages.
     """,
     why="""
-        Rank 0 opens MASTER_PORT for the store in which the ranks meet. A port can be open once on a
-        machine. It is taken by the rest of a run that did not end, by a second job with the same
-        default (29500), or by a service such as a dashboard.
+        Rank 0 opens MASTER_PORT for the store in which the ranks meet. Only one process of a
+        machine can listen on a port. A run that did not end, a second job with the same default
+        (29500), or a service such as a dashboard may use it already.
     """,
     broken="""
         import os
@@ -47,12 +47,12 @@ CARD = FaultCard(
         Advice(
             "fix network setting",
             "let the launcher choose: `torchrun --standalone` on one machine, `--rdzv-endpoint "
-            "HOST:0` or a port of your own for each job on several",
+            "HOST:0` or another port for each job on several machines",
         ),
         Advice(
             "fix communication configuration",
-            "let one rank 0 only open the port: see that no process of the last run is left "
-            "(`ss -ltnp`), and that two jobs on a machine have two ports",
+            "make sure that only one rank 0 opens the port: no process of the last run is left "
+            "(`ss -ltnp`), and two jobs on a machine use two ports",
         ),
     ),
     gloo=("The server socket has failed to listen on any local network address", "EADDRINUSE"),

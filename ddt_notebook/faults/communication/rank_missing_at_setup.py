@@ -1,22 +1,22 @@
-"""A rank never comes to the set-up of the group."""
+"""A rank never joins the set-up of the group."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="rank-missing-at-setup",
-    title="a rank that belongs to the group never comes to its set-up",
+    title="a rank that belongs to the group never joins its set-up",
     symptoms=("B.2",),
     views=("stacks",),
     n=3,
     options={"group": False, "timeout": 6.0},
     sees="""
-        All ranks but one stand in `init_process_group`. After the time-out rank 0 tells how many
-        came ("2/3 clients joined"), not which one did not.
+        All ranks but one wait in `init_process_group`. After the timeout rank 0 reports how many
+        ranks joined ("2/3 clients joined"), but not which one did not.
     """,
     why="""
-        The group is complete when as many ranks have come as the world size says. One that was
-        never started, that ended before, or that took a way through the program on which the call
-        does not lie, keeps all others waiting.
+        The group is complete when as many ranks have joined as the world size says. If a rank was
+        never started, ended before, or took a path through the program without the call, all others
+        wait for it.
     """,
     broken="""
         nodes = ["worker", "worker", "spare"]
@@ -71,8 +71,8 @@ CARD = FaultCard(
         still pulls its image. The logs of all others end with the same line.
     """,
     apart={
-        "world-size-differs": "there, all ranks came and were told different numbers",
-        "rank-number-repeated": "there, all came, two under one number",
+        "world-size-differs": "there, all ranks joined, with different world sizes",
+        "rank-number-repeated": "there, all ranks joined, two of them with the same number",
         "rendezvous-differs": "there, the rank is in the set-up, at another address",
     },
     references=(

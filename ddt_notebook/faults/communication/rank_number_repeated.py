@@ -1,4 +1,4 @@
-"""Two processes join under one rank number: the other number never comes."""
+"""Two processes join with the same rank number, so another number never joins."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -9,15 +9,15 @@ CARD = FaultCard(
     views=("stacks",),
     options={"group": False, "timeout": 4.0},
     sees="""
-        `init_process_group` does not return on any process, and ends in a time-out minutes later;
-        or the second of the two fails at once, because the address is already in use.
+        `init_process_group` does not return on any process, and raises a timeout minutes later; or
+        the second of the two fails at once, because the address is already in use.
     """,
     why="""
-        Every process announces itself under its rank number, and the group is complete when all
-        numbers from 0 to world size - 1 are there. If two come under one number, another number is
-        missing for good. Two that both believe to be rank 0 also both want to open the port of the
-        store. Typical sources: a rank fixed in the script or in a launch command that was copied
-        to the next machine, or the local rank taken for the global one.
+        Every process registers with its rank number, and the group is complete when all numbers
+        from 0 to world size - 1 have joined. If two processes use one number, another number never
+        joins. If both use rank 0, both try to open the port of the store. Typical sources: a rank
+        fixed in the script or in a launch command that was copied to the next machine, or the local
+        rank taken for the global one.
     """,
     broken="""
         import argparse
@@ -71,8 +71,8 @@ CARD = FaultCard(
     gloo=("Failed to recv, got 0 bytes. Connection was likely closed.", "EADDRINUSE"),
     nccl=("Timed out after 601 seconds waiting for clients.",),
     cluster="""
-        The job stands before its first step. The logs of two machines name the same global ranks,
-        or the log of rank 0 counts fewer clients than there are processes until it gives up.
+        The job hangs before its first step. The logs of two machines name the same global ranks, or
+        the log of rank 0 counts fewer clients than there are processes until it gives up.
     """,
     apart={
         "rank-missing-at-setup": "there, all numbers differ and one process was never started",

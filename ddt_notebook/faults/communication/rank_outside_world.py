@@ -9,7 +9,7 @@ CARD = FaultCard(
     options={"group": False, "timeout": 4.0},
     sees="""
         One rank, the last, fails with "rank < size. 2 vs 2" and a line of Gloo's source; the others
-        wait in `init_process_group` for a rank that nobody is.
+        wait in `init_process_group` for a rank that does not exist.
     """,
     why="""
         Ranks count from 0 to world size - 1. Schedulers and shell loops often count from 1, and a
@@ -54,8 +54,8 @@ CARD = FaultCard(
     gloo=("rank < size. 2 vs 2",),
     nccl=("Invalid rank requested : 2/2",),
     cluster="""
-        Started from an array job, the task with the highest number fails and all others wait for
-        rank 0 until their time-out.
+        Started from an array job, the task with the highest number fails, and all others wait for
+        rank 0 until their timeout expires.
     """,
     apart={
         "world-size-differs": "there, the ranks disagree about the size",

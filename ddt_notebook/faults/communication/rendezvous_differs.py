@@ -9,14 +9,14 @@ CARD = FaultCard(
     views=("stacks",),
     options={"group": False, "timeout": 4.0},
     sees="""
-        No rank comes out of `init_process_group`. Rank 0 counts fewer clients than it expects, the
-        others fail to connect, and both messages are only about time.
+        `init_process_group` returns on no rank. Rank 0 counts fewer clients than it expects, the
+        others fail to connect, and both messages mention only a timeout.
     """,
     why="""
         All ranks must meet at one address: rank 0 opens the port that MASTER_ADDR and MASTER_PORT
         name, the others connect to it. A port that each process picks for itself, a variable that
-        was set on one machine only, or one machine with an old configuration sends a rank to a
-        place where nobody listens.
+        was set on one machine only, or an old configuration on one machine makes a rank use an
+        address where no process listens.
     """,
     broken="""
         import os
@@ -64,11 +64,11 @@ CARD = FaultCard(
     """,
     apart={
         "master-unreachable": "there, all ranks name one address, and it does not answer",
-        "rank-missing-at-setup": "there, a rank never comes to init_process_group",
+        "rank-missing-at-setup": "there, a rank never calls init_process_group",
     },
     references=(
         Reference(
-            "A set-up in which each process had picked a port of its own",
+            "A set-up in which each process had picked another port",
             "https://github.com/pytorch/pytorch/issues/53395",
         ),
         Reference(

@@ -26,14 +26,14 @@ CARD = FaultCard(
     views=("stacks",),
     options={"group": False, "timeout": 5.0},
     sees="""
-        The first start of the script worked. The start after a crash stands in
-        `init_process_group`, or fails with "connection refused", although nothing was changed.
+        The first start of the script worked. The start after a crash hangs in `init_process_group`,
+        or fails with "connection refused", although nothing was changed.
     """,
     why="""
-        With `init_method="file://…"` the ranks leave their addresses in a file, and count in it who
-        has come. The file is removed when the group ends in good order. After a crash it stays,
-        half written perhaps, and the next ranks read addresses of processes that are gone, or wait
-        for the rest of a record that nobody will write.
+        With `init_method="file://…"` the ranks write their addresses to a file and count in it how
+        many have joined. The file is removed when the group is destroyed. After a crash it remains,
+        perhaps incomplete, and the next ranks read addresses of processes that no longer exist, or
+        wait for the rest of a record.
     """,
     setup=_LEAVE_A_FILE,
     broken="""
@@ -67,7 +67,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix communication configuration",
-            "give each run a file of its own, named after the job, on a file system that all ranks "
+            "give each run another file, named after the job, on a file system that all ranks "
             "share; or meet over TCP (`env://`), which leaves nothing behind",
         ),
         Advice(
@@ -84,7 +84,7 @@ CARD = FaultCard(
     """,
     apart={
         "rendezvous-differs": "there, the ranks name different places",
-        "rank-missing-at-setup": "there, a rank never comes",
+        "rank-missing-at-setup": "there, a rank never joins",
     },
     references=(
         Reference(

@@ -12,9 +12,9 @@ CARD = FaultCard(
         "Expected timeout argument to be of type datetime.timedelta, got 60".
     """,
     why="""
-        The options of a backend have types of their own: a time-out is a timedelta, pg_options an
-        object of that backend's Options class, device_id a torch.device with an index. A bare
-        number or a dict, perhaps read from a configuration file, is none of these.
+        Each option has its own type: the timeout is a timedelta, pg_options an object of the
+        backend's Options class, device_id a torch.device with an index. A plain number or a dict,
+        perhaps from a configuration file, has the wrong type.
     """,
     broken="""
         settings = {"backend": "gloo", "timeout": 60}
@@ -45,8 +45,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix framework installation/version",
-            "an option that this version does not know has another name in it, or came later: see "
-            "the documentation of the version that is installed",
+            "an option that this version does not know has another name there, or was added later: "
+            "see the documentation of the installed version",
         ),
     ),
     gloo=("Expected timeout argument to be of type datetime.timedelta",),

@@ -1,4 +1,4 @@
-"""Processes are spawned that are to run a function of a notebook cell."""
+"""Spawned processes should run a function that a notebook cell defines."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,9 +13,9 @@ CARD = FaultCard(
         "Can't get attribute 'train' on <module '__main__' (built-in)>".
     """,
     why="""
-        A spawned process is a new interpreter. It is told the name of the function and the module
-        to import it from; what was typed into a cell is in no file, so there is nothing to import.
-        Here the ranks exist already: the cell runs on each of them.
+        A spawned process is a new interpreter. It receives the name of the function and of the
+        module that defines it. No file contains the code of a cell, so the process cannot import
+        it. Here the ranks exist already: the cell runs on each of them.
     """,
     broken="""
         import torch.multiprocessing as mp
@@ -62,8 +62,8 @@ CARD = FaultCard(
     ),
     nccl=("ProcessExitedException: process 0 terminated with exit code 1",),
     cluster="""
-        It belongs to notebooks: on a cluster the same code is in a file and works. Only where a
-        module guards nothing by `if __name__ == "__main__"` do spawned ranks fail there too.
+        The fault occurs in notebooks; on a cluster the same code is in a file and works. There,
+        spawned ranks fail only if the module has no `if __name__ == "__main__"` guard.
     """,
     apart={"module-not-found": "there, a module is missing; here the function is in no module"},
     references=(

@@ -4,18 +4,18 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="stale-group",
-    title="a group is used that was made before the default group was formed anew",
+    title="a group is used that was created before the default group was formed again",
     symptoms=("B.1",),
     views=("stacks", "collectives"),
     options={"group": False},
     sees="""
         A collective, or a DDP model, fails because its group is not registered or is gone, although
-        a group is there and `is_initialized` says so.
+        a group exists and `is_initialized` returns True.
     """,
     why="""
-        destroy_process_group ends the default group and all that were made from it. The objects are
-        still in variables, in DDP models and in samplers, but their connections are closed. A group
-        that is formed afterwards is another one, and they do not belong to it.
+        destroy_process_group ends the default group and all groups that were created from it.
+        Variables, DDP models and samplers still hold the objects, but their connections are closed.
+        They do not belong to a group that is formed afterwards.
     """,
     broken="""
         dist.init_process_group("gloo")
@@ -45,8 +45,9 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix distributed API usage",
-            "make groups, and DDP models on them, anew after the default group was formed anew; in "
-            "a session, run the cell again that made the group: a failure ends all groups",
+            "after the default group was formed again, create the other groups and the DDP models "
+            "again; in a session, run the cell again that created the group, because a failure "
+            "ends all groups",
         ),
         Advice(
             "fix behavior logic",
@@ -59,7 +60,7 @@ CARD = FaultCard(
         An elastic job goes on after a machine was replaced and fails in the first step, because the
         model was not wrapped again.
     """,
-    apart={"group-not-initialized": "there, no default group exists at all"},
+    apart={"group-not-initialized": "there, no default group exists"},
     references=(
         Reference(
             "torch.distributed: destroy_process_group",

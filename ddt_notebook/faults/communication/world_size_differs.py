@@ -1,24 +1,24 @@
-"""The ranks were told different world sizes."""
+"""The ranks use different world sizes."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="world-size-differs",
-    title="the ranks were told different world sizes",
+    title="the ranks use different world sizes",
     symptoms=("B.2",),
     views=("stacks",),
     n=3,
     options={"group": False, "timeout": 4.0},
     sees="""
-        Some ranks form a group and go on, or fail in their first collective; others stand in
-        `init_process_group` until its time-out, which is thirty minutes by default.
+        Some ranks form a group and go on, or fail in their first collective; others wait in
+        `init_process_group` until its timeout, which is thirty minutes by default.
     """,
     why="""
-        Each rank waits until as many ranks have come as it was told. A rank that was told a larger
-        number waits for ranks that were never started, and the others do not wait for it at all or
-        wait for a connection that it does not make. The number comes apart when it is written in
-        more than one place: in a configuration on each machine, in a launch command that was
-        edited on one of them, or counted from devices that are not the same everywhere.
+        Each rank waits until as many ranks have joined as its world size says. A rank with a larger
+        number waits for ranks that were never started, and the others do not wait for it, or wait
+        for a connection that it does not make. The numbers differ when they come from more than one
+        place: in a configuration on each machine, in a launch command that was edited on one of
+        them, or counted from devices that are not the same everywhere.
     """,
     broken="""
         import os
@@ -54,7 +54,7 @@ CARD = FaultCard(
         Advice(
             "fix communication configuration",
             "give `--nnodes` and `--nproc-per-node` the same values on every machine, and pass no "
-            "world_size of your own to {op}",
+            "world_size to {op}",
         ),
     ),
     gloo=("wait timeout after 4000ms, keys: /default_pg/0//cpu//0/3",),
@@ -65,7 +65,7 @@ CARD = FaultCard(
         different world sizes.
     """,
     apart={
-        "rank-missing-at-setup": "there, all ranks were told the same number and one never came",
+        "rank-missing-at-setup": "there, all ranks use the same number, and one never joins",
         "rank-number-repeated": "there, the number of ranks is right and two have the same rank",
     },
     references=(

@@ -34,13 +34,13 @@ CARD = FaultCard(
     title="a package does not build from source as it was configured",
     symptoms=("A.1",),
     sees="""
-        Hundreds of lines of a compiler or of a build script, and at the end "Failed building wheel"
-        or "subprocess-exited-with-error". The line that matters is far above.
+        A compiler or a build script prints hundreds of lines. The last ones say "Failed building
+        wheel" or "subprocess-exited-with-error"; the first error is far above.
     """,
     why="""
         Horovod, DeepSpeed, Apex and the like compile parts of themselves during the installation.
-        Environment variables say with which parts: NCCL, MPI, CUDA operations. A part that was
-        asked for and whose headers or libraries are not there ends the build.
+        Environment variables choose the parts, such as NCCL, MPI or CUDA operations. If a requested
+        part lacks its headers or libraries, the build ends.
     """,
     setup=ENVIRONMENT
     + f"""
@@ -112,7 +112,7 @@ if rank == 0:
     """,
     apart={
         "toolchain-missing": "there, the compiler itself is not found",
-        "requirement-not-met": "there, pip finds no version to begin with",
+        "requirement-not-met": "there, pip finds no version at all",
     },
     references=(
         Reference(

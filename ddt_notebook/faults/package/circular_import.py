@@ -9,12 +9,12 @@ CARD = FaultCard(
     symptoms=("A.2",),
     sees="""
         `ImportError: cannot import name … from partially initialized module … (most likely due to a
-        circular import)`, for a name that plainly stands in the file.
+        circular import)`, although the file defines the name.
     """,
     why="""
-        While the first module is still being read it imports the second, and that wants a name from
-        the first which is not defined yet. Whether it fails depends on which of the two is imported
-        first: the training script may work and the evaluation fail.
+        The first module imports the second while Python is still executing the first. The second
+        then needs a name that the first has not defined yet. Whether it fails depends on which of
+        the two is imported first: the training script may work and the evaluation fail.
     """,
     setup=SCRATCH + "import sys\nsys.path.insert(0, shared[0])\n",
     broken="""
@@ -71,7 +71,7 @@ CARD = FaultCard(
     nccl=("(most likely due to a circular import)",),
     cluster="""
         All ranks fail alike and at once, before a group is formed. In a job that uses `spawn` the
-        main process works and its children fail, for they import the modules in another order.
+        main process works and its children fail, because they import the modules in another order.
     """,
     apart={"module-shadowed": "there, one file of the project is involved: it hides a library"},
     references=(

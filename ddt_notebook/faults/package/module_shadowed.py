@@ -1,4 +1,4 @@
-"""A file of the user's has the name of a library and is imported in its place."""
+"""A file of the user has the name of a library and is imported in its place."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
@@ -8,12 +8,12 @@ CARD = FaultCard(
     title="a local file has the name of a library and is imported in its place",
     symptoms=("A.2",),
     sees="""
-        An import that works everywhere else fails with "is not a package", or a name that the
-        library surely has "cannot be imported" from it. The path in the message is in the project.
+        An import that works everywhere else fails with "is not a package", or with "cannot import
+        name" for a name that the library has. The path in the message is in the project.
     """,
     why="""
         The folder of the script, or of the notebook, comes first when Python looks for a module. A
-        file there that is called like the library (a first experiment with it, as a rule) hides it
+        file there with the name of the library, often a first experiment with it, hides the library
         from every program that starts in that folder.
     """,
     setup=SCRATCH
@@ -53,13 +53,13 @@ sys.path[:0] = [shared[0], os.path.abspath("lib/site-packages")]
     fixes=(
         Advice(
             "fix dependency path",
-            "rename your file and delete its `__pycache__`; then restart, for the wrong module "
+            "rename your file and delete its `__pycache__`; then restart, because the wrong module "
             "stays loaded",
         ),
         Advice(
             "fix build/install configuration",
             "keep experiments out of the folder from which the ranks start, or make the project a "
-            "package with a name of its own",
+            "package with another name",
         ),
     ),
     gloo=("is not a package",),

@@ -8,12 +8,12 @@ CARD = FaultCard(
     symptoms=("A.2",),
     sees="""
         `No module named 'torch._six'`, or `cannot import name …` with a path into site-packages:
-        the package is there, and not the part of it. Often the line is in a third package.
+        the package is installed, but it lacks that part. Often a third package contains the line.
     """,
     why="""
-        Names come and go between versions: torch._six was removed in PyTorch 2.0, and releases of
-        DeepSpeed, timm or Apex from before still import it. One of the two packages was upgraded
-        without the other.
+        Versions add and remove names: PyTorch 2.0 removed torch._six, and older releases of
+        DeepSpeed, timm or Apex still import it. One of the two packages was upgraded without the
+        other.
     """,
     broken="""
         from torch._six import inf
@@ -44,7 +44,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix framework installation/version",
-            "or install the version of torch for which it was made, in an environment of its own",
+            "or install the version of torch for which it was made, in a separate environment",
         ),
         Advice(
             "fix consistency between devices",

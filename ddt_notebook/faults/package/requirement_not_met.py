@@ -63,7 +63,7 @@ if rank == 0:
         ),
         Advice(
             "fix framework installation/version",
-            "install the version of torch that the package asks for, in an environment of its own",
+            "install the version of torch that the package asks for, in a separate environment",
         ),
     ),
     gloo=(
@@ -78,7 +78,7 @@ if rank == 0:
     apart={
         "build-failed": "there, the right version is found, and turning its source into a package "
         "fails",
-        "wheel-not-supported": "there, the file is at hand and made for another machine or Python",
+        "wheel-not-supported": "there, the file was built for another machine or Python",
     },
     references=(
         Reference(

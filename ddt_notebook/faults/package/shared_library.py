@@ -12,9 +12,9 @@ CARD = FaultCard(
     """,
     why="""
         Compiled code names the libraries that it needs, with their version: libcudart.so.10.1,
-        libmpi.so.40. They are looked for in LD_LIBRARY_PATH and the system's folders, which are
-        not the same in a shell, in a job and in a container. A package that was built against
-        another version of PyTorch finds the library and misses a symbol in it.
+        libmpi.so.40. The loader searches LD_LIBRARY_PATH and the system's folders, which differ
+        between a shell, a job and a container. A package that was built against another version of
+        PyTorch finds the library, but the library lacks a symbol.
     """,
     broken="""
         import ctypes
@@ -42,15 +42,15 @@ CARD = FaultCard(
         ),
         Advice(
             "fix framework installation/version",
-            "after an upgrade of torch, build its extensions anew: an undefined symbol that begins "
-            "with _ZN2at or _ZN3c10 is one of torch's own",
+            "after an upgrade of torch, rebuild its extensions: an undefined symbol that begins "
+            "with _ZN2at or _ZN3c10 belongs to torch",
         ),
     ),
     gloo=("cannot open shared object file: No such file or directory",),
     nccl=("libcudart.so", "undefined symbol: _ZN3c10"),
     cluster="""
-        Interactively it works, for a module system has set LD_LIBRARY_PATH; in the job, or on
-        machines that mpirun reaches by ssh, the variable is empty and all ranks there fail.
+        It works in an interactive shell, where a module system has set LD_LIBRARY_PATH; in the job,
+        or on machines that mpirun reaches by ssh, the variable is empty and all ranks there fail.
     """,
     apart={
         "package-version": "there, a name of Python is missing, not a library",

@@ -1,4 +1,4 @@
-"""An extension is to be compiled where there is no compiler for it."""
+"""An extension has to be compiled on a machine without the compiler for it."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -50,16 +50,16 @@ CARD = FaultCard(
         ),
         Advice(
             "fix build/install configuration",
-            "do without the extension: take a built wheel, or what torch has itself, such as "
+            "avoid the extension: install a built wheel, or use what torch itself has, such as "
             "`fused=True` in its optimizers",
         ),
         Advice(
             "fix dependency installation/version",
-            "install what else the build calls: ninja, and a C++ compiler that this nvcc takes",
+            "install what else the build calls: ninja, and a C++ compiler that this nvcc supports",
         ),
         Advice(
             "change hardware",
-            "without a GPU the extension is of no use: choose nodes that have one, or the CPU path",
+            "the extension needs a GPU: choose nodes that have one, or the CPU path",
         ),
     ),
     gloo=("CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",),

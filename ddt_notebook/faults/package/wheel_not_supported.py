@@ -9,12 +9,12 @@ CARD = FaultCard(
     symptoms=("A.1",),
     sees="""
         The installer refuses a file that installs on another machine: "is not a supported wheel on
-        this platform". Or it passes over it without a word and starts to build from source.
+        this platform". Or it ignores the file silently and starts to build from source.
     """,
     why="""
-        The name of a wheel says for which Python, which system and which processor it was built.
-        One that holds compiled code runs nowhere else: a file from an x86 node is of no use on an
-        ARM node such as Grace, nor one for Python 3.9 in an environment with 3.12.
+        The name of a wheel says for which Python, which system and which processor it was built. A
+        wheel with compiled code runs nowhere else: a file from an x86 node does not work on an ARM
+        node such as Grace, and one for Python 3.9 does not work with 3.12.
     """,
     setup=ENVIRONMENT
     + """

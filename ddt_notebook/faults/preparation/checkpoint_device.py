@@ -1,4 +1,4 @@
-"""A checkpoint that goes back to the GPU from which it was saved."""
+"""A checkpoint is loaded onto the GPU from which it was saved."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH

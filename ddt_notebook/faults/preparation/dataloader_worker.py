@@ -13,9 +13,9 @@ CARD = FaultCard(
         report a lost connection.
     """,
     why="""
-        With num_workers > 0 the items are made in processes of their own. When such a process is
-        killed, leaves by os._exit or crashes in a native decoder, its rank gets no batch; what
-        happened inside is not in the message, because it died with the process.
+        With num_workers > 0 separate processes make the items. When such a process is killed,
+        leaves by os._exit or crashes in a native decoder, its rank gets no batch, and the message
+        does not contain the error of the process.
     """,
     broken="""
         import os
@@ -76,8 +76,7 @@ CARD = FaultCard(
     nccl=("DataLoader worker (pid 4711) is killed by signal: Killed.",),
     cluster="""
         One node of many loses a worker; its rank ends, and the others stop minutes later with a
-        time-out of NCCL. `dmesg` on that node tells whether the kernel killed the worker for
-        memory.
+        timeout of NCCL. `dmesg` on that node shows whether the kernel killed the worker for memory.
     """,
     apart={
         "dataset-item-fails": "there, the item is made in the rank itself and its line is shown",

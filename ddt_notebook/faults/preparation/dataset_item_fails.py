@@ -4,18 +4,18 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="dataset-item-fails",
-    title="an item of the dataset raises on the one rank that it falls to",
+    title="an item of the dataset raises on the one rank that reads it",
     symptoms=("C.2",),
     views=("stacks",),
     n=3,
     sees="""
-        One rank raises in the middle of an epoch, from within the dataset or from joining its
-        items into a batch. The others stand in the backward pass and later report that the
-        connection was closed.
+        One rank raises in the middle of an epoch, from within the dataset or from joining its items
+        into a batch. The others wait in the backward pass and later report that the connection was
+        closed.
     """,
     why="""
-        The sampler gives every rank its own part of the data, so a broken record is met by one
-        rank alone. The exception ends the loop there; the others have a good batch and wait for
+        The sampler gives every rank its own part of the data, so only one rank reads a broken
+        record. The exception ends the loop there; the others have a good batch and wait for
         gradients that will never come.
     """,
     broken="""
@@ -78,7 +78,7 @@ CARD = FaultCard(
         traceback that matters is in the log of that rank alone, above the messages about a lost
         connection of all others.
     """,
-    apart={"dataloader-worker": "there, the item is made in a process of its own, which died"},
+    apart={"dataloader-worker": "there, a separate process makes the item and died"},
     references=(
         Reference(
             "torch.utils.data: how batches are loaded",

@@ -4,7 +4,7 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="device-ids-on-cpu",
-    title="DDP is told a GPU for a model that is on the CPU",
+    title="device_ids names a GPU for a model that is on the CPU",
     symptoms=("C.5",),
     views=("stacks",),
     sees="""

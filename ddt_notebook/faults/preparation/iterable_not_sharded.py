@@ -66,8 +66,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix communication configuration",
-            "form the process group before the data set asks for its rank and world size, or it "
-            "takes this process for the only one",
+            "form the process group before the data set asks for its rank and world size, "
+            "otherwise it assumes that this process is the only one",
         ),
         Advice(
             "fix device assignment",

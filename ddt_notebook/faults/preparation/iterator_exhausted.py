@@ -13,9 +13,9 @@ CARD = FaultCard(
         others wait in the next collective, and later report a lost connection.
     """,
     why="""
-        A loop with `next(batches)` has to know how many there are. The data were divided with a
-        remainder, or files of different length were dealt out, so one rank has fewer batches than
-        the number of steps that all were given.
+        A loop with `next(batches)` must not take more steps than there are batches. The data were
+        divided with a remainder, or the ranks got files of different length, so one rank has fewer
+        batches than the number of steps.
     """,
     broken="""
         from torch.utils.data import DataLoader

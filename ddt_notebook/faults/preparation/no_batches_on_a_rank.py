@@ -1,4 +1,4 @@
-"""A loader that gives ranks no batch, as their part makes no whole one."""
+"""A loader yields no batch on some ranks, because their part is smaller than one batch."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -8,8 +8,8 @@ CARD = FaultCard(
     symptoms=("C.6", "C.7"),
     views=("partition",),
     sees="""
-        The epochs are over at once. Nothing was trained and nothing is said; a mean over the
-        losses fails with a division by zero, or shows the value it began with.
+        The epochs end at once. Nothing was trained, and no message appears; a mean over the losses
+        fails with a division by zero, or keeps its initial value.
     """,
     why="""
         The data set is divided among the ranks first, and the part of a rank into batches
@@ -76,7 +76,7 @@ CARD = FaultCard(
     cluster="""
         The job ends successfully after a few seconds and writes a checkpoint that equals its
         initial weights. If only some ranks have no batch, the others wait in their first gradient
-        exchange until the time-out.
+        exchange until the timeout.
     """,
     apart={
         "uneven-iterations": "there some ranks have more batches than others, and wait for them",

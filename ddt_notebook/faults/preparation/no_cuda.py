@@ -1,4 +1,4 @@
-"""A GPU where there is none."""
+"""The program asks for a GPU that is not available."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -51,7 +51,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix dependency installation/version",
-            "renew the driver if torch.version.cuda is newer than the driver knows",
+            "update the driver if it does not support torch.version.cuda",
         ),
     ),
     gloo=("Torch not compiled with CUDA enabled", "Found no NVIDIA driver on your system"),

@@ -1,4 +1,4 @@
-"""The list of outputs has not one tensor for each rank."""
+"""The list of outputs does not have one tensor for each rank."""
 
 from __future__ import annotations
 

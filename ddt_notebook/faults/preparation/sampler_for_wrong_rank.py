@@ -1,4 +1,4 @@
-"""A sampler that is told the wrong rank, or the wrong number of ranks."""
+"""A sampler gets the wrong rank, or the wrong number of ranks."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,10 +13,10 @@ CARD = FaultCard(
         the same number of epochs would make it on one device.
     """,
     why="""
-        DistributedSampler gives out the part that belongs to its own rank argument. If that is
-        written down (often as 0, from a version for one device) or taken from a variable that is
-        equal on all ranks, every rank gets the same part. With num_replicas larger than the group,
-        the parts of the ranks that do not exist go to nobody.
+        DistributedSampler gives out the part that belongs to its own rank argument. If that is a
+        constant (often 0, from a version for one device) or taken from a variable that is equal on
+        all ranks, every rank gets the same part. With num_replicas larger than the group, no rank
+        gets the parts of the ranks that do not exist.
     """,
     broken="""
         from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

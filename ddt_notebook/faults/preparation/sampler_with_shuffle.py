@@ -4,7 +4,7 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="sampler-with-shuffle",
-    title="a loader is told to shuffle beside its sampler",
+    title="a loader has both shuffle=True and a sampler",
     symptoms=("C.6",),
     views=("stacks",),
     sees="""
@@ -12,9 +12,9 @@ CARD = FaultCard(
         each other. The script ran on one process before the DistributedSampler was added.
     """,
     why="""
-        `shuffle=True` asks the loader to make a RandomSampler of its own. With a sampler given,
-        there would be two orders for one data set, so the loader refuses. A DistributedSampler
-        shuffles by itself unless it is told not to.
+        `shuffle=True` asks the loader to make a RandomSampler. With a second sampler there would be
+        two orders for one data set, so the loader refuses. A DistributedSampler shuffles by
+        default.
     """,
     broken="""
         from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

@@ -1,4 +1,4 @@
-"""Shards cut by hand that leave samples to nobody."""
+"""Shards cut by hand leave out some samples."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,9 +13,9 @@ CARD = FaultCard(
         training; a count of what was processed in an epoch is smaller than the data set.
     """,
     why="""
-        The length of a shard is rounded down: len(data) // world_size times world_size is less
-        than len(data) unless it divides evenly. What is left over belongs to no slice. The same
-        happens with a wrong offset or with a number of ranks written down for another job.
+        The length of a shard is rounded down: len(data) // world_size times world_size is less than
+        len(data) unless it divides evenly. No slice contains the rest. The same happens with a
+        wrong offset, or with a constant number of ranks from another job.
     """,
     broken="""
         from torch.utils.data import DataLoader, Subset, TensorDataset

@@ -8,7 +8,7 @@ CARD = FaultCard(
     symptoms=("C.7", "D.2.2"),
     views=("partition",),
     sees="""
-        Nothing fails, and each rank has data of its own. Yet the ranks together process more
+        Nothing fails, and the ranks have different data. Yet the ranks together process more
         samples in an epoch than the data set has: some are seen by two ranks.
     """,
     why="""

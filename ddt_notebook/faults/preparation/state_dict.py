@@ -13,8 +13,8 @@ CARD = FaultCard(
         does not have, and keys of the file that the model does not know.
     """,
     why="""
-        A state dict maps the path of each parameter through the modules to its tensor. Whoever
-        renames a submodule, puts it one level deeper, adds a layer or wraps the model (as
+        A state dict maps the path of each parameter through the modules to its tensor. Renaming a
+        submodule, moving it one level deeper, adding a layer or wrapping the model (as
         torch.compile does) changes those paths, and the file keeps the old ones.
     """,
     setup=SCRATCH,
@@ -79,7 +79,7 @@ CARD = FaultCard(
         `strict=False` nothing is raised, the layers keep their random values, and the only trace
         is a loss that starts too high.
     """,
-    apart={"state-dict-prefix": "there, only the wrapper's `module.` is too much or too little"},
+    apart={"state-dict-prefix": "there, the names differ only by the wrapper's `module.`"},
     references=(
         Reference(
             "PyTorch tutorial: saving and loading models",

@@ -16,7 +16,7 @@ CARD = FaultCard(
     why="""
         DistributedDataParallel keeps your model as its submodule `module`, so the keys of the
         wrapper's state dict all begin with `module.`. A model that is not wrapped knows the keys
-        only without it. The tensors are right; only their names do not meet.
+        only without it. The tensors are right; only their names differ.
     """,
     setup=SCRATCH,
     broken="""

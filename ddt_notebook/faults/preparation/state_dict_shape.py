@@ -1,4 +1,4 @@
-"""A checkpoint with other sizes than the model has."""
+"""The parameters of a checkpoint have other sizes than those of the model."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH

@@ -1,4 +1,4 @@
-"""An object that pickle does not take is sent to other ranks."""
+"""An object that pickle does not support is sent to other ranks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CARD = FaultCard(
     """,
     why="""
         The object collectives turn objects into bytes with pickle. A lambda, a function defined
-        inside another one, an open file, a generator or a lock cannot be written down that way.
-        The sender raises before it has sent anything.
+        inside another one, an open file, a generator or a lock cannot be pickled. The sender raises
+        before it has sent anything.
     """,
     broken="""
         def make_config():
@@ -43,7 +43,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix distributed API usage",
-            "send only objects that pickle takes: no lambda, no local function, no handle",
+            "send only objects that pickle supports: no lambda, no local function, no handle",
         ),
     ),
     gloo=("Can't pickle local object", "Can't get local object"),

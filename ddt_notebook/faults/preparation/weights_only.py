@@ -1,11 +1,11 @@
-"""A checkpoint that holds an object of a class of one's own."""
+"""A checkpoint holds an object of a user's class."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
 
 CARD = FaultCard(
     id="weights-only",
-    title="the checkpoint holds more than tensors, and torch.load takes only tensors",
+    title="the checkpoint holds more than tensors, and torch.load accepts only tensors",
     symptoms=("C.1", "C.8"),
     sees="""
         torch.load raises an UnpicklingError, `Weights only load failed`, and names a class that is
@@ -68,8 +68,8 @@ CARD = FaultCard(
     gloo=("Weights only load failed", "was not an allowed global by default"),
     nccl=("Weights only load failed", "was not an allowed global by default"),
     cluster="""
-        A job that was resumed for months stops at its start on all ranks after the image with
-        PyTorch was renewed. Jobs on nodes with the old image still run.
+        A job that was resumed for months stops at its start on all ranks after the image got a
+        newer PyTorch. Jobs on nodes with the old image still run.
     """,
     apart={"checkpoint-unreadable": "there, the file itself is cut off or overwritten"},
     references=(

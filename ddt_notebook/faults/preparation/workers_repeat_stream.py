@@ -13,7 +13,7 @@ CARD = FaultCard(
     why="""
         Each worker is a process with a copy of the data set, and runs its __iter__ to the end. A
         data set with indices is divided by the loader, which tells each worker what to fetch; an
-        iterable one has to skip by itself what the other workers yield.
+        iterable one has to skip what the other workers yield.
     """,
     broken="""
         from torch.utils.data import DataLoader, IterableDataset

@@ -9,13 +9,13 @@ CARD = FaultCard(
     views=("placement", "memory"),
     options={"simulate": "cuda:2"},
     sees="""
-        With gloo the job runs, and is no faster than on one GPU: `nvidia-smi` shows all processes
-        on the first GPU and none on the others. With NCCL it stops with a duplicate GPU.
+        With gloo the job runs, but not faster than on one GPU: `nvidia-smi` shows all processes on
+        the first GPU and none on the others. With NCCL it stops with a duplicate GPU.
     """,
     why="""
-        `.cuda()` and `"cuda"` mean the current device, and that is `cuda:0` in every process until
-        it is set. Each rank is a process of its own and has to choose its GPU before it moves
-        anything.
+        `.cuda()` and `"cuda"` mean the current device, which is `cuda:0` in every process until the
+        process sets another one. Each rank is a separate process and has to choose its GPU before
+        it moves anything.
     """,
     broken="""
         model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2)).cuda()

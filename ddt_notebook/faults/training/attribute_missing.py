@@ -12,9 +12,9 @@ CARD = FaultCard(
         a page or runs on another machine.
     """,
     why="""
-        Functions come, move and go between versions. Those for several GPUs in one process, such
-        as all_reduce_multigpu, were removed, others got new names or moved to another module; the
-        code was written for another version than the one that is installed.
+        Versions add, move and remove functions. Those for several GPUs in one process, such as
+        all_reduce_multigpu, were removed; others got new names or moved to another module; the code
+        was written for another version than the one that is installed.
     """,
     broken="""
         correct = torch.tensor([3.0 + rank])

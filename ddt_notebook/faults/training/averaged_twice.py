@@ -47,14 +47,14 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "leave the division out after {op} with ReduceOp.AVG, or reduce with ReduceOp.SUM",
+            "remove the division after {op} with ReduceOp.AVG, or reduce with ReduceOp.SUM",
         ),
     ),
     cluster="""
         A job on more GPUs needs a higher learning rate than the usual rules say. DDP averages as
         well, so a division of its gradients has the same effect.
     """,
-    apart={"sum-shown-as-mean": "the opposite: there, the division is missing"},
+    apart={"sum-shown-as-mean": "there, the division is missing"},
     references=(
         Reference(
             "torch.distributed: reduce operations",

@@ -15,9 +15,9 @@ CARD = FaultCard(
         the same line.
     """,
     why="""
-        `recv` blocks until the message is there. If every rank begins with it, nobody comes to
-        `send`. Beginning with `send` on every rank is no better: it may wait for its receiver,
-        and whether it does depends on the backend and on the size of the tensor.
+        `recv` blocks until the message arrives. If every rank begins with it, no rank reaches
+        `send`. If every rank begins with `send`, each may wait for its receiver; whether it does
+        depends on the backend and on the size of the tensor.
     """,
     broken="""
         def shift(block):
@@ -56,12 +56,12 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        On NCCL a pair that sends first hangs as well, although the same code with small tensors
-        ran on gloo. Ring attention and pipeline stages are where it is met.
+        On NCCL a pair that sends first hangs as well, although the same code with small tensors ran
+        on gloo. It occurs in ring attention and in pipeline stages.
     """,
     apart={
         "message-without-partner": "there, one side never sends or never receives",
-        "wait-cycle": "there, a collective is part of the circle",
+        "wait-cycle": "there, a collective is part of the cycle",
     },
     references=(
         Reference(

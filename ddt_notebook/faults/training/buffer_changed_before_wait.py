@@ -14,8 +14,9 @@ CARD = FaultCard(
         mostly right, with big ones it is wrong, and never in the same way.
     """,
     why="""
-        `isend` returns before the tensor has left: it is read until `wait()` returns. Whatever is
-        written into the same memory in the meantime may be sent instead of what was there.
+        `isend` returns before the tensor has been sent, and the backend may read it until `wait()`
+        returns. Values that are written into the same memory in the meantime may be sent instead of
+        the old ones.
     """,
     broken="""
         keys = torch.full((1000,), float(rank))
@@ -54,8 +55,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Pipelines and ring attention with one buffer too few: the loss is noisy, and the noise
-        changes with the speed of the network.
+        It occurs in pipelines and ring attention with one buffer too few. The loss is noisy, and
+        the noise changes with the speed of the network.
     """,
     apart={
         "result-read-before-wait": "there, a result is read too early",

@@ -9,8 +9,8 @@ CARD = FaultCard(
     symptoms=("D.1.6", "C.8"),
     setup=SCRATCH,
     sees="""
-        Training and resuming work. Whoever loads the file later into the model without DDP, to
-        test or to serve it, is told that every key is missing.
+        Training and resuming work. Loading the file later into the model without DDP, to test or to
+        serve it, raises an error: every key is missing.
     """,
     why="""
         The state dict of the wrapper has `module.` before each name, because the model is its

@@ -16,9 +16,9 @@ if rank == 0:
 dist.barrier()
 """,
     sees="""
-        Nothing is raised where an older file of that name is there: after loading, the ranks report
-        different results, and those of all but rank 0 belong to a model of some time ago. Where
-        none is there, all but rank 0 raise FileNotFoundError.
+        If an older file of that name exists, nothing is raised: after loading, the ranks report
+        different results, and all but rank 0 use an older model. If there is none, all ranks but
+        rank 0 raise FileNotFoundError.
     """,
     why="""
         Rank 0 needs time to save, and the others do not wait for it. A file of the same name is
@@ -63,8 +63,8 @@ dist.barrier()
     gloo=("[Errno 2] No such file or directory: 'best.pt'",),
     nccl=("[Errno 2] No such file or directory: 'best.pt'",),
     cluster="""
-        The first run of a job fails, because there is no old file; every later one works and tests
-        stale weights on all ranks but the first.
+        The first run of a job fails, because there is no old file; every later run works, but tests
+        old weights on all ranks but rank 0.
     """,
     apart={
         "checkpoint-unreadable": "there, the file is read half-written, and loading fails",

@@ -1,4 +1,4 @@
-"""A checkpoint that is read while it is being written."""
+"""A checkpoint is read while it is being written."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
@@ -9,13 +9,13 @@ CARD = FaultCard(
     symptoms=("D.1.6", "C.1"),
     setup=SCRATCH,
     sees="""
-        torch.load fails on some ranks with an EOFError that says nothing, or with `failed finding
-        central directory`. Looked at a moment later, the file is whole.
+        torch.load fails on some ranks with an EOFError without a text, or with `failed finding
+        central directory`. A moment later, the file is complete.
     """,
     why="""
         A file exists from the moment it is opened, long before its last byte is written; and two
-        ranks that write to one path write into each other's bytes. Whoever reads in between finds
-        half a file. That a file is there does not tell that it is finished.
+        ranks that write to one path overwrite each other's bytes. A rank that reads too early finds
+        an incomplete file, because an existing file need not be complete.
     """,
     broken="""
         import os, time
@@ -64,8 +64,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix behavior logic",
-            "for sharded models use torch.distributed.checkpoint, which gives each rank a file of "
-            "its own and marks a checkpoint as complete at the end",
+            "for sharded models use torch.distributed.checkpoint, which gives each rank its own "
+            "file and marks a checkpoint as complete at the end",
         ),
     ),
     gloo=("EOFError", "PytorchStreamReader failed reading zip archive"),

@@ -10,13 +10,13 @@ CARD = FaultCard(
     views=("stacks",),
     setup=SCRATCH,
     sees="""
-        Nothing, most of the time. Now and then a checkpoint cannot be read, or it holds the state
-        of another rank than rank 0: its random state, its part of the data, its running averages.
+        Usually nothing. Sometimes a checkpoint cannot be read, or it holds the state of another
+        rank than rank 0: its random state, its part of the data, its running averages.
     """,
     why="""
         Each rank runs the whole script, so a line that saves runs on each of them. They open the
-        same file, cut it to length zero and write into each other's bytes; who comes last decides
-        what remains.
+        same file, truncate it and overwrite each other's bytes; the last writer decides what
+        remains.
     """,
     broken="""
         model = DDP(torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 10)))
@@ -57,7 +57,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix behavior logic",
-            "what differs between the ranks goes into a file of its own for each: "
+            "write what differs between the ranks into one file for each rank:"
             '`f"state_{{rank}}.pt"`, where rank is the variable',
         ),
     ),

@@ -11,9 +11,8 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        Training runs for hours and then stands still, at another step in every attempt. On one
-        process the same script works. Often a rank has printed that it skips a batch or stops
-        early.
+        Training runs for hours and then hangs, at another step in every attempt. On one process the
+        same script works. Often a rank has printed that it skips a batch or stops early.
     """,
     why="""
         The condition reads a value that every rank computes from its own share of the data: a
@@ -65,14 +64,14 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "let all ranks take the same decision: all_reduce the condition first, then branch on "
+            "let all ranks make the same decision: all_reduce the condition first, then branch on "
             "the result",
         ),
     ),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        A time-out of NCCL after hours of healthy training, in an ALLREDUCE with the size of a
+        NCCL reports a timeout after hours of healthy training, in an ALLREDUCE with the size of a
         gradient bucket. One rank is a single collective ahead of or behind the others.
     """,
     apart={

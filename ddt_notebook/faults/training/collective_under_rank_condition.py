@@ -1,4 +1,4 @@
-"""A collective inside ``if rank …``: the others never come."""
+"""A collective stands inside ``if rank …``, so the other ranks never call it."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -9,14 +9,14 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        The cell never ends and prints nothing. After the time-out of the group, thirty minutes by
-        default, the waiting ranks fail with a message about a connection or a time limit that
-        names neither the rank nor the line.
+        The cell never ends and prints nothing. After the timeout of the group, thirty minutes by
+        default, the waiting ranks fail with a message about a connection or a time limit that names
+        neither the rank nor the line.
     """,
     why="""
-        A collective completes only when every member of the group has called it. Here some ranks
-        decide by their own number not to: they go on to the end of the cell, and the ranks that
-        did call wait for a message that nobody will ever send.
+        A collective completes only when every member of the group has called it. Here the condition
+        keeps some ranks from calling it. They go on to the end of the cell, and the ranks that did
+        call it wait for messages that never arrive.
     """,
     broken="""
         loss = torch.tensor([float(rank)])

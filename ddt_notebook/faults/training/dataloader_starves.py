@@ -68,7 +68,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix distributed API usage",
-            "load ahead in processes of its own: num_workers > 0, persistent_workers=True, and "
+            "load ahead in separate processes: num_workers > 0, persistent_workers=True, and "
             "pin_memory=True with a GPU",
         ),
         Advice(

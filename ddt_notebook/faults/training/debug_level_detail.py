@@ -1,4 +1,4 @@
-"""A debug level that DDP on gloo does not survive."""
+"""DDP on gloo crashes under a debug level."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -33,12 +33,12 @@ CARD = FaultCard(
         Advice(
             "fix framework installation/version",
             "use TORCH_DISTRIBUTED_DEBUG=INFO with DDP on gloo, which also names unused "
-            "parameters; DETAIL needs NCCL, or a release of torch in which it is mended",
+            "parameters; DETAIL needs NCCL, or a release of torch in which it is fixed",
         ),
         Advice(
             "fix communication configuration",
-            "to compare collectives in detail, make a group of its own under DETAIL and leave DDP "
-            "on the default one",
+            "to compare collectives in detail, make a separate group under DETAIL and leave DDP on "
+            "the default one",
         ),
     ),
     gloo=("Connection closed by peer",),

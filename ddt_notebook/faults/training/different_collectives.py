@@ -1,4 +1,4 @@
-"""Ranks meet with two different collectives."""
+"""Ranks call different collectives at the same time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix distributed API usage",
-            "to reach some ranks only, use send and recv or a group of their own instead of {op}",
+            "to reach some ranks only, use send and recv, or a group of these ranks, instead of "
+            "{op}",
         ),
     ),
     gloo=("op.preamble.length <= op.nbytes", "Connection closed by peer"),
@@ -55,9 +56,9 @@ CARD = FaultCard(
         "Detected mismatch between collectives on ranks",
     ),
     cluster="""
-        With NCCL the kernels wait for each other until the watchdog ends them; the time-out
-        messages of two ranks show the same SeqNum with another OpType. TORCH_DISTRIBUTED_DEBUG set
-        to DETAIL compares the calls beforehand.
+        With NCCL the kernels wait for each other until the watchdog ends them; the timeout messages
+        of two ranks show the same SeqNum with another OpType. TORCH_DISTRIBUTED_DEBUG set to DETAIL
+        compares the calls beforehand.
     """,
     apart={
         "collective-under-rank-condition": "there, one side calls nothing at all",

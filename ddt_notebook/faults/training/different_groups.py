@@ -1,4 +1,4 @@
-"""Ranks mean one collective, but pass different groups to it."""
+"""Ranks pass different groups to the same collective."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        All ranks stand in the same line, in the same operation with the same tensor, and wait for
-        each other for ever.
+        All ranks are at the same line, in the same operation with the same tensor, and wait for
+        each other forever.
     """,
     why="""
-        Calls meet only within a group. Two groups may hold the same ranks and still be two: a
-        call on one of them never meets a call on the other. A rank that made its own default, or
-        fell back to the world group, waits in another room.
+        Calls meet only within a group. Two groups with the same ranks are still two groups: a call
+        on one of them never meets a call on the other. This happens if one rank made another group,
+        or fell back to the world group.
     """,
     broken="""
         replicas = dist.new_group(list(range(world_size)))
@@ -59,8 +59,8 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        The time-outs of the ranks name the same operation and size, but another PG ID or group
-        name. Libraries that make groups of their own per module are a common origin.
+        The timeouts of the ranks name the same operation and size, but another PG ID or group name.
+        Libraries that make a group for each module are a common cause.
     """,
     apart={
         "groups-in-opposite-order": "there, every rank would use both groups, in another order",

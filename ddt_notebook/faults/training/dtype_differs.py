@@ -14,9 +14,10 @@ CARD = FaultCard(
         digits. No rank raised. With types of unequal size the processes die instead.
     """,
     why="""
-        Only bytes travel. A rank that holds integers adds the bit patterns of its peers' floats as
-        integers, and they read its integers as floats. The type often differs because one rank
-        took the default of a branch: `torch.tensor(0)` is an integer, `torch.tensor(0.0)` is not.
+        The backend transfers only bytes. A rank that holds integers adds the bit patterns of its
+        peers' floats as integers, and they read its integers as floats. The type often differs
+        because one rank took the default of a branch: `torch.tensor(0)` is an integer,
+        `torch.tensor(0.0)` is not.
     """,
     broken="""
         scores = [torch.tensor([0.9, 0.8]), torch.tensor([0.7]), torch.tensor([])][rank]

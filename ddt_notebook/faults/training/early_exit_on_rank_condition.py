@@ -11,8 +11,8 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        Training stands still at the end of an epoch. The checkpoint was written, so saving itself
-        seems to work, and nothing is printed afterwards.
+        Training hangs at the end of an epoch. The checkpoint was written, so saving itself seems to
+        work, and nothing is printed afterwards.
     """,
     why="""
         A `return`, `break` or `continue` that depends on the rank takes that rank past everything
@@ -67,7 +67,7 @@ CARD = FaultCard(
     },
     references=(
         Reference(
-            "NCCL watchdog time-outs: most likely a rank did not make the call at the right time",
+            "NCCL watchdog timeouts: most likely a rank did not make the call at the right time",
             "https://github.com/pytorch/pytorch/issues/118369",
         ),
     ),

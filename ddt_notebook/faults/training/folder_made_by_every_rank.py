@@ -14,8 +14,8 @@ CARD = FaultCard(
         on one process, the script runs once and fails when it is started again.
     """,
     why="""
-        Each rank is a program of its own and runs every line. To test whether the folder exists
-        and then to make it is not one step: between the two another rank makes it.
+        Each rank is a separate process and runs every line. The test whether the folder exists and
+        its creation are two steps, and another rank can make the folder between them.
     """,
     broken="""
         import os, time

@@ -1,4 +1,4 @@
-"""Each rank changes the averaged gradients in a way of its own before the step."""
+"""Each rank changes the averaged gradients in another way before the step."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

@@ -1,4 +1,4 @@
-"""A graph that the step before has already used up."""
+"""A step uses a graph that the backward pass of the step before has freed."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -45,7 +45,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix model construction",
-            "build the graph anew in each step: detach what is carried over (`state.detach()`)",
+            "build a new graph in each step: detach what is carried over (`state.detach()`)",
         ),
         Advice(
             "fix distributed API usage",
@@ -55,8 +55,8 @@ CARD = FaultCard(
     gloo=("Trying to backward through the graph a second time",),
     nccl=("Trying to backward through the graph a second time",),
     cluster="""
-        All ranks fail alike in the second step, with one rank as with many: it is no fault of the
-        distribution, and the single-rank check shows it.
+        All ranks fail alike in the second step, with one rank as with many. The fault has nothing
+        to do with distribution, as a run on a single rank shows.
     """,
     apart={
         "parameter-ready-twice": "there, DDP complains, not autograd",

@@ -51,13 +51,13 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Seen when data, tensor and pipeline parallelism are combined. Each time-out names another
-        group (PG ID), and only both together show the circle. With NCCL it may depend on timing,
+        Seen when data, tensor and pipeline parallelism are combined. Each timeout names another
+        group (PG ID), and only both together show the cycle. With NCCL it may depend on timing,
         since kernels of several communicators compete for the device.
     """,
     apart={
-        "different-groups": "there, the ranks mean one collective and pass two groups",
-        "wait-cycle": "there, messages are part of the circle",
+        "different-groups": "there, the ranks pass two groups to one collective",
+        "wait-cycle": "there, messages are part of the cycle",
     },
     references=(
         Reference(

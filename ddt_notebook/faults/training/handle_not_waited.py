@@ -10,13 +10,13 @@ CARD = FaultCard(
     symptoms=("D.2.4",),
     n=2,
     sees="""
-        Nothing is seen at first: the cell ends. The tensor keeps its old value, and one of the
+        At first nothing shows, and the cell ends. The tensor keeps its old value, and one of the
         next collectives fails or gives numbers that belong elsewhere.
     """,
     why="""
         With `async_op=True` the call returns a handle and goes on in the background. Only `wait()`
-        tells whether it was completed, and hides no member that never came. Without it the call
-        stays open and takes the place of the next one on the group.
+        shows whether it completed, and blocks if a member never joins. Without it the call stays
+        open and takes the place of the next one on the group.
     """,
     broken="""
         loss = torch.tensor([float(rank + 1)])

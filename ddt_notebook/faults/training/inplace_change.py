@@ -12,9 +12,9 @@ CARD = FaultCard(
         inplace operation, with its shape and two version numbers, but not its name.
     """,
     why="""
-        The forward pass keeps the tensors that backward needs, not copies of them. A buffer that
-        is updated in place after its use, by the module itself or by DDP, which copies the
-        buffers of rank 0 at each forward pass, is no longer the one that was used.
+        The forward pass keeps the tensors that backward needs, not copies of them. A buffer that is
+        updated in place after its use, by the module itself or by DDP, which copies the buffers of
+        rank 0 at each forward pass, no longer has the values that were used.
     """,
     broken="""
         class Scaled(torch.nn.Module):

@@ -68,7 +68,7 @@ CARD = FaultCard(
     """,
     apart={
         "process-exit": "there, the process ends itself with an exit code",
-        "segmentation-fault": "there, the signal comes from a fault of its own code",
+        "segmentation-fault": "there, a fault in the code of the process causes the signal",
     },
     references=(
         Reference(

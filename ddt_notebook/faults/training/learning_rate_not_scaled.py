@@ -1,4 +1,4 @@
-"""Twice the batch, the same step."""
+"""The global batch is larger, but the learning rate is not."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

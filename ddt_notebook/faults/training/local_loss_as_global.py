@@ -14,9 +14,9 @@ CARD = FaultCard(
         although the weights do.
     """,
     why="""
-        Each rank computes the loss of its own batches. DDP averages the gradients of these losses,
-        not the losses themselves, so rank 0 knows only its own. As a sign of progress that is
-        good enough; as a result it is not.
+        Each rank computes the loss of its batches. DDP averages the gradients of these losses, not
+        the losses themselves, so rank 0 knows only its own. As a sign of progress that is good
+        enough; as a result it is not.
     """,
     broken="""
         from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

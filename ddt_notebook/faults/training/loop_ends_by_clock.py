@@ -11,8 +11,8 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        A run that trains for a fixed time does not come to its end: one process has printed its
-        result, the others hang in their last step. Now and then the same script does finish.
+        A run that trains for a fixed time does not end: one process has printed its result, the
+        others hang in their last step. Now and then the same script does finish.
     """,
     why="""
         No two ranks read the clock at the same moment, and they have not started at the same
@@ -69,8 +69,8 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Jobs with a time budget end with a time-out instead of a result. Across machines the
-        clocks themselves differ as well, so it happens more often the more nodes there are.
+        Jobs with a time budget end with a timeout instead of a result. Across machines the clocks
+        themselves differ as well, so it happens more often the more nodes there are.
     """,
     apart={"uneven-iterations": "there, the loop ends by the number of batches, not by time"},
     references=(

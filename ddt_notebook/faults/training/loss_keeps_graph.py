@@ -13,9 +13,8 @@ CARD = FaultCard(
         logs, cannot allocate; the batch is small, and the first steps ran well.
     """,
     why="""
-        A loss is not only a number: as long as the tensor lives, the graph behind it lives, and
-        with it the activations of that step. A list or a running sum of such tensors keeps the
-        activations of all steps.
+        A loss is not only a number: as long as the tensor exists, its graph keeps the activations
+        of that step. A list or a running sum of such tensors keeps the activations of all steps.
     """,
     broken="""
         model = DDP(torch.nn.Sequential(
@@ -55,7 +54,7 @@ CARD = FaultCard(
         Advice(
             "fix dependency installation/version",
             "if your code keeps nothing and memory still grows, try another version of torch and "
-            "of the library: leaks are mended there",
+            "of the library: releases fix leaks",
         ),
     ),
     gloo=("DefaultCPUAllocator: can't allocate memory",),

@@ -1,10 +1,10 @@
-"""All ranks lose their numbers in the same pass."""
+"""The loss becomes nan or inf on all ranks in the same pass."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="loss-not-finite",
-    title="the loss is no finite number on all ranks at once",
+    title="the loss is not finite on all ranks at once",
     symptoms=("D.2.5", "D.2.4"),
     n=2,
     sees="""
@@ -12,9 +12,9 @@ CARD = FaultCard(
         with one process alone.
     """,
     why="""
-        Nothing of it is distributed: an overflow, a logarithm of zero or zero times infinity in the
-        model, the loss or the step. Every rank computes the same formula, so all of them meet it.
-        Averaging only makes sure that none recovers.
+        The cause has nothing to do with distribution: an overflow, a logarithm of zero or zero
+        times infinity in the model, the loss or the step. Every rank computes the same formula with
+        the same result. Averaging only makes sure that none recovers.
     """,
     broken="""
         torch.manual_seed(0)

@@ -15,9 +15,9 @@ CARD = FaultCard(
         tensor. The sender may have finished long ago.
     """,
     why="""
-        Tags tell several streams of messages between two ranks apart, and a receive takes only
-        messages of its own tag. If the tag is counted on both sides, for instance by step, and
-        the counters begin differently, no message is ever the one that is waited for.
+        Tags separate several streams of messages between two ranks, and a receive accepts only
+        messages with its tag. If both sides count the tag, for instance by step, and the counters
+        start at different values, no message ever has the expected tag.
     """,
     broken="""
         gradient = torch.ones(8)
@@ -44,8 +44,8 @@ CARD = FaultCard(
     fixes=(Advice("fix distributed API usage", "use the same tag in the send and in its receive"),),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     cluster="""
-        A matter of gloo and MPI: NCCL has no tags, so a script that relies on them mixes its
-        messages up there instead of waiting.
+        It occurs with gloo and MPI. NCCL has no tags, so a script that relies on them does not wait
+        there, but mixes its messages up.
     """,
     apart={"message-without-partner": "there, the other side is not called at all"},
     references=(

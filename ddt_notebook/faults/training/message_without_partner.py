@@ -6,7 +6,7 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="message-without-partner",
-    title="a message has no other side",
+    title="a send has no receive, or a receive has no send",
     symptoms=("D.2.1",),
     views=("stacks", "collectives"),
     n=3,
@@ -17,7 +17,7 @@ CARD = FaultCard(
     why="""
         Every send needs one receive on the other rank, and every receive one send. When the two
         loops differ by one round, the last message has no partner. A small send may return
-        nevertheless, because a buffer takes it, which hides the slip.
+        nevertheless, because a buffer holds it, which hides the mistake.
     """,
     broken="""
         batches = 4
@@ -65,7 +65,7 @@ CARD = FaultCard(
         training has. Messages that are not awaited can also meet those of the next step.
     """,
     apart={
-        "message-tags-differ": "there, both sides are called, with two tags",
+        "message-tags-differ": "there, both sides are called, with different tags",
         "both-sides-wait": "there, both sides wait for each other",
     },
     references=(
