@@ -15,7 +15,7 @@ CARD = FaultCard(
     """,
     why="""
         The evaluation data is divided among the ranks, so each counts the hits in its own part.
-        Rank 0 prints its own counts: a sample of the data set, not the result. DDP averages
+        Rank 0 prints its own counts, which are those of a sample of the data set. DDP averages
         gradients, and nothing else.
     """,
     broken="""
@@ -80,7 +80,7 @@ CARD = FaultCard(
     },
     references=(
         Reference(
-            "A much copied training script whose validation results are not combined",
+            "An often copied training script that does not combine its validation results",
             "https://github.com/pytorch/examples/issues/905",
         ),
         Reference(

@@ -1,4 +1,4 @@
-"""Every rank trains a copy of its own."""
+"""Every rank trains a separate copy of the model."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -14,8 +14,8 @@ CARD = FaultCard(
     """,
     why="""
         Starting several processes does not make training parallel. Only the wrapper registers the
-        hooks that average gradients in the backward pass; without it each process steps by the
-        gradients of its own share of the data, and the copies drift apart after the first step.
+        hooks that average gradients in the backward pass; without it each process uses the
+        gradients of its share of the data, and the copies differ after the first step.
     """,
     broken="""
         from torch.utils.data import DataLoader, TensorDataset

@@ -9,13 +9,13 @@ CARD = FaultCard(
     views=("parity",),
     n=2,
     sees="""
-        The loss of one rank starts high, or jumps, and never meets that of the others again. No
-        message; the gradients are averaged as they should be.
+        The loss of one rank starts high, or jumps, and never equals that of the others again. No
+        message appears, and the gradients are averaged correctly.
     """,
     why="""
         DDP copies rank 0's parameters to all ranks when it is built, and from then on only averages
         gradients. Weights that are initialised, loaded or clamped later on some ranks alone stay
-        different: equal steps from different points never meet.
+        different, because equal steps from different points never lead to the same point.
     """,
     broken="""
         torch.manual_seed(0)
@@ -67,7 +67,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix model construction",
-            "build DDP anew after such a change: it copies rank 0's parameters to all ranks",
+            "build DDP again after such a change: it copies rank 0's parameters to all ranks",
         ),
         Advice(
             "save single-device model/weights only",
@@ -79,7 +79,7 @@ CARD = FaultCard(
         exists on one node only, and of initialisation with another seed on each rank.
     """,
     apart={
-        "ranks-diverged-learning-rate": "there, the parameters part by the steps themselves",
+        "ranks-diverged-learning-rate": "there, unequal steps make the parameters differ",
         "no-sync-left-on": "there, gradients differ too",
     },
     references=(

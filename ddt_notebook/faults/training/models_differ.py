@@ -1,4 +1,4 @@
-"""Ranks that build different models."""
+"""Ranks build different models."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -60,8 +60,8 @@ CARD = FaultCard(
     gloo=("appears not to match sizes of the same param in process 0",),
     nccl=("appears not to match sizes of the same param in process 0",),
     cluster="""
-        The ranks that raise are those whose model differs from that of rank 0; if rank 0 is the odd
-        one, all others raise. The rest of the log tells of closed connections only.
+        The ranks that raise are those whose model differs from that of rank 0; if rank 0 differs
+        from all, all others raise. The rest of the log reports only closed connections.
     """,
     apart={
         "state-dict-shape": "there, the model differs from a file",

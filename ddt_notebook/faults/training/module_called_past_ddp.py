@@ -77,11 +77,11 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        NCCL sees the broadcast of the constructor and then nothing. The typical trace of it is a
+        NCCL sees the broadcast of the constructor and then nothing. A typical sign is a call of a
         method such as model.module.training_step(batch) or model.module.loss(x, y).
     """,
     apart={
-        "no-sync-left-on": "there, DDP is called, and told not to average",
+        "no-sync-left-on": "there, DDP is called inside no_sync()",
         "wrapped-by-ddp": "there, an attribute is missing on the wrapper, which is an error",
     },
     references=(

@@ -1,4 +1,4 @@
-"""One bad sample on one rank, and nan everywhere."""
+"""A bad sample on one rank makes the loss nan on all ranks."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -12,9 +12,9 @@ CARD = FaultCard(
         whose data are clean, shows nothing.
     """,
     why="""
-        A rank meets a value that is no number in its own batch. Its gradients become nan, the
+        A rank reads a value that is not finite in its batch. Its gradients become nan, the
         all-reduce adds them to those of all others, and the next step writes nan into every
-        replica. One pass later each loss is nan, and nothing says where it began.
+        replica. One pass later each loss is nan, and no message says where it began.
     """,
     broken="""
         torch.manual_seed(0)
@@ -75,7 +75,9 @@ CARD = FaultCard(
         Every log turns to nan within one iteration, and rank 0's is the one that is read. A restart
         from the last checkpoint dies at the same step, as the data come in the same order.
     """,
-    apart={"loss-not-finite": "there, all ranks lose it in the same pass: look at the model"},
+    apart={
+        "loss-not-finite": "there, it becomes nan on all ranks in the same pass: look at the model"
+    },
     references=(
         Reference(
             "A loss that is nan on one rank only, and poisons the all-reduce",

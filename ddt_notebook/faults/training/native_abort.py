@@ -1,4 +1,4 @@
-"""A library that gives up."""
+"""A native library aborts the process."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -12,9 +12,9 @@ CARD = FaultCard(
         such as `free(): invalid pointer` or `terminate called after throwing`, and no traceback.
     """,
     why="""
-        Compiled code noticed something that must not be, a damaged heap, a failed assertion, a C++
-        exception that nobody catches, and called abort. Two libraries with an allocator or a C++
-        runtime of their own, loaded into one process, are the usual reason.
+        Compiled code detected an error, such as a damaged heap, a failed assertion or an uncaught
+        C++ exception, and called abort. The usual reason is that one process loads two libraries,
+        each with its own allocator or C++ runtime.
     """,
     broken="""
         import ctypes
@@ -49,14 +49,14 @@ CARD = FaultCard(
         ),
         Advice(
             "fix framework installation/version",
-            "if torch or NCCL printed the line, try a release in which that assertion is mended",
+            "if torch or NCCL printed the line, try a release in which that assertion is fixed",
         ),
     ),
     gloo=("Connection closed by peer",),
     nccl=("Signal 6 (SIGABRT) received by PID", "terminate called after throwing an instance of"),
     cluster="""
         torchrun reports exit code -6 for one rank. With NCCL the watchdog also aborts on purpose
-        after a time-out, so look first whether a time-out stands above the abort.
+        after a timeout, so look first whether the log shows a timeout before the abort.
     """,
     apart={
         "segmentation-fault": "there, the processor stopped the program, signal 11",

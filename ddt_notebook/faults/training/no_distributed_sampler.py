@@ -1,4 +1,4 @@
-"""Every rank trains on the whole data set: nothing divides it."""
+"""Every rank trains on the whole data set, because no sampler divides it."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -60,7 +60,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix device assignment",
-            "see that each process is a rank of its own with a part of its own: rank and "
+            "check that each process has its own rank and its own part of the data: rank and "
             "world_size from the launcher, one device for each",
         ),
         Advice(
@@ -82,7 +82,7 @@ CARD = FaultCard(
     apart={
         "sampler-for-wrong-rank": "there is a sampler, but it divides for other ranks",
         "iterable-not-sharded": "there the data set is iterated and takes no sampler",
-        "shard-overlap": "there each rank has a part of its own, but the parts overlap",
+        "shard-overlap": "there each rank has its own part, but the parts overlap",
     },
     references=(
         Reference(

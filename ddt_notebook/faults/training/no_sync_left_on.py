@@ -77,7 +77,7 @@ CARD = FaultCard(
     """,
     apart={
         "module-called-past-ddp": "there, the forward pass does not go through DDP at all",
-        "model-not-wrapped": "there, there is no DDP that could average",
+        "model-not-wrapped": "there, the model is not wrapped in DDP",
     },
     references=(
         Reference(
@@ -85,7 +85,7 @@ CARD = FaultCard(
             "https://github.com/modelscope/FunASR/pull/3472",
         ),
         Reference(
-            "How gradients that were accumulated in no_sync() come to be averaged",
+            "How gradients that were accumulated in no_sync() are averaged",
             "https://github.com/pytorch/pytorch/issues/53443",
         ),
     ),

@@ -1,4 +1,4 @@
-"""An operation that there is not for this kind of tensor."""
+"""An operation is not implemented for this kind of tensor."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

@@ -1,4 +1,4 @@
-"""A checkpoint of which nothing fits, loaded without complaint."""
+"""A checkpoint without a fitting key is loaded without an error."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
@@ -64,7 +64,7 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        No log tells of it. Resumed jobs show a loss curve that jumps back to its beginning at every
+        No log reports it. Resumed jobs show a loss curve that jumps back to its beginning at every
         restart.
     """,
     apart={"state-dict-prefix": "there, loading is strict and fails"},

@@ -1,4 +1,4 @@
-"""The optimizer steps a copy that no gradient reaches."""
+"""The optimizer updates a copy of the model that gets no gradients."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,9 +13,9 @@ CARD = FaultCard(
         averaged; the weights stay at what they were at the start.
     """,
     why="""
-        An optimizer steps the tensors that it was given. If the model was copied, rebuilt or loaded
-        anew after that, backward fills the gradients of the new tensors, and the optimizer finds
-        none on the old ones, which it skips without a word.
+        An optimizer updates the tensors that it was given. If the model was copied, rebuilt or
+        loaded again after that, backward fills the gradients of the new tensors. The optimizer
+        finds none on the old ones and skips them without a message.
     """,
     broken="""
         import copy
@@ -83,7 +83,7 @@ CARD = FaultCard(
         a deepcopy, after model = build() in a second notebook cell, and with wrappers that replace
         parameters.
     """,
-    apart={"model-reset-on-one-rank": "there, the right parameters are stepped"},
+    apart={"model-reset-on-one-rank": "there, the optimizer updates the right parameters"},
     references=(
         Reference(
             "torch.optim: construct the optimizer after the model has its final parameters",

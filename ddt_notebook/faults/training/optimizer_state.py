@@ -1,4 +1,4 @@
-"""An optimizer state for another optimizer."""
+"""The saved state belongs to an optimizer with other parameter groups."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
@@ -66,7 +66,7 @@ CARD = FaultCard(
         Advice(
             "save single-device model/weights only",
             "if the optimizer has changed on purpose, resume from the weights alone and let it "
-            "gather its state anew",
+            "build a new state",
         ),
     ),
     gloo=("loaded state dict has a different number of parameter groups",),

@@ -1,4 +1,4 @@
-"""A batch that does not fit into memory."""
+"""A batch does not fit into memory."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -9,14 +9,14 @@ CARD = FaultCard(
     views=("memory",),
     options={"memory": "400M"},
     sees="""
-        The forward or backward pass raises that no memory can be allocated, and tells how many
-        bytes it wanted. A smaller model or batch runs. If the machine as a whole is short, there
-        is no exception: the process is killed.
+        The forward or backward pass raises that no memory can be allocated, and says how many bytes
+        it requested. A smaller model or batch runs. If the whole machine is short of memory, the
+        kernel kills the process without an exception.
     """,
     why="""
         A rank holds parameters, gradients, the optimizer's state, DDP's buckets, and for the
-        backward pass every activation of its batch. The last grow with the batch; the others are
-        there once on every rank, however many ranks there are.
+        backward pass every activation of its batch. The activations grow with the batch; the others
+        exist once on every rank, however many ranks there are.
     """,
     broken="""
         model = DDP(torch.nn.Sequential(
@@ -54,8 +54,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix memory/core setting",
-            "give each rank more memory, or run fewer ranks on the machine; %ddt_show memory tells "
-            "what it is spent on",
+            "give each rank more memory, or run fewer ranks on the machine; %ddt_show memory shows "
+            "what uses it",
         ),
         Advice(
             "fix dependency installation/version",
@@ -66,12 +66,12 @@ CARD = FaultCard(
     gloo=("DefaultCPUAllocator: can't allocate memory: you tried to allocate 268435456 bytes",),
     nccl=("CUDA out of memory. Tried to allocate", "torch.OutOfMemoryError"),
     cluster="""
-        The ranks with the longest sequences fail first, and the others report a lost connection
-        or a time-out. If the kernel kills the process, its exit code is -9 and `dmesg` names it.
+        The ranks with the longest sequences fail first, and the others report a lost connection or
+        a timeout. If the kernel kills the process, its exit code is -9 and `dmesg` names it.
     """,
     apart={
         "loss-keeps-graph": "there, the first steps fit and memory grows from step to step",
-        "killed-from-outside": "there, the process ended by a signal, and nothing tells of memory",
+        "killed-from-outside": "there, a signal ended the process, and no message mentions memory",
     },
     references=(
         Reference(

@@ -11,9 +11,9 @@ CARD = FaultCard(
         rank, and step times vary a lot.
     """,
     why="""
-        torch splits an operation over as many threads as it is told, by default one for each
-        processor. Several ranks on one machine each do so. The threads push each other off the
-        processors, and an operation ends only when the last of its threads has had its turn.
+        torch splits an operation over a number of threads, by default one for each processor.
+        Several ranks on one machine each do so. The threads compete for the processors, and an
+        operation ends only when the last of its threads has had its turn.
     """,
     broken="""
         import os

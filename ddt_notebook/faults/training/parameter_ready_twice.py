@@ -1,4 +1,4 @@
-"""A parameter whose gradient is made twice in one backward pass."""
+"""The gradient of a parameter is computed twice in one backward pass."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,9 +13,9 @@ CARD = FaultCard(
         several parts share.
     """,
     why="""
-        DDP sends a gradient when it is ready and counts on that happening once per step.
-        Reentrant checkpointing runs a backward pass of its own for each checkpointed call, so a
-        block that is used twice reports twice.
+        DDP sends a gradient when it is ready and counts on that happening once per step. Reentrant
+        checkpointing runs a separate backward pass for each checkpointed call, so a block that is
+        used twice reports twice.
     """,
     broken="""
         from torch.utils.checkpoint import checkpoint
@@ -86,7 +86,7 @@ CARD = FaultCard(
         memory; on one GPU without DDP the same model trains.
     """,
     apart={
-        "unused-parameters": "there, a gradient never comes instead of twice",
+        "unused-parameters": "there, a gradient is never computed",
         "graph-freed": "there, autograd complains, and the wrapper plays no part",
     },
     references=(

@@ -1,4 +1,4 @@
-"""A file that only some ranks find."""
+"""Only some ranks find a file."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 from ddt_notebook.faults.scratch import SCRATCH
@@ -10,8 +10,8 @@ CARD = FaultCard(
     n=3,
     setup=SCRATCH,
     sees="""
-        FileNotFoundError on some ranks, for a file that plainly exists when you look. The ranks
-        that found it wait in the next collective.
+        FileNotFoundError on some ranks, for a file that exists when you look. The ranks that found
+        it wait in the next collective.
     """,
     why="""
         One rank downloads, unpacks or writes, and the others do not wait for it. Or the path is

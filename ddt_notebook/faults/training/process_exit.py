@@ -12,7 +12,7 @@ CARD = FaultCard(
     n=3,
     sees="""
         One process is gone without a traceback; the others report that a connection was closed.
-        Their messages come first in the log and look like the fault.
+        Their messages come first in the log and look like the cause.
     """,
     why="""
         `os._exit`, or a library that ends the process because of an error, skips exceptions,
@@ -67,7 +67,7 @@ CARD = FaultCard(
         torchrun reports the exit code of the first process that failed under "Root Cause" and
         sends SIGTERM to the others. Search the log of that rank, not those of the others.
     """,
-    apart={"killed-from-outside": "there, a signal ends the process and not the process itself"},
+    apart={"killed-from-outside": "there, a signal ends the process"},
     references=(
         Reference(
             "torchrun: how errors of workers are reported",

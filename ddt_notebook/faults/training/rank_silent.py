@@ -12,7 +12,7 @@ CARD = FaultCard(
     n=2,
     options={"timeout": 2.5},
     sees="""
-        One rank uses a whole processor and never comes to the collective. It does not answer an
+        One rank uses a whole processor and never reaches the collective. It does not react to an
         interrupt, and tools that ask its Python threads for a stack get none.
     """,
     why="""
@@ -52,12 +52,12 @@ CARD = FaultCard(
         Advice(
             "fix communication configuration",
             "find the call that holds the interpreter at the line shown; give it a time limit or "
-            "run it in a process of its own",
+            "run it in a separate process",
         ),
         Advice(
             "fix dependency installation/version",
             "if the call belongs to a native library, try the version that its maintainers test "
-            "with this torch: locks that are held or dead are mended there",
+            "with this torch: later releases fix locks that are never released",
         ),
     ),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
@@ -67,7 +67,7 @@ CARD = FaultCard(
         A native profiler such as `py-spy dump --native` shows the C function.
     """,
     apart={
-        "rank-suspended": "there, the process does not run at all",
+        "rank-suspended": "there, the process is stopped",
         "rank-too-slow": "there, the rank answers and shows its line",
     },
     references=(

@@ -1,4 +1,4 @@
-"""A rank runs other code than the others, in which a collective is missing."""
+"""One rank runs other code than the others, and that code lacks a collective."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CARD = FaultCard(
     views=("stacks", "collectives"),
     n=3,
     sees="""
-        Training stands still in the first step that is logged. With logging switched off it runs.
-        The line at which the ranks wait stands under no condition at all.
+        Training hangs in the first step that is logged. With logging switched off it runs. The line
+        at which the ranks wait is under no condition.
     """,
     why="""
         The ranks were given different objects or functions beforehand: a real logger on rank 0, a
-        silent one elsewhere. One of them talks to the other ranks in a method of the same name,
-        the other does not. The choice was made far from the line that hangs.
+        silent one elsewhere. One of them calls a collective in a method of the same name, the other
+        does not. The choice was made far from the line that hangs.
     """,
     broken="""
         class Metrics:
@@ -54,11 +54,11 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "make sure that every path through the cell comes to {op} on every rank",
+            "make sure that every path through the cell reaches {op} on every rank",
         ),
         Advice(
             "fix distributed API usage",
-            "if only these ranks are to take part, give {op} a group of their own",
+            "if only these ranks are to take part, give {op} a group of these ranks",
         ),
     ),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),

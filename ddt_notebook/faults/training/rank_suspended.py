@@ -11,8 +11,8 @@ CARD = FaultCard(
     views=("stacks",),
     n=3,
     sees="""
-        All ranks but one wait in a collective. The last one is alive, uses no processor time and
-        writes nothing, wherever in the code it was.
+        All ranks but one wait in a collective. The last one is alive, but uses no processor time
+        and writes nothing, whatever it was doing.
     """,
     why="""
         A process that receives SIGSTOP, or SIGTSTP from a terminal, does not run until it gets
@@ -51,7 +51,7 @@ CARD = FaultCard(
     """,
     apart={
         "rank-silent": "there, the process runs but its interpreter does not answer",
-        "rank-too-slow": "there, the rank works and would come in the end",
+        "rank-too-slow": "there, the rank works and would reach the collective later",
     },
     references=(
         Reference(

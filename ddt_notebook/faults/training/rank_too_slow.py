@@ -59,7 +59,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix behavior logic",
-            "share the work among the ranks, or do it in a step of its own before the job",
+            "share the work among the ranks, or do it in a separate step before the job",
         ),
     ),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
@@ -69,8 +69,8 @@ CARD = FaultCard(
         broadcast. The log of rank 0 still shows a progress bar at that moment.
     """,
     apart={
-        "collective-under-rank-condition": "there, the missing rank never comes, however long",
-        "rank-silent": "there, the missing rank answers nobody while it works",
+        "collective-under-rank-condition": "there, the missing rank never reaches the collective",
+        "rank-silent": "there, the missing rank reacts to nothing while it works",
     },
     references=(
         Reference(

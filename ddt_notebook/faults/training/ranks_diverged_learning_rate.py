@@ -1,4 +1,4 @@
-"""Equal gradients, unequal steps."""
+"""The gradients are equal on all ranks, but the steps are not."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

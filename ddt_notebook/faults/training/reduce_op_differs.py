@@ -45,8 +45,8 @@ CARD = FaultCard(
         Advice("fix distributed API usage", "pass the same reduce operation to {op} on every rank"),
     ),
     cluster="""
-        No message, no time-out, on any backend. It comes to light as a metric that differs between
-        ranks, or as a gradient norm that drops when the operation was meant to be a mean.
+        No backend reports a message or a timeout. It shows as a metric that differs between ranks,
+        or as a gradient norm that drops when the operation was meant to be a mean.
     """,
     apart={"different-collectives": "there, the ranks call two different functions"},
     references=(

@@ -1,4 +1,4 @@
-"""Gradients averaged by hand, for models that were never equal."""
+"""Gradients are averaged by hand, but the models were never equal."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -13,10 +13,11 @@ CARD = FaultCard(
         each rank reports another loss on the same data and saves other weights.
     """,
     why="""
-        Equal gradients give every model the same step; they cannot make models equal that began
-        apart. The difference of the first values stays, and each averaged gradient is a mean over
-        different models, so it is the right direction for none of them. DDP sends the parameters
-        of rank 0 to all ranks when it is built; a loop of one's own must do that too.
+        Equal gradients give every model the same step; they cannot make models equal that started
+        differently. The difference of the first values stays, and each averaged gradient is a mean
+        over different models, so it is the right direction for none of them. DDP sends the
+        parameters of rank 0 to all ranks when it is built; a training loop without DDP must do that
+        too.
     """,
     broken="""
         torch.manual_seed(100 + rank)
@@ -69,7 +70,7 @@ CARD = FaultCard(
         Advice(
             "fix behavior logic",
             "broadcast parameters and buffers from rank 0 once, after the model is built or loaded "
-            "and before the first step; keep a seed of its own per rank for the data only",
+            "and before the first step; use another seed on each rank for the data only",
         ),
         Advice(
             "fix distributed API usage",

@@ -10,13 +10,13 @@ CARD = FaultCard(
     symptoms=("D.2.4",),
     n=2,
     sees="""
-        The reduced value is sometimes right and sometimes the rank's own: it depends on the size
-        of the tensor, on the machine, on how busy it is. In the debugger it is always right.
+        The reduced value is sometimes right and sometimes the rank's own: it depends on the size of
+        the tensor, on the machine and on its load. In the debugger it is always right.
     """,
     why="""
-        With `async_op=True` the call returns at once and the exchange goes on behind it. Until
-        `wait()` on the handle returns, the tensor may hold the old value, the new one, or half of
-        each.
+        With `async_op=True` the call returns at once and the exchange continues in the background.
+        Until `wait()` on the handle returns, the tensor may hold the old value, the new one, or
+        half of each.
     """,
     broken="""
         model = torch.nn.Linear(512, 512)

@@ -16,8 +16,8 @@ CARD = FaultCard(
     """,
     why="""
         `src` and `dst` say which rank of the whole job sends or receives, and every rank has to
-        give the same number. A rank that names itself, for instance with `src=rank`, takes its own
-        tensor for the one to be sent and waits for nobody.
+        give the same number. A rank that names itself, for instance with `src=rank`, sends its own
+        tensor and waits for no other rank.
     """,
     broken="""
         torch.manual_seed(rank)
@@ -48,8 +48,9 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        The call itself returns; a later collective hangs, so the stack points at an innocent line.
-        In subgroups the slip is to give the rank within the group instead of the global one.
+        The call itself returns; a later collective hangs, so the stack shows a line without a
+        fault. In subgroups the usual mistake is the rank within the group instead of the global
+        one.
     """,
     apart={"reduce-read-on-wrong-rank": "there, the root is right and another rank reads"},
     references=(

@@ -1,4 +1,4 @@
-"""One seed everywhere: the same units are dropped on every rank."""
+"""All ranks use one seed, so dropout drops the same units on every rank."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -65,8 +65,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        A launcher or trainer that calls seed_everything(seed) on each process. It can only be seen
-        in the masks themselves; one rank more brings less than expected.
+        A launcher or trainer that calls seed_everything(seed) on each process. Only the masks
+        themselves show it; another rank improves the result less than expected.
     """,
     apart={"no-distributed-sampler": "there, the samples are the same, not the random numbers"},
     references=(

@@ -1,4 +1,4 @@
-"""Native code that touches memory that is not its own."""
+"""Native code accesses memory that it does not own."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -52,7 +52,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix build/install configuration",
-            "build the extension anew against the installed torch, CUDA and compiler; do not mix "
+            "rebuild the extension against the installed torch, CUDA and compiler; do not mix "
             "packages of pip and conda",
         ),
     ),
@@ -63,7 +63,7 @@ CARD = FaultCard(
         ranks are stopped by it. It comes on all machines with one image, or at random steps.
     """,
     apart={
-        "native-abort": "there, the library found the error itself and gave up, signal 6",
+        "native-abort": "there, the library detected the error itself and aborted, signal 6",
         "killed-from-outside": "there, another process sent the signal",
     },
     references=(

@@ -1,4 +1,4 @@
-"""The sampler shuffles each epoch alike, as nobody tells it the epoch."""
+"""The sampler shuffles each epoch in the same order, because set_epoch is not called."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -61,8 +61,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix distributed API usage",
-            "make sampler and loader once, before the loop over epochs: those that are made anew "
-            "for each epoch begin at epoch 0 again",
+            "make sampler and loader once, before the loop over epochs: new ones for each epoch "
+            "begin at epoch 0 again",
         ),
         Advice(
             "fix framework installation/version",

@@ -1,4 +1,4 @@
-"""A collective for each little tensor, instead of one for all of them."""
+"""Each small tensor has its own collective, instead of one for all of them."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

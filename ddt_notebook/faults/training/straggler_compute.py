@@ -1,4 +1,4 @@
-"""One rank does more in every step: the others wait for it."""
+"""One rank does more in every step, and the others wait for it."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -84,7 +84,7 @@ CARD = FaultCard(
     apart={
         "straggler-data": "there the loader of that rank is late",
         "uneven-batch-sizes": "there it has larger batches",
-        "rank-too-slow": "there a single delay exceeds the time-out of the group",
+        "rank-too-slow": "there a single delay exceeds the timeout of the group",
     },
     references=(
         Reference(
@@ -92,7 +92,7 @@ CARD = FaultCard(
             "https://github.com/pytorch/pytorch/issues/71303",
         ),
         Reference(
-            "DDP notes: gradients are averaged when all processes have come to them",
+            "DDP notes: gradients are averaged when they are ready in all processes",
             "https://docs.pytorch.org/docs/stable/notes/ddp.html",
         ),
     ),

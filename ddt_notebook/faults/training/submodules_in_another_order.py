@@ -1,4 +1,4 @@
-"""All shapes fit, and gradients of different layers are averaged."""
+"""Gradients of different layers are averaged, because all shapes fit."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -14,8 +14,8 @@ CARD = FaultCard(
     """,
     why="""
         DDP knows parameters by their position, not by their name: it compares the shapes at each
-        position, broadcasts and averages by it. Layers that come from a set, a directory listing or
-        a dict in another order are taken for one another.
+        position, broadcasts and averages by it. If layers come from a set, a directory listing or a
+        dict in another order, DDP confuses them.
     """,
     broken="""
         class Experts(torch.nn.Module):
@@ -84,8 +84,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Rare and expensive: there is no error on any backend. Typical sources are os.listdir, sets
-        of strings with another hash seed in each process, and configuration files per node.
+        The fault is rare, but no backend reports an error. Typical sources are os.listdir, sets of
+        strings with another hash seed in each process, and configuration files per node.
     """,
     apart={
         "models-differ": "there, numbers or shapes of parameters differ, and DDP raises",

@@ -1,4 +1,4 @@
-"""A tensor that is trained, and that nn.Module does not know of."""
+"""A trained tensor is not registered in its nn.Module."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

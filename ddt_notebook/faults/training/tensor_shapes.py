@@ -1,4 +1,4 @@
-"""Tensors whose shapes do not fit each other."""
+"""The shapes of two tensors do not fit each other."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -81,7 +81,7 @@ CARD = FaultCard(
         the rest. With another number of GPUs the data may come out even, and nothing happens.
     """,
     apart={
-        "shape-differs": "there, each rank is content, and a collective of different shapes fails",
+        "shape-differs": "there, each rank is correct, but a collective of different shapes fails",
         "models-differ": "there, DDP compares the models of the ranks",
     },
     references=(

@@ -1,4 +1,4 @@
-"""A tensor that was left on the CPU."""
+"""One tensor of an operation was left on the CPU."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

@@ -1,4 +1,4 @@
-"""One rank has larger batches, so that each of its steps takes longer."""
+"""One rank has larger batches, so each of its steps takes longer."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -82,7 +82,7 @@ CARD = FaultCard(
     apart={"straggler-compute": "there the batches are equal, and the rank does more with them"},
     references=(
         Reference(
-            "DDP notes: gradients are averaged when all processes have come to them",
+            "DDP notes: gradients are averaged when they are ready in all processes",
             "https://docs.pytorch.org/docs/stable/notes/ddp.html",
         ),
         Reference(

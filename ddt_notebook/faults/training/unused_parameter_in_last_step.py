@@ -1,4 +1,4 @@
-"""A bucket that was never complete, in a step after which nothing complains."""
+"""A bucket is never complete in the last step, and nothing reports it."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -14,8 +14,8 @@ CARD = FaultCard(
     """,
     why="""
         DDP averages a bucket of gradients when all of its parameters have got theirs. A parameter
-        outside of the graph keeps its bucket waiting: the whole bucket stays local, and that is
-        noticed only at the start of the next forward pass, which does not come.
+        outside of the graph keeps its bucket incomplete, so the whole bucket stays local. DDP
+        notices that only at the start of the next forward pass, which never happens.
     """,
     broken="""
         class TwoHeads(torch.nn.Module):
@@ -83,9 +83,9 @@ CARD = FaultCard(
     gloo=("Expected to have finished reduction in the prior iteration before starting a new one",),
     cluster="""
         In a longer job the next iteration raises on every rank and names TORCH_DISTRIBUTED_DEBUG.
-        Silent are only jobs of one step, and the last step before a checkpoint is written.
+        Only jobs of one step, and the last step before a checkpoint, show no error.
     """,
-    apart={"unused-parameters": "there, another forward pass comes and DDP raises"},
+    apart={"unused-parameters": "there, another forward pass follows and DDP raises"},
     references=(
         Reference(
             "Different gradients on the ranks when a declared module is not used",

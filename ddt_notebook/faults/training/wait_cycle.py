@@ -1,4 +1,4 @@
-"""Ranks wait for each other in calls of different kinds."""
+"""A message and a collective wait for each other."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CARD = FaultCard(
     n=2,
     sees="""
         One rank waits for a message, the other for a barrier or an all_reduce. Both calls have
-        their counterpart in the code, just not where the other rank is.
+        their counterpart in the code, but the other rank has not reached it.
     """,
     why="""
-        The sender would send after the collective, but the collective needs the receiver, and the
-        receiver does not come before it has its message. Each call is right by itself; their
-        order closes a circle.
+        The sender would send after the collective. The collective needs the receiver, which calls
+        it only after it has received the message. Each call is correct, but their order makes a
+        cycle.
     """,
     broken="""
         activations = torch.zeros(4)
@@ -45,7 +45,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "order the calls so that every rank comes to them in the same sequence",
+            "order the calls so that every rank reaches them in the same sequence",
         ),
     ),
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),

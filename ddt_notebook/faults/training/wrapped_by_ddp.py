@@ -1,15 +1,15 @@
-"""An attribute of the model, asked from its wrapper."""
+"""The program reads an attribute of the model from the DDP wrapper."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="wrapped-by-ddp",
-    title="an attribute of the model is asked from the DDP wrapper",
+    title="an attribute of the model is read from the DDP wrapper",
     symptoms=("D.1.8",),
     views=("stacks",),
     sees="""
         `'DistributedDataParallel' object has no attribute 'head'`, on every rank at the same line,
-        though the class of the model plainly has it and the code ran before it was wrapped.
+        although the class of the model has it and the code worked before the model was wrapped.
     """,
     why="""
         DDP(model) is another module that holds yours as its attribute `module`. It passes on the
@@ -57,12 +57,12 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix distributed API usage",
-            "reach attributes of your model through `.module`, or keep the bare model in a "
-            "variable of its own; forward and backward still go through the wrapper",
+            "reach attributes of your model through `.module`, or keep the bare model in another "
+            "variable; forward and backward still go through the wrapper",
         ),
         Advice(
             "fix dependency installation/version",
-            "if it is a library that asks: take a version that knows wrapped models",
+            "if the line is in a library: use a version that supports wrapped models",
         ),
     ),
     gloo=("'DistributedDataParallel' object has no attribute 'head'",),
@@ -72,8 +72,8 @@ CARD = FaultCard(
         only at the end of the first epoch where it saves, evaluates or freezes a part.
     """,
     apart={
-        "attribute-missing": "there, it is a module of a package that lacks the name",
-        "module-called-past-ddp": "there, `.module` is called for training, which is one too many",
+        "attribute-missing": "there, a module of a package lacks the name",
+        "module-called-past-ddp": "there, training calls `.module` instead of the wrapper",
     },
     references=(
         Reference(
