@@ -21,8 +21,8 @@ class BranchOutcome:
     kind
         See `BranchKind`.
     to_line
-        The line of the same function at which the rank went on. 0 if the function ended there, or
-        if ``kind`` is not ``"branch"``.
+        The line of the same function at which the rank went on. 0 if the loop or the function
+        ended there, or if ``kind`` is not ``"branch"``.
     error
         Name of the exception's class, empty if there is none.
     times

@@ -20,6 +20,8 @@ ALWAYS_ON = sys.version_info >= (3, 12)
 #: Exceptions that are part of a loop's normal end.
 _ENDS = (StopIteration, GeneratorExit, StopAsyncIteration)
 _JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "JUMP_BACKWARD_IF")
+#: Size of the instruction of a for loop with its cache; the loop's body begins after it.
+_FOR_ITER_BYTES = 4
 #: Tool numbers that neither debuggers (0), coverage (1), profilers (2) nor optimizers (5) use.
 _FREE_TOOLS = (4, 3)
 
@@ -257,10 +259,12 @@ class MonitoringHandlers:
         """The index of an outcome; -1 for a part of a condition that does not decide it."""
         lines = self.watched.get(code) or lines_of(code)
         line, to_line = lines.get(offset, 0), lines.get(destination, 0)
-        if line == to_line:
-            if not _ends_loop(code, offset, destination):
-                return -1
-            to_line = 0
+        if line == to_line and dis.opname[code.co_code[offset]] == "FOR_ITER":
+            # the loop's variable is assigned on the line of the loop, before its body
+            body = destination <= offset + _FOR_ITER_BYTES
+            to_line = _next_line(code, destination, after=line) if body else 0
+        elif line == to_line:
+            return -1
         return self._recorder.index_of(code, line, "branch", to_line)
 
     def returned(self, code: CodeType, offset: int, value: object) -> object:
@@ -287,8 +291,10 @@ class MonitoringHandlers:
         key = (offset, kind, error)
         index = known.get(key)
         if index is None:
+            # the first instruction of a handler has no line of its own
             lines = self.watched.get(code) or lines_of(code)
-            index = known[key] = self._recorder.index_of(code, lines.get(offset, 0), kind, 0, error)
+            line = _next_line(code, offset) if kind == "handled" else lines.get(offset, 0)
+            index = known[key] = self._recorder.index_of(code, line, kind, 0, error)
         self._recorder.note(index, None)
 
 
@@ -306,10 +312,8 @@ def lines_of(code: CodeType) -> dict[int, int]:
     return found
 
 
-def _ends_loop(code: CodeType, offset: int, destination: int) -> bool:
-    """Whether a branch is that of a for loop, and leaves the loop."""
-    name = dis.opname[code.co_code[offset]]
-    after = next(
-        (i.argval for i in dis.get_instructions(code) if i.offset == offset and i.argval), 0
+def _next_line(code: CodeType, offset: int, after: int = 0) -> int:
+    """The first line of the instructions from an offset on that is not ``after``; 0 for none."""
+    return next(
+        (line for _, end, line in code.co_lines() if end > offset and line and line != after), 0
     )
-    return name == "FOR_ITER" and destination >= after

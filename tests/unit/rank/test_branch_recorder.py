@@ -100,7 +100,8 @@ run(items)
 def test_loops_and_their_ends(recorder: BranchRecorder, path: Path) -> None:
     left, ended = (_ways(_observed(LOOP, recorder, path, items=i)) for i in ([4], [2]))
     assert left == [(3, 4), (4, 6), (6, 7)]
-    assert ended[len(left) :] == [(3, 4), (4, 5), (3, 8)]
+    assert ended[len(left) : -1] == [(3, 4), (4, 5)]
+    assert ended[-1] in [(3, 8), (3, 0)], "by line events, by sys.monitoring"
 
 
 HANDLED = """
