@@ -9,12 +9,13 @@ from functools import cached_property
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
-from ddt_notebook.program.escape_paths import EscapePaths
+from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
 from .errors import classify, first_of_chain, is_peer_error
 from .match import Matching, Mismatch, match
 from .messages import MessageMismatch
+from .partings import Partings
 from .rendezvous import Discord, discord
 
 #: The signals by which a mismatch ends a process: gloo aborts or overruns a buffer.
@@ -64,6 +65,26 @@ class Context:
         """The paths that avoid calls, as far as the program shows them."""
         partitions = {part.rank: part for part in self.snapshot.partition}
         return EscapePaths(self.program, partitions)
+
+    @cached_property
+    def partings(self) -> Partings:
+        """Where ranks were seen to go different ways."""
+        return Partings(self.snapshot, self.program, self.matching.meetings, self.escape_paths)
+
+    def why_absent(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """Why ``absent`` did not reach ``call``, which ``caller`` has made.
+
+        Where the ranks were seen to part comes first; the source is read only if that is unknown.
+
+        Parameters
+        ----------
+        at
+            Where ``absent`` was instead; None if it had finished the cell.
+        """
+        observed = self.partings.why_absent(call, caller, absent, at)
+        return observed or self.escape_paths.why_absent(call, caller, absent, at)
 
     @cached_property
     def halted(self) -> dict[int, Call]:

@@ -70,8 +70,8 @@ def sentence(fact: Fact) -> str:
 
 
 def is_reason(fact: Fact) -> bool:
-    """Whether a fact is a likely reason from the source and not an observation."""
-    return fact.kind in REASONS
+    """Whether a fact is the reason: read from the source, or the line where ranks parted."""
+    return fact.kind in REASONS or fact.kind == "parted"
 
 
 # -- templates ---------------------------------------------------------------------------------
@@ -613,6 +613,20 @@ def _state(text: str) -> Sentence:
     return told
 
 
+def _parted(fact: Fact) -> str:
+    """Return ``train.py line 9: if loss < best:  rank 1 no (loss 0.31, best 0.3) · rank 0 yes``."""
+    sides = []
+    for way, ranks, values in fact.values["sides"]:
+        known = ", ".join(f"{name} {value}" for name, value in values)
+        sides.append(
+            f"{ranks_text(ranks)} {_WAYS.get(way, way)}" + (f" ({known})" if known else "")
+        )
+    return f"the ranks parted at {at(fact.place)}  {' · '.join(sides)}"
+
+
+#: Which way a rank went, if "yes" and "no" do not say it.
+_WAYS = {"not-raised": "caught nothing", "not-there": "did not come there"}
+
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
     **training_wording.FACTS,
@@ -662,6 +676,7 @@ FACTS: dict[str, Sentence] = {
         "no backward pass ran in this cell; the study counts a hang before the first training step "
         "as {symptom}"
     ),
+    "parted": _parted,
     "came-without-it": "{ranks} came to {place} without it",
     # a process that ended, an exception
     "process-ended": "the process of {ranks} ended with {ending}",

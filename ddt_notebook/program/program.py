@@ -36,9 +36,10 @@ class Program:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Program:
-        """The cells of a session up to the one that ran."""
+        """The cells of a session up to the one that ran, and the user's files that it ran."""
         cells = (*snapshot.earlier_cells, snapshot.cell)
-        return cls(map(Document.of, cells), snapshot.world_size)
+        files = (Document(file.path, file.source) for file in snapshot.files)
+        return cls((*map(Document.of, cells), *files), snapshot.world_size)
 
     @cached_property
     def trees(self) -> dict[str, Tree]:

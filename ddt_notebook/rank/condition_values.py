@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-_MOST_NAMES = 6
+_MOST_NAMES = 8
 _MOST_CHARACTERS = 40
 _CONTAINERS = (list, tuple, dict, set, frozenset, bytes, bytearray)
 _MISSING = object()
@@ -40,17 +40,17 @@ def values_at(file: str, line: int, frame: FrameType) -> dict[str, str]:
         value = local.get(path[0], _MISSING)
         if value is _MISSING:
             value = scope.get(path[0], _MISSING)
-        for attribute in path[1:]:
-            value = _attribute(value, attribute)
+        for part in path[1:]:
+            value = _attribute(value, part[1:]) if part[0] == "." else _item(value, part)
         text = _text(value)
         if text is not None:
-            found[".".join(path)] = text
+            found["".join(path)] = text
     return found
 
 
 @functools.lru_cache(maxsize=64)
 def _names_of(file: str) -> dict[int, tuple[tuple[str, ...], ...]]:
-    """For each line with a condition or a loop, the names that decide it: ``("self", "best")``."""
+    """For each line with a condition or a loop, the names that decide it: ``("self", ".best")``."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -77,8 +77,8 @@ def forget_sources() -> None:
 
 
 def _outermost(node: ast.AST) -> list[ast.expr]:
-    """The names and attributes in an expression, without the names of called functions."""
-    if isinstance(node, (ast.Name, ast.Attribute)) and _path(node) is not None:
+    """The names, attributes and items in an expression, without the names of called functions."""
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and _path(node) is not None:
         return [node]
     inner = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Call):
@@ -89,12 +89,25 @@ def _outermost(node: ast.AST) -> list[ast.expr]:
 
 
 def _path(node: ast.AST) -> tuple[str, ...] | None:
-    """``("self", "best")`` for ``self.best``; None for anything but names with attributes."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
+    """``("self", ".best", "['loss']")`` for ``self.best['loss']``; None for other expressions."""
+    parts: list[str] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute):
+            parts.append(f".{node.attr}")
+        elif isinstance(node.slice, ast.Constant) and type(node.slice.value) in (str, int):
+            parts.append(f"[{node.slice.value!r}]")
+        else:
+            return None
         node = node.value
-    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else None
+    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else None
+
+
+def _item(value: Any, part: str) -> object:
+    """An item of a plain dictionary, list or tuple; no method of the user runs."""
+    try:
+        return value[ast.literal_eval(part)[0]] if type(value) in (dict, list, tuple) else _MISSING
+    except (LookupError, TypeError):
+        return _MISSING
 
 
 def _attribute(value: object, name: str) -> object:

@@ -252,7 +252,7 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
     """Read the reason from the source at the line of the call or at the first differing lines."""
     caller, absent = context.reports[waiter], context.reports[rank]
     at = absent.position if absent.state == "running" else None
-    reason = context.escape_paths.why_absent(call, caller, absent, at)
+    reason = context.why_absent(call, caller, absent, at)
     if reason is not None:
         return reason
     for mine in caller.calls:
@@ -261,10 +261,12 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
         theirs = context.counterpart(mine, rank)
         if theirs is None or theirs.where is None or theirs.where == mine.where:
             continue
-        reason = context.escape_paths.why_absent(mine, caller, absent, theirs.where)
+        reason = context.why_absent(mine, caller, absent, theirs.where)
         # A correct program may issue one collective from two lines, one for each side.
-        back = context.escape_paths.why_absent(theirs, absent, caller, mine.where)
-        if reason is not None and back is None and not reason.other_branch:
+        back = context.why_absent(theirs, absent, caller, mine.where)
+        if reason is None or reason.other_branch:
+            continue
+        if back is None or (back.kind == "parted" and reason.priority < back.priority):
             return reason
     return None
 

@@ -139,7 +139,7 @@ def _shown(reason: Reason) -> tuple[object, ...]:
 
 
 def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
-    return context.escape_paths.why_absent(
+    return context.why_absent(
         side.call,
         context.reports[side.ranks[0]],
         context.reports[rank],

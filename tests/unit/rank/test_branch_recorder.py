@@ -215,6 +215,7 @@ class _Trainer:
         self.best = 0.5
         self.config = _Config()
         self.data = [1, 2]
+        self.table = {"rank": 1}
 
     @property
     def loud(self) -> bool:
@@ -228,7 +229,9 @@ def test_values_are_read_without_running_code_of_the_user() -> None:
     source = (
         "if trainer.best < trainer.config.limit or trainer.loud or trainer.kind or trainer.no\\\n"
     )
-    source += " or trainer.data or len(trainer.data) > 3 or trainer: pass\n"
+    source += (
+        " or trainer.table['rank'] or trainer.data or len(trainer.data) > 3 or trainer: pass\n"
+    )
     _code(source, "cell[2]")
     trainer = _Trainer()
     values = condition_values.values_at("cell[2]", 1, sys._getframe())
@@ -236,6 +239,7 @@ def test_values_are_read_without_running_code_of_the_user() -> None:
         "trainer.best": "0.5",
         "trainer.config.limit": "3",
         "trainer.kind": "'fast'",
+        "trainer.table['rank']": "1",
         "trainer.data": "2 items",
     }
     assert trainer is not None

@@ -1,0 +1,497 @@
+"""Finds the line at which a rank was seen to leave the way of another one.
+
+The ranks' branch events between the last collective that both entered and the one that only one of
+them entered are compared. A place where they went different ways and met again is harmless, as a
+rank that writes a log. What remains is the parting, as it was observed: nothing is inferred from
+the source but what its arms lead to.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddt_notebook.model import Call, Place, Position, RankReport, Snapshot
+from ddt_notebook.model.branches import BranchOutcome, RankBranches
+from ddt_notebook.program.branch_arms import (
+    Decision,
+    decision_at,
+    function_at,
+    is_generator,
+)
+from ddt_notebook.program.escape_paths import EscapePaths, Reason
+from ddt_notebook.program.names import RANK_NAMES
+from ddt_notebook.program.program import Program
+
+from .match import Meetings
+
+#: How far ahead, in events of both ranks, is searched for the place where they meet again.
+_WINDOW = 400
+#: One side of a parting in a fact: the way, its ranks, and the values of names on the first one.
+Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parting:
+    """A place at which two ranks went different ways.
+
+    Attributes
+    ----------
+    absent, waiter
+        The ways of the two ranks; None if the rank was not there.
+    apart
+        For each of the two ranks, the numbers of the event at which it parted and of that at which
+        they met again; None as second number if they did not.
+    """
+
+    absent: BranchOutcome | None
+    waiter: BranchOutcome | None
+    apart: tuple[tuple[int, int | None], tuple[int, int | None]]
+
+    @property
+    def met_again(self) -> bool:
+        return self.apart[0][1] is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A parting with what the source shows of it; the one with the lowest priority is the best."""
+
+    decision: Decision
+    absent: BranchOutcome | None
+    waiter: BranchOutcome | None
+    priority: int
+
+    @property
+    def ends_loop(self) -> bool:
+        """Whether the end of a loop is all that differs; something before may have caused it."""
+        return isinstance(self.decision.node, (ast.For, ast.AsyncFor, ast.While))
+
+
+class Partings:
+    """Finds partings in one run.
+
+    Parameters
+    ----------
+    snapshot
+        What was observed.
+    program
+        What the ranks ran.
+    meetings
+        The calls with which ranks entered each collective, by group.
+    paths
+        Gives the lines that led to a call.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        program: Program,
+        meetings: dict[str, Meetings],
+        paths: EscapePaths,
+    ) -> None:
+        self._branches = {one.rank: one for one in snapshot.branches if one.events}
+        self._program, self._meetings, self._paths = program, meetings, paths
+
+    def why_absent(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """Why ``absent`` did not reach ``call``, which ``caller`` has made, as it was observed.
+
+        Parameters
+        ----------
+        at
+            Where ``absent`` was instead; None if it had finished the cell.
+        """
+        if not {caller.rank, absent.rank} <= self._branches.keys():
+            return None
+        frames = self._paths.frames(call, caller)
+        compared = list(self._compared(call, caller, absent, at))
+        found = self._with_other_calls(compared, call, caller, absent)
+        if found is None:
+            last = [one for one in compared if self._is_recent(one, call, caller, absent)]
+            found = self._decisive(last, frames)
+            if found is None or found.ends_loop:
+                found = (
+                    self._in_generator(last, found)
+                    or self._skipped_before(caller.rank, absent.rank, frames)
+                    or found
+                    or self._never_met_again(compared)
+                )
+        return self._reason(found, absent.rank, caller.rank, at, frames) if found else None
+
+    # -- the events of two ranks ---------------------------------------------------------------
+
+    def _compared(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Iterator[_Parting]:
+        """All partings of the run before ``call``, as far as the events are kept."""
+        starts = [(0, 0), *self._common(call, caller.rank, absent.rank)]
+        mine, theirs = self._branches[caller.rank], self._branches[absent.rank]
+        kept = [
+            start
+            for start in starts
+            if theirs.events_dropped <= start[0] and mine.events_dropped <= start[1]
+        ]
+        if not kept:
+            return
+        until = None
+        if at is not None and call.sequence is not None:
+            met = self._meetings.get(call.group, {}).get(call.sequence, {}).get(absent.rank)
+            until = met.branches_before if met is not None else None
+        yield from _align(
+            _events(theirs, kept[0][0], until),
+            _events(mine, kept[0][1], call.branches_before),
+            kept[0],
+        )
+
+    def _common(self, call: Call, caller: int, absent: int) -> list[tuple[int, int]]:
+        """How many events of ``absent`` and ``caller`` precede their common collectives.
+
+        Only collectives before ``call`` which both ranks entered at the same line.
+        """
+        found = []
+        for meetings in self._meetings.values():
+            for calls in meetings.values():
+                mine, theirs = calls.get(caller), calls.get(absent)
+                if mine is None or theirs is None or mine.index >= call.index:
+                    continue
+                before, their_before = mine.branches_before, theirs.branches_before
+                if before is not None and their_before is not None and mine.where == theirs.where:
+                    found.append((their_before, before))
+        return sorted(found)
+
+    def _is_recent(
+        self, parting: _Parting, call: Call, caller: RankReport, absent: RankReport
+    ) -> bool:
+        """Whether a parting comes after the last collective that both ranks entered."""
+        common = self._common(call, caller.rank, absent.rank)
+        last = common[-1] if common else (0, 0)
+        return parting.apart[0][0] >= last[0] and parting.apart[1][0] >= last[1]
+
+    # -- which of the partings it was ------------------------------------------------------------
+
+    def _with_other_calls(
+        self, compared: list[_Parting], call: Call, caller: RankReport, absent: RankReport
+    ) -> _Candidate | None:
+        """The first parting after which one rank made more collectives until they met again."""
+        for parting in compared:
+            if not parting.met_again:
+                continue
+            made = [
+                sum(
+                    one.kind == "collective"
+                    and one.group == call.group
+                    and one.branches_before is not None
+                    and begin < one.branches_before <= (end or 0)
+                    for one in report.calls
+                )
+                for report, (begin, end) in zip((absent, caller), parting.apart, strict=True)
+            ]
+            if made[0] != made[1]:
+                found = next(self._candidates(parting), None)
+                if found is not None:
+                    return found
+        return None
+
+    def _decisive(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:
+        """The first parting after which the source does not lead to the call any more."""
+        for parting in compared:
+            for candidate in self._candidates(parting):
+                if self._keeps_from_call(candidate, frames):
+                    return candidate
+        return None
+
+    def _candidates(self, parting: _Parting) -> Iterator[_Candidate]:
+        absent, waiter = parting.absent, parting.waiter
+        shown = absent or waiter
+        assert shown is not None
+        if shown.kind not in ("branch", "handled"):
+            return
+        decision = decision_at(self._program, shown)
+        if decision is not None:
+            yield _Candidate(decision, absent, waiter, 0)
+
+    def _keeps_from_call(self, candidate: _Candidate, frames: list[Position]) -> bool:
+        decision = candidate.decision
+        if candidate.absent is not None:
+            taken = decision.is_taken(candidate.absent)
+        elif candidate.waiter is not None:
+            taken = not decision.is_taken(candidate.waiter)
+        return any(
+            decision.keeps_from(frame.line, taken=taken)
+            for frame in frames
+            if function_at(self._program, frame) is decision.function
+        )
+
+    def _in_generator(self, compared: list[_Parting], loop: _Candidate | None) -> _Candidate | None:
+        """The parting inside a generator that ended the loop over it."""
+        if loop is None:
+            return None
+        for parting in compared:
+            if parting.absent is None or parting.waiter is None:
+                continue
+            for candidate in self._candidates(parting):
+                decision = candidate.decision
+                taken = decision.is_taken(parting.absent)
+                leaves = decision.leaves(taken=taken) is not None
+                if leaves and is_generator(decision.function):
+                    return candidate
+        return None
+
+    def _skipped_before(
+        self, caller: int, absent: int, frames: list[Position]
+    ) -> _Candidate | None:
+        """A line that led one of the ranks past the call more often in the whole run."""
+        theirs, mine = self._times(absent), self._times(caller)
+        for key in dict.fromkeys([*theirs, *mine]):
+            outcome = theirs.get(key) or mine[key]
+            decision = decision_at(self._program, outcome)
+            if decision is None or outcome.kind not in ("branch", "handled"):
+                continue
+            if isinstance(decision.node, (ast.For, ast.AsyncFor, ast.While)):
+                continue
+            more = _times(theirs.get(key)) - _times(mine.get(key))
+            taken = decision.is_taken(outcome)
+            here = [f for f in frames if function_at(self._program, f) is decision.function]
+            keeps = any(decision.keeps_from(frame.line, taken=taken) for frame in here)
+            if keeps and more > 0:
+                other = next((o for o in mine.values() if o.site == outcome.site), None)
+                return _Candidate(decision, outcome, other, 1)
+            if keeps and more < 0 and outcome.kind == "handled":  # the caller tried again
+                return _Candidate(decision, None, outcome, 1)
+        return None
+
+    def _times(self, rank: int) -> dict[tuple[object, ...], BranchOutcome]:
+        return {
+            (outcome.site, outcome.to_line): outcome
+            for outcome in self._branches[rank].outcomes
+            if outcome.times
+        }
+
+    def _never_met_again(self, compared: list[_Parting]) -> _Candidate | None:
+        """The last parting, if the ranks did not meet again."""
+        if not compared or compared[-1].met_again:
+            return None
+        found = next(self._candidates(compared[-1]), None)
+        return found and _Candidate(found.decision, found.absent, found.waiter, 2)
+
+    # -- the reason ------------------------------------------------------------------------------
+
+    def _reason(
+        self,
+        found: _Candidate,
+        absent: int,
+        caller: int,
+        at: Position | None,
+        frames: list[Position],
+    ) -> Reason:
+        decision = found.decision
+        place = self._program.place(decision.node, "passed")
+        shown = found.absent or found.waiter
+        assert shown is not None
+        place = Place(
+            file=place.file,
+            line=place.line,
+            function=shown.function,
+            code=place.code,
+            role="passed",
+        )
+        taken = (
+            decision.is_taken(found.absent)
+            if found.absent is not None
+            else not decision.is_taken(shown)
+        )
+        calls = [f.line for f in frames if function_at(self._program, f) is decision.function]
+        stands = (
+            at is not None
+            and at.file == place.file
+            and isinstance(decision.node, ast.If)
+            and decision.covers(at.line, taken=taken)
+            and any(decision.covers(line, taken=not taken) for line in calls)
+        )
+        return Reason(
+            cause=self._cause(decision, taken=taken, frames=frames),
+            kind="parted",
+            place=place,
+            rank=absent,
+            values={"sides": self._sides(found, absent, caller)},
+            priority=found.priority,
+            other_branch=stands,
+        )
+
+    def _cause(self, decision: Decision, *, taken: bool, frames: list[Position]) -> str:
+        if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
+            return "exception-swallowed"
+        conditions, test = self._program.conditions, decision.test
+        if test is None:
+            return "uneven-iterations"
+        leaving = decision.leaves(taken=taken)
+        around = any(
+            decision.covers(frame.line, taken=not taken)
+            for frame in frames
+            if function_at(self._program, frame) is decision.function
+        )
+        in_loop = isinstance(decision.node, ast.While)
+        if conditions.reads_rank(test) or _reads_rank_of_dict(test):
+            if in_loop or (leaving is not None and not around):
+                return "early-exit-on-rank-condition"
+            return "collective-under-rank-condition"
+        if conditions.reads_clock(test) and (in_loop or isinstance(leaving, ast.Break)):
+            return "loop-ends-by-clock"
+        return "uneven-iterations" if in_loop else "collective-under-local-condition"
+
+    def _sides(self, found: _Candidate, absent: int, caller: int) -> tuple[Side, ...]:
+        """Which way each rank went, the absent one first."""
+        ways: dict[str, list[int]] = {}
+        values: dict[str, dict[str, str]] = {}
+        for rank in sorted(self._branches, key=lambda r: (r != absent, r != caller, r)):
+            outcome = self._way_of(rank, found, absent, caller)
+            way = _way(found.decision, outcome, self._branches[rank])
+            ways.setdefault(way, []).append(rank)
+            if outcome is not None:
+                values.setdefault(way, dict(outcome.values))
+        return tuple(
+            (way, tuple(sorted(ranks)), tuple(values.get(way, {}).items()))
+            for way, ranks in ways.items()
+        )
+
+    def _way_of(
+        self, rank: int, found: _Candidate, absent: int, caller: int
+    ) -> BranchOutcome | None:
+        if rank == absent:
+            return found.absent
+        if rank == caller:
+            return found.waiter
+        shown = found.absent or found.waiter
+        assert shown is not None
+        known = self._branches[rank]
+        mine = [o for o in known.outcomes if o.site == shown.site and o.times]
+        if found.priority == 1:  # by how often, in the whole run
+            same = next((o for o in mine if o.to_line == shown.to_line), None)
+            if same is not None and same.times == shown.times:
+                return same
+            return next((o for o in mine if o.to_line != shown.to_line), None)
+        last = next((i for i in reversed(known.events) if known.outcomes[i] in mine), None)
+        return None if last is None else known.outcomes[last]
+
+
+def _reads_rank_of_dict(test: ast.expr) -> bool:
+    """Whether a condition reads ``state["rank"]``, say."""
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and node.slice.value in RANK_NAMES
+        for node in ast.walk(test)
+    )
+
+
+def _times(outcome: BranchOutcome | None) -> int:
+    return outcome.times if outcome is not None else 0
+
+
+def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranches) -> str:
+    """The way of a rank, as a key of `wording.WAYS`."""
+    if outcome is None:
+        return "not-raised" if _catches(decision) else "not-there"
+    taken = decision.is_taken(outcome)
+    if _catches(decision):
+        return f"caught {outcome.error}" if taken else "not-raised"
+    if isinstance(decision.node, (ast.For, ast.AsyncFor)):
+        rounds = sum(
+            other.times
+            for other in branches.outcomes
+            if other.site == outcome.site and decision.is_taken(other)
+        )
+        return f"{'went on' if taken else 'ended'} after {rounds - taken} rounds"
+    return "yes" if taken else "no"
+
+
+def _catches(decision: Decision) -> bool:
+    return isinstance(decision.node, (ast.ExceptHandler, ast.With))
+
+
+def _events(branches: RankBranches, begin: int, until: int | None) -> list[BranchOutcome]:
+    """The outcomes from one event to another; both count from the start of the run."""
+    first = begin - branches.events_dropped
+    last = None if until is None else max(first, until - branches.events_dropped)
+    return [branches.outcomes[index] for index in branches.events[first:last]]
+
+
+def _align(
+    absent: list[BranchOutcome], waiter: list[BranchOutcome], start: tuple[int, int]
+) -> Iterator[_Parting]:
+    """The places at which two ranks went different ways, in order of time.
+
+    Parameters
+    ----------
+    absent, waiter
+        The events of the two ranks.
+    start
+        The numbers of their first events.
+    """
+    known: dict[object, int] = {}
+    sites = [[known.setdefault(o.site, len(known)) for o in one] for one in (absent, waiter)]
+    i = j = 0
+    while i < len(absent) and j < len(waiter):
+        mine, theirs = absent[i], waiter[j]
+        at_one_site = sites[0][i] == sites[1][j]
+        if at_one_site and (mine.to_line, mine.error) == (theirs.to_line, theirs.error):
+            i, j = i + 1, j + 1
+            continue
+        ahead = _next_meeting(sites[0], sites[1], i + at_one_site, j + at_one_site)
+        apart = (
+            (start[0] + i, start[0] + ahead[0] if ahead else None),
+            (start[1] + j, start[1] + ahead[1] if ahead else None),
+        )
+        rests = (
+            absent[i + at_one_site : ahead[0] if ahead else None],
+            waiter[j + at_one_site : ahead[1] if ahead else None],
+        )
+        yield from _caught(rests, apart, at_once=True)
+        if at_one_site:
+            yield _Parting(mine, theirs, apart)
+        yield from _caught(rests, apart, at_once=False)
+        if ahead is None:
+            return
+        i, j = ahead
+
+
+def _caught(
+    rests: tuple[list[BranchOutcome], list[BranchOutcome]],
+    apart: tuple[tuple[int, int | None], tuple[int, int | None]],
+    *,
+    at_once: bool,
+) -> Iterator[_Parting]:
+    """The exceptions that one of two ranks caught while they were apart.
+
+    Parameters
+    ----------
+    rests
+        What each rank did after it parted.
+    at_once
+        True for a rank that parted by raising the exception; False for other ranks.
+    """
+    for of_absent, rest in zip((True, False), rests, strict=True):
+        if (bool(rest) and rest[0].kind == "raised") is not at_once:
+            continue
+        for outcome in rest:
+            if outcome.kind == "handled":
+                mine, theirs = (outcome, None) if of_absent else (None, outcome)
+                yield _Parting(mine, theirs, apart)
+
+
+def _next_meeting(absent: list[int], waiter: list[int], i: int, j: int) -> tuple[int, int] | None:
+    """The nearest later place at which both ranks came to the same line."""
+    first: dict[int, int] = {}
+    for at, site in enumerate(waiter[j : j + _WINDOW]):
+        first.setdefault(site, at)
+    best: tuple[int, int, int] | None = None
+    for at, site in enumerate(absent[i : i + _WINDOW]):
+        if best is not None and at >= best[0]:
+            break
+        there = first.get(site)
+        if there is not None and (best is None or at + there < best[0]):
+            best = (at + there, at, there)
+    return None if best is None else (i + best[1], j + best[2])

@@ -1,0 +1,165 @@
+"""What the source says about a line at which ranks went different ways, and about its arms."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ddt_notebook.model import Position
+from ddt_notebook.model.branches import BranchOutcome
+
+from .nodes import LEAVES, FunctionNode, end
+from .program import Program
+from .tree import Block
+
+DecidingNode = ast.If | ast.While | ast.For | ast.AsyncFor | ast.ExceptHandler | ast.With
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A statement at which ranks can go different ways.
+
+    Attributes
+    ----------
+    node
+        The statement, or the handler of an exception.
+    function
+        The function, class or module whose code contains it.
+    blocks
+        The blocks around it, innermost first, within that function.
+    """
+
+    node: DecidingNode
+    function: ast.AST
+    blocks: tuple[Block, ...]
+
+    @property
+    def test(self) -> ast.expr | None:
+        """The condition; None for a for loop and for exceptions."""
+        return self.node.test if isinstance(self.node, (ast.If, ast.While)) else None
+
+    def is_taken(self, outcome: BranchOutcome) -> bool:
+        """Whether the condition held, the loop went on, or the exception was caught."""
+        if outcome.kind == "handled":
+            return True
+        body = self.node.body
+        if body[0].lineno == self.node.lineno:  # all on one line
+            return outcome.to_line in (0, self.node.lineno)
+        return body[0].lineno <= outcome.to_line <= end(body[-1])
+
+    def arm(self, *, taken: bool) -> list[ast.stmt]:
+        """The statements that run if the condition holds, or if not."""
+        if isinstance(self.node, (ast.If, *_LOOPS)):
+            return self.node.body if taken else self.node.orelse
+        return self.node.body if taken else []
+
+    def covers(self, line: int, *, taken: bool) -> bool:
+        """Whether a line belongs to an arm."""
+        return _covers(self.arm(taken=taken), line)
+
+    def leaves(self, *, taken: bool) -> ast.stmt | None:
+        """The statement by which an arm leaves its block; None if there is none."""
+        inner = [node for one in self.arm(taken=taken) for node in _within(one)]
+        return next((node for node in inner if isinstance(node, LEAVES)), None)
+
+    def keeps_from(self, line: int, *, taken: bool) -> bool:
+        """Whether a rank that went one way does not come to a line that others then come to.
+
+        Parameters
+        ----------
+        line
+            A line of the same function.
+        taken
+            The way of that rank.
+        """
+        if isinstance(self.node, (ast.ExceptHandler, ast.With)):
+            left_out = isinstance(self.node, ast.With) and _covers(self.node.body, line)
+            return taken and (left_out or any(_covers(b.after, line) for b in self.blocks))
+        if _covers(self.arm(taken=not taken), line):
+            return True
+        if isinstance(self.node, _LOOPS):
+            return False
+        leaving = self.leaves(taken=taken)
+        if leaving is None or _covers(self.arm(taken=taken), line):
+            return False
+        for block in self.blocks:
+            if _covers(block.after, line):
+                return True
+            if isinstance(block.owner, _LOOPS):
+                if isinstance(leaving, ast.Continue):
+                    return False
+                if _covers(block.owner.body, line):  # it would come again in later iterations
+                    return True
+                if isinstance(leaving, ast.Break):
+                    return False
+        return False
+
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+
+
+def decision_at(program: Program, place: Position | BranchOutcome) -> Decision | None:
+    """The statement that decides at a line; None if the source does not show it."""
+    tree = program.trees.get(place.file)
+    if tree is None:
+        return None
+    found: list[DecidingNode] = [
+        node
+        for node in tree.nodes
+        if isinstance(node, (ast.If, ast.ExceptHandler, ast.With, *_LOOPS))
+        and node.lineno <= place.line <= _head_end(node)
+    ]
+    if not found:
+        return None
+    node = max(found, key=lambda one: one.lineno)
+    at: ast.AST = node
+    blocks: list[Block] = []
+    if isinstance(node, ast.ExceptHandler):
+        # the statements of the try block are what a caught exception leaves out
+        at = tree.parents[node]
+        assert isinstance(at, (ast.Try, ast.TryStar))
+        blocks.append(Block(at, "body", at.body, -1))
+    for block in tree.blocks(at):
+        blocks.append(block)
+        if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
+            break
+    function = blocks[-1].owner if blocks else tree.module
+    return Decision(node, function, tuple(blocks))
+
+
+def function_at(program: Program, place: Position) -> ast.AST | None:
+    """The function, class or module whose code contains a line."""
+    statement = program.statement_at(place)
+    if isinstance(statement, FunctionNode) and statement.lineno <= place.line:
+        return statement if place.line > statement.lineno else None
+    blocks = program.blocks(statement)
+    return blocks[-1].owner if blocks else None
+
+
+def is_generator(function: ast.AST) -> bool:
+    """Whether a function yields, so that it decides how long the loop over it is."""
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))
+
+
+def _within(statement: ast.stmt) -> Iterable[ast.AST]:
+    """A statement and those within it; not those of functions that it defines."""
+    if isinstance(statement, (*_LOOPS, FunctionNode, ast.ClassDef)):
+        return [statement]
+    return ast.walk(statement)
+
+
+def _covers(statements: list[ast.stmt], line: int) -> bool:
+    return bool(statements) and statements[0].lineno <= line <= end(statements[-1])
+
+
+def _head_end(node: DecidingNode) -> int:
+    """The last line of the part that decides."""
+    match node:
+        case ast.If() | ast.While():
+            return node.test.end_lineno or node.lineno
+        case ast.For() | ast.AsyncFor():
+            return node.iter.end_lineno or node.lineno
+        case ast.ExceptHandler():
+            return (node.type.end_lineno if node.type is not None else None) or node.lineno
+    return node.lineno
