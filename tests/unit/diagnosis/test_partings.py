@@ -1,0 +1,178 @@
+"""The line at which ranks were seen to part, from made-up events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Cell, Finding, Position, RankReport, Snapshot
+from ddt_notebook.model.branches import BranchOutcome, RankBranches
+
+FILE = "cell[1]"
+
+
+@dataclass
+class Rank:
+    """Events and calls of one rank, in order: ``(line, to_line)``, a handler, or a collective."""
+
+    number: int
+    steps: list[object]
+    state: str = "finished"
+    functions: dict[int, str] = field(default_factory=dict)
+
+    def report(self) -> tuple[RankReport, RankBranches]:
+        outcomes: list[BranchOutcome] = []
+        events: list[int] = []
+        calls: list[Call] = []
+        for step in self.steps:
+            if isinstance(step, int):
+                where = Position(
+                    file=FILE, line=step, function=self.functions.get(step, "<module>")
+                )
+                calls.append(
+                    Call(
+                        index=len(calls),
+                        op="all_reduce",
+                        members=(0, 1),
+                        sequence=len(calls) + 1,
+                        where=where,
+                        branches_before=len(events),
+                    )
+                )
+                continue
+            outcome = self._outcome(step)
+            if outcome not in outcomes:
+                outcomes.append(outcome)
+            events.append(outcomes.index(outcome))
+        counted = tuple(replace(o, times=events.count(i)) for i, o in enumerate(outcomes))
+        branches = RankBranches(rank=self.number, outcomes=counted, events=tuple(events))
+        report = RankReport(rank=self.number, state="finished", calls=tuple(calls))
+        if self.state == "blocked":
+            last = replace(calls[-1], status="pending")
+            report = replace(
+                report,
+                state="blocked",
+                blocked_in=last.index,
+                blocked_s=2.0,
+                position=last.where,
+                stack=(last.where,) if last.where else (),
+                calls=(*calls[:-1], last),
+            )
+        return report, branches
+
+    def _outcome(self, step: object) -> BranchOutcome:
+        assert isinstance(step, tuple)
+        line, way, *values = step
+        function = self.functions.get(line, "<module>")
+        if isinstance(way, str):
+            kind = "handled" if values else "raised"
+            return BranchOutcome(file=FILE, line=line, function=function, kind=kind, error=way)
+        known = dict(values[0]) if values else {}
+        return BranchOutcome(file=FILE, line=line, function=function, to_line=way, values=known)
+
+
+def _found(source: str, *ranks: Rank) -> Finding:
+    reports = [rank.report() for rank in ranks]
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=source),
+        outcome="hung",
+        ranks=tuple(report for report, _ in reports),
+        branches=tuple(branches for _, branches in reports),
+        groups={"0": (0, 1)},
+        world_size=2,
+    )
+    assert Snapshot.from_json(snapshot.to_json()) == snapshot
+    return diagnose(snapshot).findings[0]
+
+
+def _line(finding: Finding) -> int | None:
+    return next(
+        (f.place.line for f in finding.facts if f.kind == "parted" and f.place is not None), None
+    )
+
+
+STOPS = """for step in range(9):
+    dist.all_reduce(x)
+    if rank == 0:
+        print(step)
+    if loss < best:
+        break
+"""
+GOES_ON = [2, (3, 4), (5, 1, {"loss": "0.5"}), (1, 2)]
+
+
+def test_the_condition_that_let_a_rank_leave_with_its_values() -> None:
+    stops = [(1, 2), 2, (3, 5), (5, 6, {"loss": "0.1"})]
+    waits = [(1, 2), *GOES_ON, 2]
+    found = _found(STOPS, Rank(0, waits, "blocked"), Rank(1, stops))
+    assert (found.cause, found.ranks) == ("collective-under-local-condition", [1])
+    assert _line(found) == 5, "not the line that lets rank 0 print"
+    sides = next(fact.values["sides"] for fact in found.facts if fact.kind == "parted")
+    assert sides == (("yes", (1,), (("loss", "0.1"),)), ("no", (0,), (("loss", "0.5"),)))
+
+
+def test_the_end_of_a_loop_if_nothing_parted_before() -> None:
+    source = "for x in loader:\n    dist.all_reduce(x)\n"
+    found = _found(
+        source,
+        Rank(0, [(1, 2), 2, (1, 2), 2], "blocked"),
+        Rank(1, [(1, 2), 2, (1, 0)]),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 1)
+
+
+def test_an_iteration_that_was_skipped_before_the_loop_ended() -> None:
+    source = "for x in loader:\n    if x is None:\n        continue\n    dist.all_reduce(x)\n"
+    usual = [(1, 2), (2, 4), 4]
+    found = _found(
+        source,
+        Rank(0, usual * 3, "blocked"),
+        Rank(1, [*usual, (1, 2), (2, 3), *usual, (1, 0)]),
+    )
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", 2)
+
+
+def test_an_exception_that_a_rank_caught() -> None:
+    source = "try:\n    x = load()\n    dist.all_reduce(x)\nexcept OSError:\n    pass\n"
+    raised = [(2, "OSError"), (4, "OSError", "handled"), (4, 5)]
+    found = _found(source, Rank(0, [(9, 9), 3], "blocked"), Rank(1, [(9, 9), *raised]))
+    assert (found.cause, _line(found)) == ("exception-swallowed", 4)
+
+
+def test_collectives_of_one_line_that_met_others() -> None:
+    source = """def mean(x):
+    dist.all_reduce(x)
+for epoch in range(2):
+    for x in data:
+        mean(x)
+    if is_main:
+        mean(score)
+is_main = rank == 0
+"""
+    functions = {2: "mean"}
+    steps = [(3, 4), (4, 5), 2, (4, 6)]
+    found = _found(
+        source,
+        Rank(0, [*steps, (6, 7), 2, *steps], "blocked", functions),
+        Rank(1, [*steps, (6, 3), *steps, (6, 3), (3, 8)], functions=functions),
+    )
+    assert (found.cause, _line(found)) == ("collective-under-rank-condition", 6)
+
+
+@pytest.mark.parametrize("dropped", [0, 5])
+def test_without_events_the_source_is_read(dropped: int) -> None:
+    stops = Rank(1, [(1, 2), 2, (3, 5), (5, 6)]).report()
+    waits = Rank(0, [(1, 2), *GOES_ON, 2], "blocked").report()
+    branches = (replace(waits[1], events_dropped=99), stops[1]) if dropped else ()
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=STOPS),
+        outcome="hung",
+        ranks=(waits[0], stops[0]),
+        branches=branches,
+        groups={"0": (0, 1)},
+        world_size=2,
+    )
+    found = diagnose(snapshot).findings[0]
+    assert found.cause == "collective-under-local-condition"
