@@ -155,7 +155,7 @@ class Grader:
         folder = session.pool.directory / f"exercise{self._graded}"
         give_variable(session, data, folder)
         (folder / DATA_FILE).unlink()
-        # opened, then unlinked: the cell finds no file in which it could write events of its own
+        # opened, then unlinked: the cell finds no file in which it could write other events
         with contextlib.ExitStack() as stack:
             journals = {}
             for rank in range(exercise.graded_n):

@@ -1,8 +1,8 @@
 """Limits on a student's cell: what its ranks may start, write, use and reach.
 
 `enclose` runs in each rank before the cell. Its audit hook cannot be removed by Python code, but
-code in C can bypass it. Where the kernel permits it, `leave_network` also moves the whole grader
-to a network namespace of its own, and the kernel enforces the limit.
+code in C can bypass it. Where the kernel permits it, `leave_network` also moves the whole grader to
+its own network namespace, and the kernel enforces the limit.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_a_restart_loses_the_variables_and_the_time(ranks: Notebook) -> None:
     assert up is not None
     assert float(up[1]) / (1000 if up[2] == "ms" else 1) <= took + 0.1
     shown = " ".join(ranks.shown("%%ddt\nprint(loss)").split())
-    assert "started anew since, which loses all variables" in shown
+    assert "restarted since, which loses all variables" in shown
 
 
 def test_debug_starts_what_it_needs(notebook: Notebook) -> None:

@@ -12,9 +12,9 @@ EXERCISE = Exercise(
     level=3,
     minutes=15,
     story="""
-    One of the samples is damaged: to read it raises a `ValueError`. Somebody has wrapped the step
-    in `try … except` to be rid of the error; now the job hangs. Only the damaged sample is to be
-    left out; all others are trained on in every epoch, by one rank each. The cell leaves the
+    One of the samples is damaged, and reading it raises a `ValueError`. Somebody has put the step
+    into `try … except` to avoid the error; now the job hangs. The cell should leave out only the
+    damaged sample; in every epoch, one rank should train on each of the others. The cell leaves the
     trained `model`.
     """,
     faults=("exception-swallowed",),

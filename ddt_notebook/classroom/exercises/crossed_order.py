@@ -28,8 +28,8 @@ EXERCISE = Exercise(
     minutes=10,
     story="""
     After training the ranks add up two numbers over the validation data: the loss and the right
-    answers. Nothing fails, yet rank 0 prints an accuracy of more than 100 %. `accuracy` and
-    `mean_loss` are to be those on all of `exercise.validation`, on every rank.
+    answers. Nothing fails, yet rank 0 prints an accuracy of more than 100 %. On every rank,
+    `accuracy` and `mean_loss` should be those on all of `exercise.validation`.
     """,
     faults=("swapped-collectives",),
     start="""

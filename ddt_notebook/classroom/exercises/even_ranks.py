@@ -1,4 +1,4 @@
-"""A group that only its members form, before another one."""
+"""Only its members form a group, and then all ranks form another one."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ EXERCISE = Exercise(
     level=2,
     minutes=12,
     story="""
-    The odd ranks are to be free for other work while the even ranks (0, 2, …) share the
-    evaluation among them; then rank 0 tells all ranks, over a group of its own. The job stops
-    dead where that second group is made. `accuracy` is to be that on all of
-    `exercise.validation`, the same on every rank; the odd ranks read none of these samples.
+    The odd ranks should be free for other work while the even ranks (0, 2, …) share the evaluation;
+    then rank 0 sends the result to all ranks, over another group. The job hangs where that second
+    group is made. `accuracy` should be that on all of `exercise.validation`, the same on every
+    rank; the odd ranks should read none of these samples.
     """,
     faults=("new-group-on-some-ranks",),
     start="""

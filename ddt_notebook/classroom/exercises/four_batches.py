@@ -1,4 +1,4 @@
-"""no_sync() is left on, and the sum of batches is taken for a mean."""
+"""no_sync() covers all batches, and the cell uses a sum of gradients as a mean."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EXERCISE = Exercise(
     level=2,
     minutes=12,
     story="""
-    A batch of 40 does not fit into memory, so the gradients of four batches of 10 are to be
-    collected before each step. `no_sync()` saves the communication in between. The result is to
-    be that of the large batch, but the ranks drift apart, and the steps are too long. The cell
-    leaves the trained `model`.
+    A batch of 40 does not fit into memory, so the cell should accumulate the gradients of four
+    batches of 10 before each step. `no_sync()` saves the communication in between. The result
+    should be that of the large batch, but the models of the ranks become different, and the steps
+    are too large. The cell leaves the trained `model`.
     """,
     faults=("no-sync-left-on", "sum-shown-as-mean"),
     start="""
@@ -52,10 +52,10 @@ EXERCISE = Exercise(
     hints=(
         "There are two faults. First find out in which backward() the ranks exchange gradients.",
         (
-            "no_sync() must not hold for the last of the four batches. And: four gradients "
-            "are added up; what should the step go by?"
+            "no_sync() must not hold for the last of the four batches. Also, backward() adds four "
+            "gradients up; which value should the step use?"
         ),
-        "Leave no_sync() away for the last batch, and divide each loss by exercise.accumulate.",
+        "Do not use no_sync() for the last batch, and divide each loss by exercise.accumulate.",
     ),
     behaviours=TRAINING,
     setting=Setting(per_rank=40, epochs=12, batch=10, accumulate=4),

@@ -12,9 +12,9 @@ EXERCISE = Exercise(
     level=2,
     minutes=10,
     story="""
-    To save time the gradients are reduced asynchronously. That was faster at once, but the ranks
-    drift apart, and no two runs give the same result. `exercise.late_rank` comes a little later
-    in each step, as some rank always does. The cell leaves the trained `model`.
+    To save time the gradients are reduced asynchronously. That is faster, but the models of the
+    ranks become different, and no two runs give the same result. `exercise.late_rank` is a little
+    late in each step, as some rank always is. The cell leaves the trained `model`.
     """,
     faults=("handle-not-waited",),
     start="""
@@ -58,8 +58,8 @@ EXERCISE = Exercise(
                 parameter -= exercise.learning_rate * parameter.grad / world_size
     """,
     hints=(
-        "%ddt_show parity tells when the ranks part. What is in a gradient right after the call?",
-        "An asynchronous collective returns at once, with a handle. When is its result there?",
+        "%ddt_show parity shows when the ranks differ. What is in a gradient right after the call?",
+        "An asynchronous collective returns at once, with a handle. When is its result ready?",
         "Call wait() of every handle before the gradients are used.",
     ),
     behaviours=TRAINING,

@@ -21,7 +21,7 @@ from ddt_notebook.classroom.reference import batches_of, expected, steps_of
 
 
 def _joined(seen: Evidence) -> Any:
-    """What `Join` comes to: where few ranks have a batch left, their sum counts less."""
+    """The result with `Join`: if few ranks have a batch left, their sum counts less."""
     data = seen.data
     rates = [data.setting.rate * len(ranks) / data.world_size for ranks in batches_of(seen)]
     return reference.train(data.initial, data.inputs, data.labels, steps_of(seen), rates)
@@ -33,10 +33,9 @@ EXERCISE = Exercise(
     level=3,
     minutes=20,
     story="""
-    The number of samples is no multiple of the number of ranks, so that one rank has a batch more
-    than the others. At the end of the first epoch the job hangs. Every sample is to be used once
-    in each epoch: none left out, none twice. The cell leaves the trained `model`, the same on
-    every rank.
+    The number of samples is not a multiple of the number of ranks, so one rank has one batch more
+    than the others. At the end of the first epoch the job hangs. The cell should use every sample
+    exactly once in each epoch. The cell leaves the trained `model`, the same on every rank.
     """,
     faults=("uneven-iterations",),
     start="""
@@ -69,8 +68,8 @@ EXERCISE = Exercise(
     hints=(
         "Print len(share) and the number of batches on each rank.",
         (
-            "A rank that has no batch left must not stay away from the others' step. PyTorch "
-            "has a context for uneven inputs."
+            "A rank that has no batch left must still take part in the steps of the others. "
+            "PyTorch has a context for uneven inputs."
         ),
         "Put the loop over the batches of an epoch into `with model.join():`.",
     ),

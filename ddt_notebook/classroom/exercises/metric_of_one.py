@@ -1,4 +1,4 @@
-"""The accuracy of one share is shown for all."""
+"""The cell shows the accuracy of one share as that of all samples."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ALL_ACCURACY = value(
 
 EXERCISE = Exercise(
     name="metric-of-one",
-    title="tell the accuracy on the validation data",
+    title="report the accuracy on the validation data",
     level=1,
     minutes=8,
     story="""
-    The ranks share the validation data out. The accuracy that rank 0 prints jumps about from run
-    to run, and other ranks print other numbers. `accuracy` is to be the accuracy on all of
-    `exercise.validation`, the same on every rank, and each validation sample is to be read by one
-    rank only.
+    The validation data is divided among the ranks. The accuracy that rank 0 prints changes from run
+    to run, and other ranks print other numbers. `accuracy` should be the accuracy on all of
+    `exercise.validation`, the same on every rank, and only one rank should read each validation
+    sample.
     """,
     faults=("metric-not-reduced",),
     start="""

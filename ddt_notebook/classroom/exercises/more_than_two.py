@@ -11,9 +11,9 @@ EXERCISE = Exercise(
     level=1,
     minutes=6,
     story="""
-    This cell has run on two ranks for months. Now it is to run on four, or on three: nothing
-    fails, but the results are worse. The cell is checked on another number of ranks than yours;
-    it leaves the trained `model`.
+    This cell has run on two ranks for months. Now it should run on three or four. Nothing fails,
+    but the results are worse. The check uses another number of ranks than yours. The cell leaves
+    the trained `model`.
     """,
     faults=("shard-overlap", "sum-shown-as-mean"),
     start="""
@@ -50,7 +50,7 @@ EXERCISE = Exercise(
                 parameter -= exercise.learning_rate * parameter.grad
     """,
     hints=(
-        "Start a session with %ddt_start -n 3 and look who reads what.",
+        "Start a session with %ddt_start -n 3 and look which rank reads which samples.",
         "Which numbers in the cell are true only if there are two ranks?",
         "The number of ranks appears twice as 2: in the choice of the samples and in the mean.",
     ),

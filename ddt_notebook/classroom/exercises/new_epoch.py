@@ -1,4 +1,4 @@
-"""The sampler is never told the epoch."""
+"""The cell never calls set_epoch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ddt_notebook.classroom.exercise_data import Setting
 
 EXERCISE = Exercise(
     name="new-epoch",
-    title="shuffle the data anew in each epoch",
+    title="shuffle the data in another order in each epoch",
     level=1,
     minutes=6,
     story="""
     The loss curve of this job shows the same zigzag in every epoch, as if the batches were always
-    the same. Each rank is to see its samples in a new order in each epoch, and all ranks together
-    each sample once. The cell leaves the trained `model`.
+    the same. In each epoch, each rank should read its samples in a new order, and all ranks
+    together should read each sample once. The cell leaves the trained `model`.
     """,
     faults=("set-epoch-forgotten",),
     start="""
@@ -52,7 +52,7 @@ EXERCISE = Exercise(
     """,
     hints=(
         "Print the first labels of each epoch. %ddt_show partition compares the epochs, too.",
-        "DistributedSampler shuffles by its seed and its epoch. Who tells it the epoch?",
+        "DistributedSampler shuffles by its seed and its epoch. Which call sets the epoch?",
         "Call sampler.set_epoch(epoch) at the beginning of each epoch.",
     ),
     behaviours=(*TRAINING[:4], NEW_ORDER, *TRAINING[4:6], accuracy(0.2)),

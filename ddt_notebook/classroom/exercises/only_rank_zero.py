@@ -21,10 +21,9 @@ EXERCISE = Exercise(
     level=1,
     minutes=6,
     story="""
-    Only rank 0 prints the loss, so that the log is not full of repetitions. Since somebody has
-    made that change, the job never ends. `mean_loss` on rank 0 is to be the mean over all
-    training samples after the last step, as a number or a tensor; the cell leaves the trained
-    `model`, too.
+    Only rank 0 prints the loss, so that the log is not full of repetitions. Since that change the
+    job has never ended. `mean_loss` on rank 0 should be the mean over all training samples after
+    the last step, as a number or a tensor; the cell leaves the trained `model`, too.
     """,
     faults=("collective-under-rank-condition",),
     start="""

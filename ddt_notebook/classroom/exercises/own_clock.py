@@ -20,7 +20,7 @@ from ddt_notebook.classroom.reference import expected, whole_batches
 
 
 def _truth(seen: Evidence) -> Any:
-    """What as many steps on all samples come to as rank 0 took."""
+    """The result of as many steps on all samples as rank 0 took."""
     return expected(seen, lambda s: whole_batches(s, len(s.journals[0].trained)))
 
 
@@ -41,10 +41,10 @@ EXERCISE = Exercise(
     level=1,
     minutes=8,
     story="""
-    A job has to make good use of a short slot: train for about a second, then stop. The
-    ranks do not get ready at the same moment, as on any cluster. The cell is to end on every
-    rank, after the same number of steps (at least two), with the trained `model`. Each rank
-    reads its share once, before the loop.
+    A job has to make good use of a short slot: train for about a second, then stop. The ranks do
+    not get ready at the same moment, as on any cluster. The cell should end on every rank, after
+    the same number of steps (at least two), with the trained `model`. Each rank reads its share
+    once, before the loop.
     """,
     faults=("loop-ends-by-clock",),
     start="""

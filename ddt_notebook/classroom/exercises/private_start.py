@@ -1,4 +1,4 @@
-"""Each rank begins with weights of its own."""
+"""Each rank begins with different weights."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ EXERCISE = Exercise(
     level=2,
     minutes=10,
     story="""
-    `exercise.model()` draws its weights at random, differently on each rank; those of rank 0 are
-    to be the ones that count. The gradients are averaged by hand, and correctly. Yet the ranks
-    end with different models, and the more steps they take, the less they learn. The cell leaves
-    the trained `model`, the same on every rank.
+    `exercise.model()` draws its weights at random, differently on each rank; all ranks should start
+    with those of rank 0. The gradients are averaged by hand, and correctly. Yet the ranks end with
+    different models, and the more steps they take, the less they learn. The cell leaves the trained
+    `model`, the same on every rank.
     """,
     faults=("replicas-start-apart",),
     start="""

@@ -7,14 +7,14 @@ from ddt_notebook.classroom.exercise import Exercise
 
 EXERCISE = Exercise(
     name="shared-slice",
-    title="share the training data out among the ranks",
+    title="divide the training data among the ranks",
     level=1,
     minutes=8,
     story="""
     With two ranks the model should be as good as with one, in half the time. It takes half the
     time, but the accuracy is that of a model trained on half of the digits. Nothing failed. Each
-    epoch is to use every sample of `exercise.dataset` once, on any number of ranks; the cell leaves
-    the trained `model`.
+    epoch should use every sample of `exercise.dataset` once, on any number of ranks; the cell
+    leaves the trained `model`.
     """,
     faults=("shard-overlap",),
     start="""

@@ -1,4 +1,4 @@
-"""The mean is taken twice."""
+"""The gradients are averaged twice."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ EXERCISE = Exercise(
     level=2,
     minutes=8,
     story="""
-    With more ranks this model learns more slowly, step by step: with eight it hardly moves. The
-    author has read that gradients must be divided by the number of ranks. The steps are to be
-    those of one process that trains on all data. The cell leaves the trained `model`.
+    With more ranks this model learns less in each step; with eight ranks it hardly changes. The
+    author has read that gradients must be divided by the number of ranks. The steps should be those
+    of one process that trains on all data. The cell leaves the trained `model`.
     """,
     faults=("averaged-twice",),
     start="""
@@ -49,7 +49,7 @@ EXERCISE = Exercise(
             "for three?"
         ),
         "What does DDP do with gradients in backward()? What do the lines after it add to that?",
-        "DDP has already averaged. Neither the loss nor the gradients are to be divided again.",
+        "DDP has already averaged. Divide neither the loss nor the gradients again.",
     ),
     behaviours=TRAINING,
     setting=Setting(hidden=24),

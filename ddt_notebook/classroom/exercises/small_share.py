@@ -1,4 +1,4 @@
-"""Shares of different size count alike."""
+"""Shares of different sizes have the same weight."""
 
 from __future__ import annotations
 

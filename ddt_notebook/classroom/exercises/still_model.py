@@ -11,8 +11,8 @@ EXERCISE = Exercise(
     level=2,
     minutes=8,
     story="""
-    The loss does not move at all, on any rank, whatever the learning rate is. Nothing fails, and
-    the gradients are there. The cell is to leave the trained `model`.
+    The loss does not change on any rank, whatever the learning rate is. Nothing fails, and the
+    parameters have gradients. The cell should leave the trained `model`.
     """,
     faults=("optimizer-on-another-copy",),
     start="""
@@ -46,7 +46,7 @@ EXERCISE = Exercise(
     hints=(
         "Compare a parameter before and after optimizer.step().",
         "Which objects does the optimizer change, and which ones get gradients in backward()?",
-        "Make the optimizer of the parameters of the model that is trained, after it was wrapped.",
+        "Build the optimizer from the parameters of the trained model, after DDP has wrapped it.",
     ),
     behaviours=TRAINING,
 )

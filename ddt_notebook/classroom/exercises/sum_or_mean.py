@@ -11,9 +11,9 @@ EXERCISE = Exercise(
     level=1,
     minutes=8,
     story="""
-    Somebody has replaced DDP by a few lines of their own, to learn how it works. With one rank
-    all is well; the more ranks, the wilder the loss. Training on any number of ranks is to come
-    to the same parameters as training in one process. The cell leaves the trained `model`.
+    Somebody has replaced DDP by a few lines, to learn how it works. With one rank the cell works;
+    with more ranks the loss varies more and more. Training on any number of ranks should reach the
+    same parameters as training in one process. The cell leaves the trained `model`.
     """,
     faults=("sum-shown-as-mean",),
     start="""

@@ -17,15 +17,14 @@ ALL_ACCURACY = value(
 
 EXERCISE = Exercise(
     name="three-at-once",
-    title="put a job right that has three faults",
+    title="repair a job that has three faults",
     level=3,
     minutes=25,
     story="""
-    A colleague has left, and this cell remains. It ends without an error, the ranks even agree on
-    the model, and yet neither the model nor the accuracy is right. There are three faults.
-    Training is to come to what one process reaches, each sample is read once in each epoch, and
-    `accuracy` is that on all of `exercise.validation`, on every rank, each sample read by one
-    rank.
+    A colleague has left this cell behind. It ends without an error, and the ranks agree on the
+    model, but neither the model nor the accuracy is right. There are three faults. Training should
+    reach what one process reaches and read each sample once in each epoch. On every rank `accuracy`
+    should be that on all of `exercise.validation`, and one rank should read each of these samples.
     """,
     faults=("shard-overlap", "sum-shown-as-mean", "metric-not-reduced"),
     start="""

@@ -48,9 +48,9 @@ EXERCISE = Exercise(
     minutes=12,
     story="""
     Rank 0 saves the trained model, then every rank loads it into a fresh one for the evaluation.
-    Some ranks fail because there is no such file, and when they wait long enough, there is
-    another error. The file `model.pt` in `exercise.folder` is to fit `exercise.model()` in one
-    process, without DDP; every rank leaves the trained `model`, and in `again` the loaded one.
+    Some ranks fail because the file does not exist; if they wait long enough, another error
+    follows. The file `model.pt` in `exercise.folder` should fit `exercise.model()` in one process,
+    without DDP; every rank leaves the trained `model`, and in `again` the loaded one.
     """,
     faults=("checkpoint-read-too-early", "state-dict-prefix"),
     start="""
