@@ -13,7 +13,7 @@ c = get_config()  # noqa: F821 (defined by Jupyter)
 _idle_s = int(float(os.environ.get("DDT_IDLE_MINUTES", "10")) * 60)
 _check_s = max(1, min(60, _idle_s // 2))
 
-# A tab that was left open is no use of a kernel; a cell that runs is one.
+# A kernel is in use while a cell runs, not because a tab is open.
 c.MappingKernelManager.cull_idle_timeout = _idle_s
 c.MappingKernelManager.cull_interval = _check_s
 c.MappingKernelManager.cull_connected = True

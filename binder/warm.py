@@ -17,7 +17,7 @@ optimizer.step()
 
 
 def main() -> None:
-    """Fail if this is no PyTorch for CPUs, or if two ranks cannot train."""
+    """Fail if this PyTorch is not a build for CPUs, or if two ranks cannot train."""
     if torch.version.cuda is not None:
         raise SystemExit(f"torch {torch.__version__} is built for CUDA: the image would be huge")
     if not dist.is_gloo_available():

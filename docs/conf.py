@@ -37,7 +37,7 @@ autodoc_typehints = "signature"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 
-# A cell that begins with a magic is no Python; it is shown all the same, without colours.
+# A cell that begins with a magic is not Python; it is shown without colours.
 suppress_warnings = ["misc.highlighting_failure", "mystnb.unknown_mime_type"]
 
 derived.write(HERE)

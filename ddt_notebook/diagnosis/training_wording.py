@@ -381,7 +381,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "those of {model} have the same shapes and gradients, and are not in {optimizer}"
     ),
     "stale-parameters": (
-        "{stale:parameter} of {optimizer} had no gradient and are no part of the model"
+        "{stale:parameter} of {optimizer} had no gradient and are not part of the model"
     ),
     "in-no-optimizer": "{parameters:parameter} with a gradient are in no optimizer",
     "parameter-differs": _parameter_differs,

@@ -472,11 +472,11 @@ TITLES: dict[str, Title] = {
     ),
     # foreseen from the source: calls that not all ranks make
     "not-python": "the source is not Python: {message}",
-    "some-ranks-call": "only some ranks come to {op}",
-    "each-rank-decides-call": "whether a rank comes to {op} is decided on each rank by itself",
+    "some-ranks-call": "only some ranks reach {op}",
+    "each-rank-decides-call": "each rank decides by itself whether it reaches {op}",
     "some-ranks-leave-before": "some ranks leave before {op}",
-    "clock-decides-calls": "each rank's own clock decides how often it comes to {op}",
-    "uneven-calls": "some ranks come to {op} more often than others",
+    "clock-decides-calls": "each rank's own clock decides how often it reaches {op}",
+    "uneven-calls": "some ranks reach {op} more often than others",
     "handler-misses-call": "a rank on which an exception is caught misses {op}",
     "handler-calls-alone": "a rank on which an exception is caught alone calls {op}",
     "branches-differ": "some ranks call {op} while others call {other}",
@@ -498,7 +498,7 @@ TITLES: dict[str, Title] = {
     "changed-in-flight": "{tensor} is changed before {op} has finished",
     "read-elsewhere": "{tensor} holds the result on rank {rank} alone, and other ranks read it too",
     "never-waited-for": "nothing waits for the asynchronous {op}",
-    "shows-own-share": "one rank shows a figure of its own share of the data",
+    "shows-own-share": "one rank shows a figure of its share of the data",
     "averaged-twice": "{tensor} is averaged by the collective and divided once more",
     "sum-shown-as-mean": "{tensor} is a sum over the ranks and is shown as a mean",
     "type-not-reduced": "{tensor} has a type that no backend reduces",
@@ -515,7 +515,7 @@ TITLES: dict[str, Title] = {
     "samples-for-one-rank": "every rank samples the share of rank {rank}",
     # foreseen from the source: models
     "each-rank-trains-alone": (
-        "each rank trains a model of its own: the data is divided, the model is not wrapped"
+        "each rank trains a separate model: the data is divided, the model is not wrapped"
     ),
     "trained-past-wrapper": (
         "the model inside the wrapper is trained: its gradients are never averaged"

@@ -161,7 +161,7 @@ def test_what_the_code_lets_foresee(notebook: Notebook, tmp_path: Path) -> None:
 def test_a_cell_that_is_debugged_is_read_first(notebook: Notebook) -> None:
     shown = notebook.shown("%%ddt_debug -n 2\nif rank == 0:\n    dist.barrier()")
     _, _, after = shown.partition("before it runs:")
-    assert "only some ranks come to barrier" in after
+    assert "only some ranks reach barrier" in after
     assert "rank 1 never entered barrier" in after
     notebook.run("%ddt_stop")
 

@@ -31,7 +31,7 @@ _LONG = 200_000
 
 _UNKNOWN = (
     "no known message in {lines}: look at the first traceback of the rank that failed first, and "
-    "at what the launcher printed last; a hang is told by where each rank stands (py-spy dump)"
+    "at what the launcher printed last; for a hang, look where each rank is (py-spy dump)"
 )
 
 

@@ -6,7 +6,7 @@ from .clue import Clue
 
 CLUES = (
     Clue(
-        "a rank did not come to a collective for which the others wait",
+        "a rank did not reach a collective in which the others wait",
         r"""submitted to be reduced, gathered or broadcasted by subset
 waiting for remainder of ranks
 missing ranks

@@ -247,7 +247,7 @@ not implemented for '""",
         "not-implemented",
     ),
     Clue(
-        "the program ended with an exception of its own",
+        "the program ended with its own exception",
         r"""\bkeyerror
 \bvalueerror
 \btypeerror

@@ -20,7 +20,7 @@ STEPS, STEP_S, LATE_S = 20, 0.01, 0.02
 
 
 def times(late: float | list[float], steps: int = STEPS) -> list[float]:
-    """When a rank comes to each meeting that it holds up by so much."""
+    """The times at which a rank that is late by so much reaches each meeting."""
     delays = late if isinstance(late, list) else [late] * steps
     return [STEP_S * n + sum(delays[: n + 1]) for n in range(len(delays))]
 
