@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,15 +98,16 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     return show(_diagnose(snapshot), snapshot)
 
 
-def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenView:
+def lint(source: str | os.PathLike[str], *, name: str = "", first_line: int = 1) -> ForeseenView:
     """Report the faults that the source shows, without running it.
 
     Parameters
     ----------
     source
-        Python, with IPython's magics if it is a cell.
+        Python, with IPython's magics if it is a cell; or a `pathlib.Path` of a file. Of a file,
+        the modules of its project that it imports are read, too, up to 32 of them.
     name
-        Name of the source in findings: ``"cell"``, or the name of a file.
+        Name of the source in findings; if empty, ``"cell"`` or the name of the file.
     first_line
         Number of the first line.
 
@@ -117,14 +119,20 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> ForeseenVie
 
     Raises
     ------
+    OSError, UnicodeDecodeError
+        If the file cannot be read.
     TypeError
-        If the source is not a string.
+        If the source is neither a string nor a path.
     """
-    _refuse_other_than_text("lint", source)
     from .diagnosis.lint import lint as _lint
     from .views.foreseen import ForeseenView
 
-    found = _lint(source, name=name, first_line=first_line)
+    file = Path(source).expanduser() if isinstance(source, os.PathLike) else None
+    text = file.read_text(encoding="utf-8") if file is not None else str(source)
+    if file is None:
+        _refuse_other_than_text("lint", source)
+    name = name or (file.name if file is not None else "cell")
+    found = _lint(text, name=name, first_line=first_line, file=file)
     return ForeseenView(found, "this cell" if name == "cell" else name)
 
 

@@ -184,7 +184,7 @@ def _lint(options: argparse.Namespace) -> int:
     else:
         path = Path(options.path)
         try:
-            found = lint(path.read_text(encoding="utf-8"), name=path.name)
+            found = lint(path)
         except UnicodeDecodeError as error:
             raise FormatError(f"{path} is not a text file: {error}") from error
     if options.json:

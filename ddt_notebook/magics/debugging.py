@@ -231,10 +231,9 @@ class DebugMagics(RunningMagics):
     @staticmethod
     def _lint_file(path: Path) -> Displayable:
         try:
-            source = path.expanduser().read_text(encoding="utf-8")
+            return api.lint(path)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"ddt_lint: {path}: {getattr(error, 'strerror', error)}") from error
-        return api.lint(source, name=path.name)
 
     def _foresee(self, cell: str) -> None:
         """Before a cell runs, show the faults in its code, if there are any."""

@@ -14,6 +14,7 @@ from functools import cached_property
 from . import names, operators
 from .evaluator import Evaluator
 from .nodes import FunctionNode, called_name, calls_in, last_name, parameters, variables_in
+from .project import FromProject
 from .trace import Recorder
 from .values import ANYTHING, Scope, Value
 
@@ -274,6 +275,10 @@ class _OnRank:
         self, function: object, args: list[Value], keywords: dict[str, Value]
     ) -> Value:
         """Return `ANYTHING`: functions are not followed here."""
+        return ANYTHING
+
+    def imported(self, name: FromProject) -> Value:
+        """Return `ANYTHING`: other files are not read here."""
         return ANYTHING
 
     def resume(self) -> bool:

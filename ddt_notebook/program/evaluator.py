@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from . import names, operators
 from .nodes import decorators, source_of
+from .project import FromProject
 from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
     ANYTHING,
@@ -17,6 +18,7 @@ from .values import (
     RANK,
     RANK_AND_MORE,
     UNKNOWN,
+    UNREAD,
     Class,
     Function,
     Group,
@@ -27,6 +29,7 @@ from .values import (
     Items,
     LibraryObject,
     Marks,
+    Namespace,
     Scope,
     Value,
     as_data,
@@ -52,6 +55,9 @@ class Calls(Protocol):
 
     def resume(self) -> bool:
         """Follow the body of the ``with`` statement, if there is one, at a ``yield``."""
+
+    def imported(self, name: FromProject) -> Value:
+        """The value of a name in another file of the project."""
 
 
 class Evaluator:
@@ -126,7 +132,9 @@ class Evaluator:
 
     def _name(self, node: ast.Name, scope: Scope) -> Value:
         bound = scope.get(node.id)
-        if bound is not None and (bound.known or bound.marks or node.id not in names.RANK_NAMES):
+        if bound is not None and isinstance(bound.value, FromProject) and bound.value.name:
+            bound = self._calls.imported(bound.value)
+        if bound is not None and not _may_be_rank(node.id, bound):
             return bound
         if node.id in names.RANK_NAMES:
             return self.own_rank
@@ -144,8 +152,15 @@ class Evaluator:
         held, name = base.value, node.attr
         if isinstance(held, Imported):
             return Value(Imported(f"{held.path}.{name}"))
+        if isinstance(held, FromProject):
+            return self._calls.imported(FromProject(held.file, name))
         if isinstance(held, Instance):
             return self._attribute_of_instance(held, name)
+        if isinstance(held, Namespace):
+            bound = held.attributes.get(name, ANYTHING)
+            if not bound.known and (_may_be_rank(name, bound) or bound.marks <= {UNREAD}):
+                return self._by_name(name) or bound
+            return bound
         if isinstance(held, Class):
             method = held.method(name)
             return Value(Function(method, held.scope)) if method else ANYTHING
@@ -244,6 +259,9 @@ class Evaluator:
         ``local_rank == -1`` and ``rank < world_size`` are the same on every rank.
         """
         result = operators.compare(sign, one, other)
+        if other.value == Imported("os.environ") and isinstance(one.value, str):
+            known = one.value in names.LAUNCHER_VARIABLES  # others may be set, or not
+            return Value(isinstance(sign, ast.In)) if known else ANYTHING
         ranks = [value for value in (one, other) if RANK in value.marks]
         if not result.known or not ranks or not all(map(self._is_own_rank, ranks)):
             return result
@@ -413,7 +431,10 @@ class Evaluator:
                 scope.names[name] = self.under_conditions(value)
             case ast.Attribute(attr=name):
                 held = self.evaluate(target.value, scope).value
-                if isinstance(held, Instance):
+                if held is UNKNOWN and isinstance(target.value, ast.Name):
+                    held = Namespace()
+                    (scope.owner(target.value.id) or scope).names[target.value.id] = Value(held)
+                if isinstance(held, (Instance, Namespace)):
                     before = held.attributes.get(name)
                     if self.recorder.unsure and before is not None:
                         value = join(value, before)
@@ -455,8 +476,13 @@ class Evaluator:
                     owner.names[name] = Value(kept, marks)
             case ast.Attribute(attr=name):
                 held = self.evaluate(node.value, scope).value
-                if isinstance(held, Instance):
+                if isinstance(held, (Instance, Namespace)):
                     held.attributes[name] = Value(UNKNOWN, marks)
+
+
+def _may_be_rank(name: str, value: Value) -> bool:
+    """Whether an unknown value has the name of the rank, and nothing speaks against it."""
+    return name in names.RANK_NAMES and not value.known and value.marks <= {RANK, UNREAD}
 
 
 _EVALUATE: dict[type[ast.expr], Callable[[Evaluator, Any, Scope], Value]] = {

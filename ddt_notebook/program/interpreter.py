@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from . import names, operators
@@ -19,6 +21,7 @@ from .nodes import (
     root_name,
     source_of,
 )
+from .project import FromProject, Project
 from .trace import (
     Caught,
     Choice,
@@ -61,6 +64,8 @@ from .values import (
 #: The most statements that are followed, over all ranks: in a program, and in a function that the
 #: program does not call. Larger programs would take seconds and are not followed to their end.
 _MOST, _MOST_IN_FUNCTION = 30_000, 6_000
+#: The most statements that a rank follows in other files of the project.
+_MOST_ELSEWHERE = 4_000
 _UNROLLED = 2_000  #: After so many statements, loops are no longer unrolled.
 _ITERATIONS = 16  #: A loop with at most this many iterations is unrolled.
 _DEPTH = 16  #: The deepest nesting of calls that is followed.
@@ -95,6 +100,8 @@ class Interpreter:
         Number of the rank, and how many there are.
     group_formed
         Whether the process group exists at the beginning.
+    project
+        The files that imports are looked up in; None if they are not read.
 
     Attributes
     ----------
@@ -102,14 +109,31 @@ class Interpreter:
         Holds the trace.
     followed
         The functions that have been called.
+    exhausted
+        Whether some statements of other files were not followed, since they are too many.
     """
 
-    def __init__(self, rank: int, world_size: int, group_formed: bool = True) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        group_formed: bool = True,
+        project: Project | None = None,
+    ) -> None:
         self.recorder = Recorder(rank)
+        self._project = project
+        self._modules: dict[Path, Scope | None] = {}  # other files of the project that are read
+        self._elsewhere = 0  # statements that were followed in them
+        self._visits = 0  # how many of their functions are being followed
+        self.exhausted = False
         self.followed: set[ast.AST] = set()
         self._evaluator = Evaluator(rank, world_size, self.recorder, self)
         self._library = LibraryCalls(
-            self._evaluator, self.recorder, self.call_function, group_formed
+            self._evaluator,
+            self.recorder,
+            self.call_function,
+            group_formed,
+            formed_elsewhere=project is not None,
         )
         self._wrapping: set[Instance | None] = set()  # objects whose constructor wraps a model
         self._frames: list[tuple[ast.AST, list[Value]]] = []  # functions, and what they return
@@ -173,8 +197,10 @@ class Interpreter:
         match held:
             case Imported():
                 return self._library.function(held.path, call)
+            case FromProject():
+                return self._library.unknown(held.name, call)
             case Function():
-                return self.call_function(held, call.args, call.keywords)
+                return self._call_own(held, call)
             case Class():
                 made = Instance(held, line=node.lineno)
                 self._construct(made, call.args, call.keywords)
@@ -197,7 +223,7 @@ class Interpreter:
             self.recorder.event(Kind.INNER_MODULE_CALLED, node, receiver)
         if name.attr in _READS:
             self._evaluator.note_read(receiver, name.value)
-        if inner or isinstance(held, (Imported, Instance, Class)):
+        if inner or isinstance(held, (Imported, Instance, Class, FromProject)):
             return self._evaluator.attribute(receiver, name)
         return ANYTHING
 
@@ -230,6 +256,68 @@ class Interpreter:
         constructor = made.of.method("__init__")
         if constructor is not None:
             self.call_function(Function(constructor, made.of.scope, made), args, keywords)
+
+    # -- other files of the project ----------------------------------------------------------------
+
+    def imported(self, name: FromProject) -> Value:
+        """The value of a name in another file of the project; the name itself if it is not read."""
+        if self._project is not None and not name.name:
+            return Value(name)
+        for _ in range(_DEPTH):  # a package often imports from its modules
+            scope = self._module(name.file)
+            found = scope.names.get(name.name) if scope is not None else None
+            if found is None:
+                inner = Project.submodule(name.file, name.name)
+                return Value(FromProject(inner)) if inner is not None else Value(name)
+            if not isinstance(found.value, FromProject) or not found.value.name:
+                return found
+            name = found.value
+        return Value(name)
+
+    def _module(self, file: Path) -> Scope | None:
+        """The names that a file defines, after its own statements; None if it cannot be read."""
+        if file not in self._modules:
+            self._modules[file] = None  # for imports in a circle
+            tree = self._project.tree(file) if self._project is not None else None
+            if tree is not None:
+                scope = Scope({"__name__": Value(file.stem), "__file__": Value(file)})
+                with self.recorder.unseen():
+                    followed = self._visit(lambda: self._block(tree.module.body, scope))
+                self._modules[file] = scope if followed else None
+        return self._modules[file]
+
+    def _visit(self, follow: Callable[[], object]) -> bool:
+        """Follow statements of another file; False if they are too many."""
+        before = self._steps, self._limit, self._frames, self._with_bodies, self._raised
+        self._steps, self._limit = 0, _MOST_ELSEWHERE - self._elsewhere
+        self._visits += 1
+        try:
+            follow()
+        except TooLong:
+            self.exhausted = True
+            return False
+        finally:
+            self._visits -= 1
+            self._elsewhere += self._steps
+            self._steps, self._limit, self._frames, self._with_bodies, self._raised = before
+        return True
+
+    def _call_own(self, function: Function, call: Arguments) -> Value:
+        """Call a function of the program, which may be in another file."""
+        name = getattr(function.node, "name", "")
+        if self._project is None or not Project.is_elsewhere(function.node.lineno):
+            return self.call_function(function, call.args, call.keywords)
+        known = names.RANK_CALLS | names.WORLD_CALLS | names.FIRST_RANK
+        if name in known and not call.args:
+            return self._library.call_name(name, call)
+        if self._visits:
+            return self.call_function(function, call.args, call.keywords)
+        result: list[Value] = []
+
+        def follow() -> None:
+            result.append(self.call_function(function, call.args, call.keywords))
+
+        return result[0] if self._visit(follow) else self._library.unknown(name, call)
 
     def call_function(
         self,
@@ -359,15 +447,31 @@ class Interpreter:
     def _import(self, node: ast.Import, scope: Scope) -> Ending:
         for alias in node.names:
             path = alias.name if alias.asname else alias.name.partition(".")[0]
-            scope.names[alias.asname or path] = Value(Imported(path))
+            file = self._file_of(path, 0, scope)
+            scope.names[alias.asname or path] = Value(FromProject(file) if file else Imported(path))
         return ""
 
     def _import_from(self, node: ast.ImportFrom, scope: Scope) -> Ending:
+        file = self._file_of(node.module or "", node.level, scope)
         for alias in node.names:
-            # What the user imports from another of their files is not known.
-            imported = Value(Imported(f"{node.module}.{alias.name}"))
-            scope.names[alias.asname or alias.name] = ANYTHING if node.level else imported
+            if file is not None and alias.name == "*":
+                star = self._module(file)
+                scope.names |= star.names if star is not None else {}
+            elif file is not None:
+                scope.names[alias.asname or alias.name] = Value(FromProject(file, alias.name))
+            else:
+                # What the user imports from another of their files is not known.
+                imported = Value(Imported(f"{node.module}.{alias.name}"))
+                scope.names[alias.asname or alias.name] = ANYTHING if node.level else imported
         return ""
+
+    def _file_of(self, module: str, level: int, scope: Scope) -> Path | None:
+        """The file of the project that is imported; None if imports are not followed."""
+        if self._project is None:
+            return None
+        importer = scope.get("__file__")
+        at = importer.value if importer is not None else None
+        return self._project.find(module, level, at if isinstance(at, Path) else self._project.file)
 
     def _assign(self, node: ast.Assign | ast.AnnAssign, scope: Scope) -> Ending:
         if node.value is not None:
@@ -446,8 +550,12 @@ class Interpreter:
         if all(endings):
             scope.names = before
             return endings[0] if endings[0] == endings[1] else "return"
+        communicate = [first_call(path) is not None for path in paths]
         if any(endings):
             scope.names = bindings[endings.index("")]
+        elif communicate[0] != communicate[1] and not test.differs:
+            # `if distributed: all_reduce(loss)`: the other branch is for a single process.
+            scope.names = bindings[communicate.index(True)]
         else:
             scope.names = _joined(*bindings)
         return ""
@@ -594,13 +702,12 @@ class Interpreter:
         enter(node.items)
         return ended
 
-    @staticmethod
-    def _context_function(expression: ast.expr, scope: Scope) -> Function | None:
+    def _context_function(self, expression: ast.expr, scope: Scope) -> Function | None:
         """The function of the program that a ``with`` statement calls."""
         if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name):
-            bound = scope.get(expression.func.id)
-            if bound is not None and isinstance(bound.value, Function):
-                return bound.value
+            bound = self._evaluator.evaluate(expression.func, scope).value
+            if isinstance(bound, Function):
+                return bound
         return None
 
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> Ending:
@@ -662,7 +769,7 @@ class Interpreter:
         elif skipped and not made and any(one.loop for one in self.recorder.around):
             missed = next((call for call in skipped if call.line >= raises_at), None)
             if missed is not None:
-                about = Risk(raises_at, missed.op, missed.line)
+                about = Risk(raises_at, missed.op, missed.line, sure=_is_of_python(handler))
                 self.recorder.event(Kind.HANDLER_SKIPS_CALL, handler, about=about)
 
 
@@ -695,7 +802,11 @@ _FOLLOW: dict[type[ast.stmt], Callable[[Interpreter, Any, Scope], Ending]] = {
 
 def _joined(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
     """The variables after either of two paths."""
-    return {name: join(one.get(name), other.get(name)) for name in {**one, **other}}
+    joined = one | other
+    for name, value in one.items():
+        if joined[name] is not value:
+            joined[name] = join(value, joined[name])
+    return joined
 
 
 def _forget_assigned(loop: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
@@ -721,6 +832,12 @@ def _caught(handler: ast.ExceptHandler) -> list[str]:
 def _is_raised_by_data(handler: ast.ExceptHandler) -> bool:
     """Whether a handler catches an exception that one batch or one file may raise."""
     return any(kind in name for name in _caught(handler) for kind in _RAISED_BY_DATA)
+
+
+def _is_of_python(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches an exception of Python, and not only some of the program."""
+    known = {"", *dir(builtins)}
+    return any(name in known or "OutOfMemory" in name for name in _caught(handler))
 
 
 def _is_raised_alike(handler: ast.ExceptHandler) -> bool:

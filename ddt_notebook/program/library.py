@@ -25,6 +25,7 @@ from .values import (
     RANK,
     UNKNOWN,
     UNKNOWN_GROUP,
+    UNREAD,
     Function,
     Group,
     Handle,
@@ -34,6 +35,7 @@ from .values import (
     Instance,
     Items,
     LibraryObject,
+    Namespace,
     ProcessEnds,
     Scope,
     Value,
@@ -148,6 +150,8 @@ class LibraryCalls:
         Follows a function of the program.
     group_formed
         Whether the process group exists at the beginning.
+    formed_elsewhere
+        Whether another file of the project may form it.
 
     Attributes
     ----------
@@ -164,15 +168,24 @@ class LibraryCalls:
         recorder: Recorder,
         call_function: Callable[[Function, list[Value], dict[str, Value]], Value],
         group_formed: bool,
+        formed_elsewhere: bool = False,
     ) -> None:
         self._evaluator = evaluator
         self._recorder = recorder
         self._call_function = call_function
         self._group_formed = group_formed
+        self._formed_elsewhere = formed_elsewhere
         self._groups = 0
         self.wrapped = False
         self._sharded: set[int] = set()  # ids of models that are sharded over the ranks
         self.inside: Counter[str] = Counter()
+
+    def unknown(self, name: str, call: Arguments) -> Value:
+        """Call a function whose source is not known."""
+        self._note_passed(call)
+        self._recorder.event(Kind.UNKNOWN_CALL, call.node, op=name)
+        result = self.call_name(name, call)
+        return result if result.known or result.marks else Value(UNKNOWN, frozenset({UNREAD}))
 
     def _record(self, call: GroupCall) -> None:
         if not self.inside["joined"]:
@@ -209,7 +222,7 @@ class LibraryCalls:
                     self._evaluator.note_read(value, argument)
             return Value(UNKNOWN, computed_from([*call.args, *call.keywords.values()]))
         if path.partition(".")[0] not in sys.stdlib_module_names:
-            self._recorder.event(Kind.UNKNOWN_CALL, call.node, op=last)
+            return self.unknown(last, call)
         return self._result(last, call.args)
 
     def _note_passed(self, call: Arguments) -> None:
@@ -247,7 +260,8 @@ class LibraryCalls:
             return self._evaluator.is_first
         if path.startswith(names.DIST):
             if last == "is_initialized":
-                return Value(self._group_formed)
+                known = self._group_formed or not self._formed_elsewhere
+                return Value(self._group_formed) if known else ANYTHING
             if last in ("get_global_rank", "get_group_rank") and len(call.args) > 1:
                 return Value(UNKNOWN, call.args[1].marks)  # the same rank, with a different number
         return None
@@ -479,6 +493,8 @@ class LibraryCalls:
             return self._method_of_object(receiver, held, name, call)
         if name in _FACTORIES:
             return ANYTHING
+        if name == "parse_args":
+            return Value(Namespace())
         self._note_passed(call)
         if name in _OF_INTEREST:
             self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
@@ -494,6 +510,9 @@ class LibraryCalls:
             return receiver
         if name in _FACTORIES:
             return ANYTHING
+        if name in ("parse_args", "parse_known_args"):
+            options = Value(Namespace())
+            return options if name == "parse_args" else Value(Items([options, ANYTHING]))
         if name in _PARTS and not args:
             return Value(LibraryObject(name, node.lineno, (receiver,)))
         self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)

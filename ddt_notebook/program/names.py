@@ -40,6 +40,10 @@ WORLD_CALLS: Final = frozenset({"get_world_size"})
 WORLD_VARIABLES: Final = frozenset(
     {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "LOCAL_WORLD_SIZE"}
 )
+#: Environment variables that torchrun sets for every rank.
+LAUNCHER_VARIABLES: Final = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
 #: Functions whose result is the same on every rank.
 AGREED_CALLS: Final = frozenset({"is_initialized", "is_available", "is_torchelastic_launched"})
 

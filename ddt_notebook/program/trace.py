@@ -294,11 +294,14 @@ class Risk:
         The line that may raise on one rank alone.
     op, line
         The call that this rank then misses or makes alone.
+    sure
+        False for an exception of the program's own, which may be raised on every rank.
     """
 
     raises_at: int
     op: str
     line: int
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +423,17 @@ class Recorder:
         self.items.append(call)
         if call.group != MESSAGES:
             self.trace.events.append(Event(Kind.GROUP_CALL, call.line, call.op, around=call.around))
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Record nothing of what happens inside."""
+        outer, self.trace = self.trace, Trace(self.trace.rank)
+        around, self.around = self.around, []
+        try:
+            with self.aside():
+                yield
+        finally:
+            self.trace, self.around = outer, around
 
     @contextmanager
     def under(

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from .conditions import mentions_rank
 from .interpreter import Interpreter, TooLong
+from .project import Project
 from .trace import Event, Kind, Trace
 from .tree import Tree
 from .values import Scope, Value
@@ -43,13 +44,16 @@ class TracedProgram:
         The document.
     world_size
         How many ranks are assumed; 0 for as many as the source names.
+    project
+        The files around it, whose functions are followed where it calls them; None to read none.
     """
 
     tree: Tree
     world_size: int = 0
+    project: Project | None = None
 
     def __post_init__(self) -> None:
-        self.world_size = self.world_size or world_size(self.tree.module)
+        self.world_size = self.world_size or world_size(self.tree.nodes)
 
     # -- traces ------------------------------------------------------------------------------------
 
@@ -82,7 +86,7 @@ class TracedProgram:
     def with_world_size(self, world_size: int) -> TracedProgram:
         """The same program with another number of ranks."""
         same = world_size == self.world_size
-        return self if same else TracedProgram(self.tree, world_size)
+        return self if same else TracedProgram(self.tree, world_size, self.project)
 
     def is_alone(self, event: Event) -> bool:
         """Whether an event happens on some ranks and not on all."""
@@ -91,14 +95,32 @@ class TracedProgram:
         )
 
     def _follow(self) -> Iterator[Passage]:
-        group_formed = not self.calls("init_process_group")
+        """Follow the program; without its project, if the project is too large to follow."""
+        for project in dict.fromkeys([self.project, None]):
+            interpreters, scopes = self._through_program(project)
+            if not any(one.exhausted for one in interpreters):
+                break
+        yield Passage(tuple(one.recorder.trace for one in interpreters), called=True)
+        yield from self._through_functions(interpreters, scopes)
+
+    def _through_program(self, project: Project | None) -> tuple[list[Interpreter], list[Scope]]:
+        group_formed = not (
+            self.calls("init_process_group")
+            or (self.project is not None and self.project.forms_group(self.tree))
+        )
         interpreters = [
-            Interpreter(rank, self.world_size, group_formed) for rank in range(self.world_size)
+            Interpreter(rank, self.world_size, group_formed, project)
+            for rank in range(self.world_size)
         ]
         scopes = [Scope({"__name__": Value("__main__")}) for _ in interpreters]
         for interpreter, scope in zip(interpreters, scopes, strict=True):
             interpreter.program(self.tree.module, scope)
-        yield Passage(tuple(one.recorder.trace for one in interpreters), called=True)
+        return interpreters, scopes
+
+    @staticmethod
+    def _through_functions(
+        interpreters: list[Interpreter], scopes: list[Scope]
+    ) -> Iterator[Passage]:
         followed = {node for interpreter in interpreters for node in interpreter.followed}
         for interpreter in interpreters:
             interpreter.followed = set(followed)
@@ -116,6 +138,8 @@ class TracedProgram:
                     interpreter.function(function)
             except TooLong:
                 continue
+            if any(one.exhausted for one in interpreters):
+                return  # the ranks may have followed different parts
             yield Passage(tuple(one.recorder.trace for one in interpreters), called=False)
 
     # -- questions about the source ----------------------------------------------------------------
@@ -123,6 +147,24 @@ class TracedProgram:
     def calls(self, *functions: str) -> bool:
         """Whether a function, method or class of one of these names is called."""
         return not self.tree.calls.keys().isdisjoint(functions)
+
+    def calls_anywhere(self, *functions: str) -> bool:
+        """Whether the program, or a file of its project that it uses, calls one of these."""
+        return any(not tree.calls.keys().isdisjoint(functions) for tree in self._trees)
+
+    def mentions(self, *words: str) -> bool:
+        """Whether a name occurs in the program, or in a file of its project that it uses."""
+        return any(not tree.names.isdisjoint(words) for tree in self._trees)
+
+    def imports_anywhere(self, *packages: str) -> bool:
+        """Whether the program, or a file of its project that it uses, imports one of these."""
+        return any(tree.imports(*packages) for tree in self._trees)
+
+    @cached_property
+    def _trees(self) -> list[Tree]:
+        """The program and the files that it uses."""
+        followed = self.passages and self.project is not None
+        return [self.tree, *(self.project.trees if followed and self.project else ())]
 
     @cached_property
     def is_distributed(self) -> bool:

@@ -18,10 +18,11 @@ class Source(Enum):
     CLOCK = "a clock"
     LOCAL = "the data, the machine or the process of each rank"
     OTHER_RANK = "the number of a rank that a loop goes through, not the rank's own number"
+    UNREAD = "a function whose source has not been read"
     RANK_AND_MORE = "the rank, and something that is not known and is the same on every rank"
 
 
-RANK, CLOCK, LOCAL, OTHER_RANK, RANK_AND_MORE = Source
+RANK, CLOCK, LOCAL, OTHER_RANK, UNREAD, RANK_AND_MORE = Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,16 @@ class Imported:
     """An imported object, by its full name: ``torch.distributed.all_reduce``."""
 
     path: str
+
+
+@dataclass(slots=True, eq=False)
+class Namespace:
+    """An object of a library whose attributes the program reads and sets, such as options.
+
+    ``attributes`` holds those that the program has set.
+    """
+
+    attributes: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from .conditions import mentions_rank
 from .nodes import called_name
@@ -10,14 +11,19 @@ from .nodes import called_name
 _LEAST, _MOST = 2, 8
 
 
-def world_size(tree: ast.AST) -> int:
+def world_size(nodes: Sequence[ast.AST]) -> int:
     """The smallest number of ranks such that all ranks that the source names exist.
 
     ``rank == 0`` needs two ranks. ``rank in (0, 1)`` needs three: it holds on both of two ranks.
+
+    Parameters
+    ----------
+    nodes
+        All nodes of the program, each statement before those inside it.
     """
-    lists = _lists(tree)
+    lists = _lists(nodes)
     least = _LEAST
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Assign(targets=[ast.Name(id="world_size")], value=ast.Constant(value=int(n))):
                 return min(max(n, 1), _MOST)
@@ -78,14 +84,14 @@ def _numbers(node: ast.expr, lists: dict[str, list[int]]) -> list[int]:
     return found
 
 
-def _lists(tree: ast.AST) -> dict[str, list[int]]:
+def _lists(nodes: Sequence[ast.AST]) -> dict[str, list[int]]:
     """Numbers in the lists of a program, by the variable that holds the list.
 
     The entry ``[name]`` holds as many zeros as the list has elements.
     """
     named = {
         node.targets[0].id: node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, (ast.List, ast.Tuple, ast.Set))

@@ -12,6 +12,7 @@ from ddt_notebook.program.traced import TracedProgram
 from ddt_notebook.program.values import (
     ON_RANK,
     OTHER_RANK,
+    UNREAD,
     Instance,
     LibraryObject,
     Value,
@@ -34,7 +35,9 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
         alone = own or program.shards_models or program.is_alone(event)
         if not alone and len(event.values) > 1 and _is_shared(program, event):
             cause = "checkpoint-written-by-every-rank"
-            yield foreseen("every-rank-writes", cause, event.line, path=event.text)
+            unread = any(UNREAD in one.marks for one in event.around)  # it may ask for the rank
+            found = possible if unread else foreseen
+            yield found("every-rank-writes", cause, event.line, path=event.text)
     for event in program.first.of(Kind.FOLDER_MADE):
         path = event.held()
         made = [

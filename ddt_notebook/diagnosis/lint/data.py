@@ -24,7 +24,7 @@ _DATA_SETS = ("torch.utils.data.", "torchvision.", "datasets.")
 
 def _may_be_divided(program: TracedProgram) -> bool:
     """Whether the ranks may read different data without a sampler."""
-    divided = program.tree.imports(*_DIVIDING_LIBRARIES) or program.calls(*_DIVIDING)
+    divided = program.imports_anywhere(*_DIVIDING_LIBRARIES) or program.calls_anywhere(*_DIVIDING)
     return divided or (program.calls(*_RANDOM) and not program.calls(*_SEEDS))
 
 
@@ -93,9 +93,9 @@ def _has_own_items(held: object) -> bool:
 
 def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
     """Report samplers that shuffle over several epochs without the number of the epoch."""
-    if "set_epoch" in program.tree.names or program.calls("prepare"):
+    if program.mentions("set_epoch") or program.calls("prepare"):
         return
-    if not program.calls("step"):
+    if not program.calls_anywhere("step"):
         return  # gradients are computed, but nothing is trained
     for loader in program.first.made("DataLoader"):
         sampler, loop = _sampler(loader), _training_loop(program, loader)

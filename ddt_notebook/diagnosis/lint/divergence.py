@@ -10,7 +10,7 @@ from ddt_notebook.program.deadlock import Deadlock, Stuck, deadlock
 from ddt_notebook.program.trace import OPTIMIZER_STEPS, Kind, Risk
 from ddt_notebook.program.traced import TracedProgram
 
-from .foreseen import Foreseen, foreseen, shown
+from .foreseen import Foreseen, foreseen, possible, shown
 
 #: Why ranks make different calls -> kind of the finding, card, and the fact that the line of the
 #: condition shows.
@@ -103,7 +103,8 @@ def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
             kind, cause = "handler-misses-call", "exception-swallowed"
         raises = shown(risk.raises_at, "may-raise-on-one-rank")
         call = shown(risk.line, "concerns-every-rank")
-        yield foreseen(kind, cause, event.line, raises, call, op=risk.op)
+        found = foreseen if risk.sure else possible
+        yield found(kind, cause, event.line, raises, call, op=risk.op)
 
 
 def outsiders(program: TracedProgram) -> Iterator[Foreseen]:

@@ -10,6 +10,7 @@ from ddt_notebook import faults
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.program.parse import Document
+from ddt_notebook.program.project import Project
 from ddt_notebook.program.traced import TracedProgram
 
 from ..advice import conclude
@@ -53,15 +54,20 @@ class Foreseen:
     confidence: Confidence = "likely"
     symptom: str = ""
 
-    def finding(self, document: Document) -> Finding:
-        """Convert it to a finding about a document."""
+    @property
+    def lines(self) -> list[int]:
+        """All lines that show it."""
+        return [self.line, *(one.line for one in self.also if one.line)]
+
+    def finding(self, sources: Sources) -> Finding:
+        """Convert it to a finding about a program."""
         lines = (shown(self.line, "source-line"), *(one for one in self.also if one.line))
         return conclude(
             self.symptom or faults.card(self.cause).symptom,
             self.kind,
             cause=self.cause,
             values=self.values,
-            facts=[Fact(kind=one.kind, place=place_of(document, one.line), values=one.values)
+            facts=[Fact(kind=one.kind, place=sources.place(one.line), values=one.values)
                    for one in lines],
             confidence=self.confidence,
             op=self.values.get("op", "the collective"),
@@ -86,8 +92,19 @@ def possible(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> F
     return Foreseen(kind, cause, line, also, values, "possible")
 
 
-def place_of(document: Document, line: int) -> Place:
-    """Return a line of a document as a place; the line is counted from 1 in its source."""
-    number = line + document.first_line - 1
-    code = document.line(number).strip()
-    return Place(file=document.name, line=number, code=code, role="source")
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The document that is linted, and the other files of its project."""
+
+    document: Document
+    project: Project | None = None
+
+    def place(self, line: int) -> Place:
+        """Return a line as a place; it is counted from 1 in the source of the document."""
+        document = self.project.document(line) if self.project is not None else None
+        if document is not None:
+            code, number = document.line(line), Project.own_line(line)
+            return Place(file=document.name, line=number, code=code.strip(), role="source")
+        number = line + self.document.first_line - 1
+        code = self.document.line(number).strip()
+        return Place(file=self.document.name, line=number, code=code, role="source")

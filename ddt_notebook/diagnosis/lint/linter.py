@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.program.parse import Document, syntax_tree
+from ddt_notebook.program.project import Project
 from ddt_notebook.program.traced import TracedProgram
 from ddt_notebook.program.tree import Tree
 
 from ..advice import conclude
 from ..wording import worded
 from . import checkpoints, data, divergence, models, results, setup
-from .foreseen import Foreseen, Rule, place_of
+from .foreseen import Foreseen, Rule, Sources
 
 RULES: tuple[Rule, ...] = (
     *divergence.RULES,
@@ -24,7 +26,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Finding]:
+def lint(
+    source: str, *, name: str = "cell", first_line: int = 1, file: Path | None = None
+) -> list[Finding]:
     """Look for faults in a cell or a file without running it.
 
     Parameters
@@ -35,6 +39,9 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Findin
         Its name in findings: ``"cell"``, ``"cell[3]"``, or the name of a file.
     first_line
         Number of the first line.
+    file
+        Where the source is from. The files of its project that it imports are read, too; None
+        to read none.
 
     Returns
     -------
@@ -49,17 +56,19 @@ def lint(source: str, *, name: str = "cell", first_line: int = 1) -> list[Findin
         return [_unreadable(error, document)]
     except (ValueError, RecursionError):
         return []
-    program = TracedProgram(Tree(document, tree))
+    project = Project(file) if file is not None else None
+    program = TracedProgram(Tree(document, tree), project=project)
     noted = [foreseen for rule in RULES for foreseen in rule(program)]
     first: dict[tuple[int, str], Foreseen] = {}
     for foreseen in sorted(noted, key=lambda foreseen: foreseen.line):
-        first.setdefault((foreseen.line, foreseen.cause), foreseen)
-    document = replace(document, source=text)
-    return [worded(foreseen.finding(document)) for foreseen in first.values()]
+        if not all(map(Project.is_elsewhere, foreseen.lines)):
+            first.setdefault((foreseen.line, foreseen.cause), foreseen)
+    sources = Sources(replace(document, source=text), project)
+    return [worded(foreseen.finding(sources)) for foreseen in first.values()]
 
 
 def _unreadable(error: SyntaxError, document: Document) -> Finding:
-    place = place_of(document, error.lineno or 1)
+    place = Sources(document).place(error.lineno or 1)
     found = conclude(
         "D.1.11",
         "not-python",

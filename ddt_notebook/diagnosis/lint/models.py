@@ -84,9 +84,9 @@ def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
     """Report divided data on ranks that each train a separate model."""
     if program.first.made("DistributedDataParallel"):
         return
-    if program.tree.imports(*_TRAINING_LIBRARIES) or program.calls(*_PARALLELIZING):
+    if program.imports_anywhere(*_TRAINING_LIBRARIES) or program.calls_anywhere(*_PARALLELIZING):
         return
-    if program.calls(*names.CARRYING) or any(map(may_agree, program.tree.calls)):
+    if program.calls_anywhere(*names.CARRYING) or any(map(may_agree, program.tree.calls)):
         return  # the program may average the gradients by itself
     trace = program.first
     samplers, steps = trace.made("DistributedSampler"), _steps(trace)

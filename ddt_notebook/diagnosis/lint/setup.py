@@ -47,7 +47,7 @@ def backends(program: TracedProgram) -> Iterator[Foreseen]:
             continue
         parts = [part.rpartition(":")[2].lower() for part in backend.split(",")]
         unknown = [part for part in parts if part not in _BACKENDS]
-        if unknown and not program.calls("register_backend"):
+        if unknown and not program.calls_anywhere("register_backend"):
             kind, cause, backend = "no-such-backend", "backend-unknown", unknown[0]
         elif parts == ["nccl"] and on_cpu and not program.calls("fully_shard"):
             kind, cause = "nccl-without-gpu", "backend-not-available"
@@ -149,9 +149,9 @@ def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
     """Report ranks that all use one GPU."""
     contexts = (dotted_name(call.func) for call in program.tree.of_kind(ast.Call))
     chosen = (
-        program.calls("set_device", "set_device_index", "init_device_mesh")
-        or program.tree.imports("accelerate", "deepspeed")
-        or "device_id" in program.tree.names
+        program.calls_anywhere("set_device", "set_device_index", "init_device_mesh")
+        or program.imports_anywhere("accelerate", "deepspeed")
+        or program.mentions("device_id")
         or "CUDA_VISIBLE_DEVICES" in program.tree.strings
         or any(name.endswith("cuda.device") for name in contexts)
     )
