@@ -13,7 +13,7 @@ import pytest
 
 from ddt_notebook.classroom import reference
 from ddt_notebook.classroom.behaviours import TRAINING
-from ddt_notebook.classroom.evidence import READ, TRAINED, Journal
+from ddt_notebook.classroom.evidence import READ, TRAINED, Evidence, Journal
 from ddt_notebook.classroom.exercise import (
     InvalidExercise,
     UnknownExercise,
@@ -28,10 +28,14 @@ from ddt_notebook.classroom.exercise_data import (
     practice_seed,
 )
 from ddt_notebook.classroom.grade import Grade, Verdict
+from ddt_notebook.classroom.grader import _judge
 from ddt_notebook.classroom.notebooks import file_names, notebook_of, text_of, write
 from ddt_notebook.classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ddt_notebook.host.errors import SessionError
+from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.program.parse import exercise_of, without_cell_magic
+
+from ...exercises.cases import SEED
 
 
 def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
@@ -39,6 +43,25 @@ def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
     assert len(levels) >= 15
     assert levels == sorted(levels)
     assert set(levels) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["empty cell", "no training"])
+@pytest.mark.parametrize("name", exercise_names())
+def test_a_cell_that_reads_nothing_does_not_pass(name: str, trained: bool) -> None:
+    """With a model as it was given, or none; on ranks, tests/exercises/cases.py has both."""
+    one = exercise(name)
+    data = draw_data(one.setting, SEED, one.graded_n)
+    ranks = range(one.graded_n)
+    seen = Evidence(
+        data=data,
+        snapshot=Snapshot(cell=Cell(number=1, source=""), ranks=(), world_size=len(ranks), outcome="ok"),
+        errors={},
+        journals={rank: Journal.parse(b"") for rank in ranks},
+        variables={rank: {"model": list(data.initial)} if trained else {} for rank in ranks},
+    )
+    verdicts = {verdict.key: verdict.state for verdict in _judge(one, seen)}
+    assert verdicts["ends"] == "ok"
+    assert verdicts["reads-once"] == "fails"
 
 
 @pytest.mark.parametrize("name", exercise_names())
