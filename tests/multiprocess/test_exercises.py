@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -135,18 +136,6 @@ TRICKS = {
         exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
         """,
     ),
-    "never ends, and does not listen": (
-        "ends",
-        """
-        import time
-
-        while True:
-            try:
-                time.sleep(0.01)
-            except BaseException:
-                pass
-        """,
-    ),
     "makes parameters that are no numbers": (
         "parity",
         """
@@ -156,6 +145,17 @@ TRICKS = {
         """,
     ),
 }
+
+
+STUBBORN = """
+import time
+
+while True:
+    try:
+        time.sleep(0.01)
+    except BaseException:
+        pass
+"""
 
 
 def with_solution(trick: str, one: Exercise) -> str:
@@ -170,6 +170,13 @@ def test_a_trick_does_not_pass(grader: Grader, what: str) -> None:
     grade = grader.grade(one, with_solution(trick, one), SEED)
     assert not grade.passed
     assert fails in grade.failed, str(grade)
+
+
+def test_a_cell_that_never_ends_and_does_not_listen_does_not_pass() -> None:
+    with Grader(replace(LIMITS, seconds=1.5)) as grader:
+        grade = grader.grade(exercise("shared-slice"), STUBBORN, SEED)
+    assert not grade.passed
+    assert grade.failed == ("ends",)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,9 @@ def test_a_cell_that_reads_nothing_does_not_pass(name: str, trained: bool) -> No
     ranks = range(one.graded_n)
     seen = Evidence(
         data=data,
-        snapshot=Snapshot(cell=Cell(number=1, source=""), ranks=(), world_size=len(ranks), outcome="ok"),
+        snapshot=Snapshot(
+            cell=Cell(number=1, source=""), ranks=(), world_size=len(ranks), outcome="ok"
+        ),
         errors={},
         journals={rank: Journal.parse(b"") for rank in ranks},
         variables={rank: {"model": list(data.initial)} if trained else {} for rank in ranks},
