@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 
 from ddt_notebook.formatting import count, ranks_text
@@ -10,93 +9,8 @@ from ddt_notebook.model import Fact, Finding, Report, Snapshot
 from ddt_notebook.model.numbering import in_session_numbers
 
 from .context import Context
-from .rules import (
-    checkpoints,
-    crash,
-    cycle,
-    data,
-    diverged,
-    economy,
-    epochs,
-    exception,
-    groups,
-    hang,
-    metrics,
-    mismatch,
-    normalisation,
-    performance,
-    placing,
-    rates,
-    reading,
-    scaling,
-    setup,
-    silent,
-    steps,
-    unexplained,
-    unwrapped,
-    values,
-)
+from .rules import HINTS, RULES, unexplained
 from .wording import worded
-
-Rule = Callable[[Context], Iterable[Finding]]
-
-#: The order of findings. A rule leaves out what a finding of another rule explains.
-RULES: tuple[Rule, ...] = (
-    crash.crashes,
-    exception.exceptions,
-    setup.strangers,
-    mismatch.mismatches,
-    mismatch.message_mismatches,
-    silent.blocking_outsiders,
-    groups.skipped_new_groups,
-    hang.missing_ranks,
-    cycle.wait_cycles,
-    silent.unnoticed_absences,
-    silent.outsiders,
-    reading.read_on_wrong_rank,
-    reading.read_before_wait,
-    reading.changed_before_wait,
-    metrics.local_values,
-    values.not_finite,
-    values.other_orders,
-    values.other_copies,
-    values.old_layers,
-    diverged.diverged,
-    steps.uneven_steps,
-    unwrapped.unwrapped,
-    values.unregistered,
-    normalisation.statistics,
-    data.wrong_samplers,
-    data.same_data,
-    data.wrong_shards,
-    epochs.undivided_streams,
-    epochs.repeating_workers,
-    epochs.empty_loaders,
-    epochs.fixed_orders,
-    placing.crowded_gpus,
-    checkpoints.nothing_loaded,
-    checkpoints.written_together,
-    checkpoints.read_too_early,
-    performance.stragglers,
-    performance.starving_loaders,
-)
-HINTS: tuple[Rule, ...] = (
-    unwrapped.perhaps_unwrapped,
-    unwrapped.without_group,
-    rates.unscaled,
-    normalisation.same_masks,
-    normalisation.needless_search,
-    checkpoints.wrapped_states,
-    placing.loaded_onto_one_gpu,
-    silent.swaps,
-    silent.unanswered_handles,
-    silent.partial_new_groups,
-    scaling.sums_shown_as_means,
-    scaling.averaged_twice,
-    economy.small_buckets,
-    economy.oversubscribed_threads,
-    economy.small_collectives,
-)
 
 
 def diagnose(snapshot: Snapshot) -> Report:

@@ -1,7 +1,7 @@
 """The rules: each looks for one kind of fault in a prepared snapshot and yields findings as data.
 
-A rule is a function ``(context: Context) -> Iterator[Finding]``, listed in `report.RULES`. It
-contains no English::
+A rule is a function ``(context: Context) -> Iterator[Finding]``. Its module lists it below, in
+``RULES``, or in ``HINTS`` if all that it yields is only possible. It contains no English::
 
     yield conclude(
         "D.2.4",                                  # the symptom of the study
@@ -30,3 +30,72 @@ the facts hold already is taken from the facts. A place is made by `Context.plac
 `Sources.place`, with what the rank did there (`model.Place`). `facts` has what several rules
 report: the call in which ranks are blocked, what the others did instead.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.model import Finding
+
+from . import (
+    checkpoints,
+    crash,
+    cycle,
+    data,
+    diverged,
+    economy,
+    epochs,
+    exception,
+    groups,
+    hang,
+    metrics,
+    mismatch,
+    normalisation,
+    performance,
+    placing,
+    rates,
+    reading,
+    scaling,
+    setup,
+    silent,
+    steps,
+    unwrapped,
+    values,
+)
+
+Rule = Callable[[Context], Iterable[Finding]]
+
+#: Every module with rules, in the order of their findings: a cause stands before its consequences.
+#: A rule leaves out what a finding of another rule explains.
+_MODULES = (
+    crash,
+    exception,
+    setup,
+    mismatch,
+    groups,
+    hang,
+    cycle,
+    silent,
+    reading,
+    metrics,
+    values,
+    diverged,
+    steps,
+    unwrapped,
+    normalisation,
+    data,
+    epochs,
+    placing,
+    checkpoints,
+    performance,
+    rates,
+    scaling,
+    economy,
+)
+RULES: tuple[Rule, ...] = tuple(
+    rule for module in _MODULES for rule in getattr(module, "RULES", ())
+)
+HINTS: tuple[Rule, ...] = tuple(
+    rule for module in _MODULES for rule in getattr(module, "HINTS", ())
+)

@@ -171,3 +171,7 @@ def _by_path(context: Context, action: str) -> dict[str, _Uses]:
             if use.action == action and (use.done or action == "load"):
                 found[use.path][report.rank].append(use)
     return {path: dict(uses) for path, uses in found.items()}
+
+
+RULES = (nothing_loaded, written_together, read_too_early)
+HINTS = (wrapped_states,)

@@ -141,3 +141,6 @@ def deaths(context: Context, ranks: list[int]) -> list[Fact]:
         for report in reports
         if report.state == "died"
     ]
+
+
+RULES = (crashes,)

@@ -107,3 +107,6 @@ def _meant_as_one(context: Context, calls: list[Call]) -> bool:
 def _both_ways(calls: list[Call]) -> bool:
     """Whether some send while others receive."""
     return any(c.op in SENDS for c in calls) and any(c.op in RECEIVES for c in calls)
+
+
+RULES = (wait_cycles,)

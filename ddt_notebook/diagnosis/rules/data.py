@@ -251,3 +251,6 @@ def _handed_out_by_others(shared: Shared) -> int:
             if same and loader.name != shared.name:
                 seen |= unpack_indices(loader.handed_out)
     return seen
+
+
+RULES = (wrong_samplers, same_data, wrong_shards)

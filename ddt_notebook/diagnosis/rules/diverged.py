@@ -339,3 +339,6 @@ def _place(context: Context, optimizer: OptimizerTraining, made: bool) -> Place 
     if made and optimizer.made is not None:
         return context.place(optimizer.made, "created")
     return context.place(optimizer.where, "steps")
+
+
+RULES = (diverged,)

@@ -116,3 +116,6 @@ def _by_line(context: Context, report: RankReport) -> dict[Place | None, list[Ca
         if own and call.where is not None and call.left_s is not None and call.shapes:
             found[call.where.file, call.where.line].append(call)
     return {context.place(calls[0].where, "called"): calls for calls in found.values()}
+
+
+HINTS = (small_buckets, oversubscribed_threads, small_collectives)

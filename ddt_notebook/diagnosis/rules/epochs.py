@@ -171,3 +171,6 @@ def empty_loaders(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely",
         )
+
+
+RULES = (undivided_streams, repeating_workers, empty_loaders, fixed_orders)

@@ -167,3 +167,6 @@ def of_error(error: RankError) -> Values:
     if error.type in ("NameError", "AttributeError") and (found := _NO_NAME.search(error.message)):
         values["name"] = found["name"] or found["attribute"]
     return values
+
+
+RULES = (exceptions,)

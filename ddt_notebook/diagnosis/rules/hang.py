@@ -305,3 +305,6 @@ def _message_cause(
                 Fact(kind="called-with-other-tag", place=at, ranks=(lone.rank,), values=tags)
             ]
     return "message-without-partner", []
+
+
+RULES = (missing_ranks,)

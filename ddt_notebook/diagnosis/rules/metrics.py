@@ -103,3 +103,6 @@ def _finding(context: Context, uses: dict[int, Use], cause: str) -> Finding:
         confidence="likely" if cause == "metric-not-reduced" else "possible",
         op="all_reduce",
     )
+
+
+RULES = (local_values,)

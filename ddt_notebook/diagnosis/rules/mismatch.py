@@ -267,3 +267,6 @@ def _message(context: Context, mismatch: MessageMismatch) -> Finding:
         facts=facts,
         op=send.op,
     )
+
+
+RULES = (mismatches, message_mismatches)

@@ -92,3 +92,7 @@ def needless_search(context: Context) -> Iterator[Finding]:
             facts=[Fact(kind="all-parameters-used", values={"steps": first.searched})],
             confidence="possible",
         )
+
+
+RULES = (statistics,)
+HINTS = (same_masks, needless_search)

@@ -254,3 +254,6 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely",
         )
+
+
+RULES = (stragglers, starving_loaders)

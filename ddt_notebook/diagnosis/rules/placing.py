@@ -84,3 +84,7 @@ def _forward(context: Context, rank: int) -> Place | None:
             places = (model.where for model in report.models if model.where is not None)
             return context.place(next(places, None), "called")
     return None
+
+
+RULES = (crowded_gpus,)
+HINTS = (loaded_onto_one_gpu,)

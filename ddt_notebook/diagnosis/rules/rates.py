@@ -55,3 +55,6 @@ def _name_of_rate(context: Context, made: Position) -> str:
     given = (argument(call, 1, "lr") for call in context.program.calls_at(made))
     names = ((key(value) or "").rpartition(".")[2] for value in given)
     return next((name for name in names if _FOR_ONE.fullmatch(name)), "")
+
+
+HINTS = (unscaled,)

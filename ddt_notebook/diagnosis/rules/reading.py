@@ -175,3 +175,6 @@ def changed_before_wait(context: Context) -> Iterator[Finding]:
             confidence="likely",
             op=first.op,
         )
+
+
+RULES = (read_on_wrong_rank, read_before_wait, changed_before_wait)

@@ -71,3 +71,6 @@ def averaged_twice(context: Context) -> Iterator[Finding]:
                 confidence="possible",
                 op=first.op,
             )
+
+
+HINTS = (sums_shown_as_means, averaged_twice)

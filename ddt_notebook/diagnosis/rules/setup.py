@@ -82,3 +82,6 @@ def _announced(found: Discord) -> list[Fact]:
         Fact(kind="joined", ranks=tuple(ranks), values=dict(said))
         for said, ranks in together.items()
     ]
+
+
+RULES = (strangers,)

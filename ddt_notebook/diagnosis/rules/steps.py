@@ -100,3 +100,6 @@ def _steps_taken(group: Replicas) -> list[Fact]:
         Fact(kind="took-steps", ranks=tuple(ranks), values={"steps": steps})
         for steps, ranks in sorted(by_steps.items())
     ]
+
+
+RULES = (uneven_steps,)

@@ -257,3 +257,7 @@ def _steps(context: Context, optimizer: OptimizerTraining) -> int:
         sum(one.steps for one in training.optimizers if one.watched == optimizer.watched)
         for training in context.snapshot.training
     )
+
+
+RULES = (unwrapped,)
+HINTS = (perhaps_unwrapped, without_group)

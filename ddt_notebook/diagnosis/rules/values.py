@@ -189,3 +189,6 @@ def unregistered(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely",
         )
+
+
+RULES = (not_finite, other_orders, other_copies, old_layers, unregistered)
