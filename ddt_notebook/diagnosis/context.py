@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
+from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
@@ -35,6 +37,11 @@ def crash_frames(text: str) -> list[Position]:
         Position(file=file, line=int(line), function=function)
         for file, line, function in _FRAME.findall(stack)
     ]
+
+
+def _is_file_of_user(file: str) -> bool:
+    """Whether a path that ``faulthandler`` wrote is the user's; it writes whole paths."""
+    return PurePath(file).is_absolute() and is_user_code(file)
 
 
 @dataclass(frozen=True)
@@ -246,9 +253,7 @@ class Context:
             return None
         known = self._places.get((position, role))
         if known is None:
-            code = position.code
-            if not code and position.cell is not None:
-                code = self.snapshot.source_line(position.cell, position.line).strip()
+            code = position.code or self.snapshot.code_at(position).strip()
             known = Place(
                 file=position.file,
                 line=position.line,
@@ -280,7 +285,8 @@ class Context:
             return report.error.where
         if report.state == "died":  # the crash wrote these frames after the last line was seen
             frames = crash_frames(report.crash_text)
-            return next((frame for frame in frames if frame.cell is not None), report.position)
+            mine = (f for f in frames if f.cell is not None or _is_file_of_user(f.file))
+            return next(mine, report.position)
         return report.position
 
     def places(self, ranks: Iterable[int]) -> dict[int, Place]:

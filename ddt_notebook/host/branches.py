@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from ..model.branches import RankBranches
-from ..model.snapshot import SourceFile
 from .rank_handle import RankHandle
-
-#: How many of the user's files are kept, and how many characters of all of them together.
-_MOST_FILES, _MOST_CHARACTERS = 32, 1_000_000
 
 
 def rank_branches(handles: Iterable[RankHandle]) -> tuple[RankBranches, ...]:
@@ -37,23 +32,4 @@ def rank_branches(handles: Iterable[RankHandle]) -> tuple[RankBranches, ...]:
                     unobserved=unobserved,
                 )
             )
-    return tuple(found)
-
-
-def source_files(branches: Iterable[RankBranches]) -> tuple[SourceFile, ...]:
-    """The texts of the user's files in which ranks went one way or another; cells are left out."""
-    names = {outcome.file for one in branches for outcome in one.outcomes if outcome.file}
-    found: list[SourceFile] = []
-    room = _MOST_CHARACTERS
-    for name in sorted(names):
-        path = Path(name)
-        if name.startswith("cell[") or len(found) == _MOST_FILES or not path.is_absolute():
-            continue
-        try:
-            source = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            continue
-        if len(source) <= room:
-            found.append(SourceFile(path=name, source=source))
-            room -= len(source)
     return tuple(found)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import linecache
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from types import FrameType
 from typing import Any
 
-from ..model import Cell, RankReport, Snapshot
+from ..model import Cell, RankReport, Snapshot, SourceFile
 from ..model.branches import RankBranches
 from ..model.observation import Observation
 from ..model.snapshot import Outcome
+from ..model.user_code import is_user_code
 from ..wire.channel import Closed
 from ..wire.messages import (
     AskBranches,
@@ -27,7 +29,7 @@ from ..wire.messages import (
     Failed,
     RunCell,
 )
-from .branches import rank_branches, source_files
+from .branches import rank_branches
 from .hang_detection import HangWatch, waiting_now
 from .listeners import (
     DisplayMessage,
@@ -43,6 +45,7 @@ from .rank_run import RankRun, RunState, brief, group_is_damaged, groups_seen, s
 from .recorder import thin
 from .rescue import Rescue
 from .result import RunResult
+from .source_files import SourceFiles
 
 _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
@@ -115,6 +118,7 @@ class CellRun:
 
     def start(self) -> None:
         """Send the cell to the ranks; returns at once."""
+        linecache.checkcache()  # the user may have edited a file
         self._began_s = time.monotonic()
         self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         command = RunCell(
@@ -432,6 +436,7 @@ class CellRun:
             outcome=self._outcome,
             ranks=reports,
             earlier_cells=self._earlier,
+            files=self._files(reports),
             groups=groups_seen(self._runs),
             world_size=options.world_size,
             backend=options.backend,
@@ -446,7 +451,6 @@ class CellRun:
             notebook_names=missing_names(report.error for report in reports),
             notes=tuple(notes),
             branches=self._branches,
-            files=source_files(self._branches),
         )
         asked = [run for run in self._runs if run.asked]
         return RunResult(
@@ -457,6 +461,25 @@ class CellRun:
             duration_s=time.monotonic() - self._began_s,
             frozen=self.frozen,
         )
+
+    def _files(self, reports: Iterable[RankReport]) -> tuple[SourceFile, ...]:
+        """The user's files that the ranks ran; those that positions and branches name first."""
+        known = SourceFiles() if self.cell.file else self._pool.source_files
+        for run in self._runs:
+            if run.ended is not None:
+                known.note(run.ended.imported)
+        named = [
+            place.file
+            for report in reports
+            for place in (
+                report.position,
+                *(call.where for call in report.calls),
+                *(report.error.frames if report.error is not None else ()),
+            )
+            if place is not None and is_user_code(place.file)
+        ]
+        named += [outcome.file for one in self._branches for outcome in one.outcomes]
+        return known.of(named)
 
     def _with_end(self, report: RankReport) -> RankReport:
         """The report of when the run was declared over, with the exception that freed the rank."""

@@ -36,6 +36,7 @@ from . import launcher
 from .errors import SessionError
 from .rank_handle import RankHandle
 from .recorder import SourceLine
+from .source_files import SourceFiles
 
 _READY_LIMIT_S = 60.0
 _FORM_LIMIT_S = 8.0
@@ -96,6 +97,7 @@ class RankPool:
         self.generation = 0
         self.notes: list[str] = []
         self.failure: str | None = None
+        self.source_files = SourceFiles()
         #: Names of variables that each rank lost when it was replaced.
         self._lost: dict[int, set[str]] = {}
         self._source_line = source_line
@@ -117,6 +119,7 @@ class RankPool:
         self.failure = None
         self.notes.clear()
         self._lost.clear()
+        self.source_files.forget()
         self._start_store()
         self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
         self._await_ready()

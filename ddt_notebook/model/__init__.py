@@ -8,7 +8,7 @@ from .observation import Observation
 from .position import Place, Role
 from .rank import Position, RankError, RankReport
 from .rendezvous import Rendezvous
-from .snapshot import Cell, Snapshot
+from .snapshot import Cell, Snapshot, SourceFile
 
 __all__ = [
     "Call",
@@ -28,4 +28,5 @@ __all__ = [
     "Report",
     "Role",
     "Snapshot",
+    "SourceFile",
 ]

@@ -15,6 +15,7 @@ from .parity import RankParity
 from .partition import RankPartition
 from .performance import RankPerformance
 from .placement import RankPlacement
+from .position import Position
 from .rank import RankReport
 from .timeline import RankTimeline
 from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
@@ -59,7 +60,7 @@ class Cell:
         return self.file.rsplit("/", 1)[-1] or self.name
 
     def line(self, number: int) -> str:
-        """The text of a line by the number that the notebook shows, empty if there is none."""
+        """The text of a line by the number that is shown for it, empty if there is none."""
         lines = self.source.splitlines()
         at = number - self.first_line
         return lines[at] if 0 <= at < len(lines) else ""
@@ -67,18 +68,21 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """Source of a file of the user that ranks ran.
+    """A file of the user's that a rank imported.
 
     Attributes
     ----------
     path
-        As in `Position.file`.
+        The same as in `Position.file`.
     source
-        Its text when the run ended.
+        Its text when a rank first ran it.
+    changed
+        Whether the file has been changed since.
     """
 
     path: str
     source: str
+    changed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,8 @@ class Snapshot:
         The cell that ran.
     earlier_cells
         Earlier cells of the session, so that a line in a function defined there can be shown.
+    files
+        The user's files that the ranks ran, in a bounded number: those that positions name first.
     outcome
         ``"ok"``: every rank finished. ``"failed"``: a rank raised or died. ``"hung"``: the session
         declared a hang, or the time limit passed. ``"interrupted"``: the user stopped it.
@@ -133,14 +139,13 @@ class Snapshot:
     branches
         Which ways the ranks went through the user's code, after a run that failed or hung. Empty if
         it was not observed: Python 3.11 observes it with ``trace=True`` only.
-    files
-        The user's files in which they did so.
     """
 
     cell: Cell
     outcome: Outcome = "ok"
     ranks: tuple[RankReport, ...] = ()
     earlier_cells: tuple[Cell, ...] = ()
+    files: tuple[SourceFile, ...] = ()
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     world_size: int = 1
     backend: str = "gloo"
@@ -164,11 +169,21 @@ class Snapshot:
     performance: tuple[RankPerformance, ...] = ()
     checkpoints: tuple[RankCheckpoints, ...] = ()
     branches: tuple[RankBranches, ...] = ()
-    files: tuple[SourceFile, ...] = ()
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""
         return next(report for report in self.ranks if report.rank == number)
+
+    def code_at(self, place: Position) -> str:
+        """The text of a line of any cell or file of the run, empty if it is not known."""
+        for known in (self.cell, *self.earlier_cells):
+            if known.name == place.file:
+                return known.line(place.line)
+        for file in self.files:
+            if file.path == place.file:
+                lines = file.source.splitlines()
+                return lines[place.line - 1] if 0 < place.line <= len(lines) else ""
+        return ""
 
     def source_line(self, cell: int, line: int) -> str:
         """A line of any cell of the session, empty if it is not known."""

@@ -17,7 +17,7 @@ _GENERATED = re.compile(r"<(?!stdin>|ipython-input)")
 _INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
     r"|[/\\]lib(?:64)?[/\\]python\d"
-    r"|[/\\]ddt_notebook[/\\](?:host|magics|model|rank|wire)[/\\]"
+    r"|[/\\]ddt_notebook[/\\](?:host|magics|model|probes|rank|session|wire)[/\\]"
 )
 
 

@@ -177,6 +177,8 @@ class RankGroup:
         if method == "env://":
             host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
         else:
+            if None in (options.get("rank"), options.get("world_size")):
+                return False  # torch takes them from the address, or refuses
             scheme, _, address = str(method).partition("://")
             host, _, port = address.rpartition(":") if scheme == "tcp" else ("", "", "")
         return port == str(self.port) and _is_here(host)

@@ -17,6 +17,9 @@ import torch
 
 from ..model.user_code import is_user_code
 
+#: Files that are reported for one run.
+_MOST_FILES = 200
+
 
 def seed(number: int | None, rank: int) -> None:
     """Set the random states of Python, NumPy and torch, which a fork shares with other ranks.
@@ -94,6 +97,24 @@ def as_main(
         for name in [name for name, module in sys.modules.items() if _is_users(module)]:
             del sys.modules[name]
         sys.modules.update(earlier)
+
+
+class ImportedFiles:
+    """The user's files whose modules this process has imported."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._modules = 0
+
+    def new(self) -> tuple[str, ...]:
+        """The files that were imported since the last call."""
+        if len(sys.modules) == self._modules:
+            return ()
+        self._modules = len(sys.modules)
+        files = {m.__file__ or "" for m in tuple(sys.modules.values()) if _is_users(m)}
+        found = sorted(files - self._known)[:_MOST_FILES]
+        self._known |= files
+        return tuple(found)
 
 
 def _is_users(module: object) -> bool:

@@ -51,7 +51,7 @@ from .monitor import Monitor
 from .probes import automatic, checkpoints, loaders, performance, registry, training
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
-from .script import as_main, seed
+from .script import ImportedFiles, as_main, seed
 from .shell import RankShell, describe_error, make_shell
 
 _MAX_NAMES = 50
@@ -64,6 +64,7 @@ def prepare() -> None:
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
+    ImportedFiles().new()  # so that the ranks share what is found out of torch's modules
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
 
 
@@ -114,6 +115,8 @@ class Rank:
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
         self._script_names: dict[str, Any] | None = None
+        self._imported = ImportedFiles()
+        self._script_imported: tuple[str, ...] = ()
         if spec.seed is not None:
             seed(spec.seed, rank)
         self._memory = MemoryCap(spec.memory)
@@ -174,7 +177,7 @@ class Rank:
 
     def _run(self, command: RunCell) -> CellEnded:
         error = None
-        self._script_names = None
+        self._script_names, self._script_imported = None, ()
         self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
         loaders.RECORD.begin_run()
@@ -217,6 +220,7 @@ class Rank:
             recorded=traced or {},
             observed=unasked.get("observed", {}),
             notes=tuple(unasked.get("notes", ())),
+            imported=self._script_imported if command.file else self._imported.new(),
         )
 
     def _begin_branches(self, *, asked: bool) -> None:
@@ -234,6 +238,7 @@ class Rank:
         with as_main(command.file, command.arguments, environment) as main:
             self._script_names = vars(main)
             error = self._shell.run_script(command.source, main)
+            self._script_imported = ImportedFiles().new()  # gone afterwards
         if command.keep_names:
             kept = {name: v for name, v in vars(main).items() if not name.startswith("__")}
             self._shell.user_ns.update(kept)

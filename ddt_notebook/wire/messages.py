@@ -294,6 +294,8 @@ class CellEnded(Message):
         What was observed at the end of the cell without a request, in the same form.
     notes
         Notes for the user about this observation.
+    imported
+        The user's files whose modules this run imported.
     """
 
     error: RankError | None
@@ -305,6 +307,7 @@ class CellEnded(Message):
     recorded: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

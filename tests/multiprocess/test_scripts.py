@@ -154,3 +154,24 @@ def test_the_command_runs_a_script_and_reports(
     assert main([*command, "leaves"]) == 1
     (finding,) = ddt.diagnose(ddt.Snapshot.load(saved)).findings
     assert (finding.kind, finding.ranks) == ("never-entered", [1])
+
+
+def test_the_reason_of_a_hang_is_found_in_an_imported_file(
+    session: ddt.Session, script: Path
+) -> None:
+    helper = script.parent / "helper.py"
+    helper.write_text(
+        HELPER.replace("    dist.all", "    if dist.get_rank() == 0:\n        dist.all")
+    )
+    run = session.run_script(script, ["works"])
+    assert [(Path(file.path), file.changed) for file in run.snapshot.files] == [
+        (helper, False),
+        (script, False),
+    ]
+    finding = ddt.diagnose(run).findings[0]
+    assert finding.cause == "collective-under-rank-condition"
+    again = ddt.Snapshot.from_json(run.snapshot.to_json())
+    helper.unlink()
+    assert again == run.snapshot
+    assert (finding.places[0].file, finding.places[0].line) == (str(helper), 8)
+    assert ddt.diagnose(again).findings[0].where == finding.where

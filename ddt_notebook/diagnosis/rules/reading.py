@@ -77,7 +77,7 @@ def sites(context: Context, *ops: str) -> Sites:
         for call in report.calls:
             if call.op in ops and call.status in ("done", "issued"):
                 place = call.where
-                if place is not None and place.cell is not None:
+                if place is not None:
                     found[place][rank].append(call)
     return found
 
