@@ -42,6 +42,8 @@ _READY_LIMIT_S = 60.0
 _FORM_LIMIT_S = 8.0
 _STOP_LIMIT_S = 1.0
 _ANSWER_LIMIT_S = 30.0
+#: The fork server reports an end within milliseconds, and later on a busy machine.
+_REPORT_LIMIT_S = 5.0
 #: How long PyTorch waits in a collective by default (``torch.distributed.constants``).
 _PYTORCH_S, _PYTORCH_NCCL_S = 1800.0, 600.0
 
@@ -262,7 +264,7 @@ class RankPool:
         SessionError
             If there is no fork server to start them.
         """
-        self.reap()
+        self._await_reports()
         dead = [handle.rank for handle in self.handles if not handle.alive]
         if dead and not self.server.usable:
             advice = "session.restart() starts new ranks"
@@ -325,6 +327,16 @@ class RankPool:
             for handle in self.handles:
                 if handle.exit_status is None:
                     handle.exit_status = -signal.SIGKILL
+
+    def _await_reports(self) -> None:
+        """Wait until the fork server has reported the end of each rank that has hung up."""
+        self.reap()
+        deadline = time.monotonic() + _REPORT_LIMIT_S
+        while any(handle.alive and handle.commands.hung_up for handle in self.handles):
+            if time.monotonic() > deadline:
+                return
+            wait_for([self.server.fileno()], timeout=0.05)
+            self.reap()
 
     def end_ranks(self) -> None:
         """End every rank and the store."""

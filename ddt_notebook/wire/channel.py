@@ -7,6 +7,7 @@ may carry a block of bytes. The stream ends when the other process ends.
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from dataclasses import replace
@@ -81,6 +82,16 @@ class Channel:
             return self._connection.poll(timeout_s)
         except OSError:
             return True  # receive() will raise Closed
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other side has closed its end; messages that it sent may still be waiting."""
+        poller = select.poll()
+        try:
+            poller.register(self._connection.fileno(), 0)  # POLLHUP is reported in any case
+        except OSError:
+            return True
+        return bool(poller.poll(0))
 
     def close(self) -> None:
         """Close this end; closing it again has no effect."""

@@ -81,6 +81,28 @@ def test_a_rank_killed_between_cells_is_replaced(session: ddt.Session) -> None:
     assert any("rank 0 had died and was replaced: z lost" in note for note in run.snapshot.notes)
 
 
+def test_a_rank_killed_between_cells_is_replaced_though_its_end_is_reported_late(
+    session: ddt.Session,
+) -> None:
+    """As on a busy machine: the fork server comes to report the end only when the cell starts."""
+    session.run("z = 1")
+    server = session.process_ids()[-1]
+    killed = psutil.Process(session.pids[0])
+    os.kill(server, signal.SIGSTOP)
+    try:
+        killed.kill()
+        deadline = time.monotonic() + 5
+        while killed.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        timer = threading.Timer(0.5, os.kill, (server, signal.SIGCONT))
+        timer.start()
+    run = session.run(REDUCE)
+    timer.join()
+    assert run.ok, run.errors
+    assert any("rank 0 had died and was replaced: z lost" in note for note in run.snapshot.notes)
+
+
 def test_a_hang_is_held_and_released(session: ddt.Session) -> None:
     session.run("kept = 1")
     run = session.run("if rank == 0:\n    dist.barrier()", freeze=True)
