@@ -31,10 +31,12 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
-# Ranks wait a lot: two files at a time. A test module shares its sessions, so a file stays together.
+# Ranks wait a lot: three files at a time keep two processors busy. On a machine that is busier than
+# that, a rank that holds up the others shows less clearly, and its tests may fail.
+# A test module shares its sessions, so a file stays together.
 # In the order of the names: those in the browser take longest, and so come first.
 # What was tried twice (tests/conftest.py) is told with its traceback; more than ten fail the run.
-PYTEST_OPTIONS := -n 2 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
+PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
 # Of the exercises one: only %load_ext runs in them, and a unit test compares each with its source.

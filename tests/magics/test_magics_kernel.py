@@ -14,6 +14,7 @@ from jupyter_client.manager import KernelManager, start_new_kernel
 from .kernels import Reused
 
 LIMIT_S = 30.0
+GONE_LIMIT_S = 10.0
 
 
 class Kernel:
@@ -58,8 +59,8 @@ def printed(outputs: list[dict[str, Any]], stream: str = "stdout") -> str:
     return "".join(o["text"] for o in outputs if o["kind"] == "stream" and o["name"] == stream)
 
 
-def gone(pids: list[int], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + GONE_LIMIT_S
     while any(map(psutil.pid_exists, pids)):
         if time.monotonic() > deadline:
             return False
@@ -140,7 +141,7 @@ def test_restarting_the_kernel_leaves_no_rank(own_kernel: Kernel) -> None:
     pids = own_kernel.start_ranks(2)
     assert all(map(psutil.pid_exists, pids))
     own_kernel.manager.restart_kernel(now=False)
-    assert gone(pids, 3.0)
+    assert gone(pids)
     own_kernel.client.wait_for_ready(timeout=60)
     own_kernel.run("%load_ext ddt_notebook")
     assert len(own_kernel.start_ranks(2)) == 2
@@ -150,7 +151,7 @@ def test_killing_the_kernel_leaves_no_rank(own_kernel: Kernel) -> None:
     pids = own_kernel.start_ranks(2)
     server = psutil.Process(pids[0]).ppid()
     os.kill(own_kernel.manager.provisioner.pid, signal.SIGKILL)  # type: ignore[union-attr]
-    assert gone([*pids, server], 3.0)
+    assert gone([*pids, server])
 
 
 def test_a_corrected_cell_becomes_a_new_cell_of_the_notebook(kernel: Kernel) -> None:

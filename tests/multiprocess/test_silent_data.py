@@ -269,7 +269,10 @@ FAULTY = {
         [0, 1, 2],
     ),
     "overlap, broken off": (
-        "fit(DataLoader(Subset(data, range(rank * 16, rank * 16 + 24)), 8, shuffle=True), limit=2)",
+        """
+        torch.manual_seed(rank)  # how many of the common samples are read is a matter of chance
+        fit(DataLoader(Subset(data, range(rank * 16, rank * 16 + 24)), 8, shuffle=True), limit=2)
+        """,
         "shard-overlap",
         [0, 1, 2],
     ),
