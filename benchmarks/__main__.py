@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import (
+    branches,
     busy_machine,
     diagnosis,
     failures,
@@ -34,6 +35,7 @@ TOPICS = (
     failures,
     diagnosis,
     recording,
+    branches,
     tracing,
     memory_sampling,
     timeline_view,
