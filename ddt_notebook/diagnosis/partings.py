@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddt_notebook.model import Call, Place, Position, RankReport, Snapshot
+from ddt_notebook.model import Call, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.program.branch_arms import (
     Decision,
@@ -25,9 +25,12 @@ from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.program import Program
 
 from .match import Meetings
+from .wording import is_reason
 
 #: How far ahead, in events of both ranks, is searched for the place where they meet again.
 _WINDOW = 400
+#: Kinds of findings that a parting explains.
+_OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
 #: One side of a parting in a fact: the way, its ranks, and the values of names on the first one.
 Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
 
@@ -375,6 +378,14 @@ class Partings:
             return next((o for o in mine if o.to_line != shown.to_line), None)
         last = next((i for i in reversed(known.events) if known.outcomes[i] in mine), None)
         return None if last is None else known.outcomes[last]
+
+
+def lacks_reason(report: Report) -> bool:
+    """Whether ranks were found out of step, and neither the run nor the source shows why."""
+    return any(
+        finding.kind in _OUT_OF_STEP and not any(map(is_reason, finding.facts))
+        for finding in report.findings
+    )
 
 
 def _reads_rank_of_dict(test: ast.expr) -> bool:

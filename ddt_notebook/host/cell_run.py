@@ -431,6 +431,11 @@ class CellRun:
         if options.simulated_gpus and self._outcome != "ok":
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")
         notes += dict.fromkeys(note for run in self._runs for note in run.notes)
+        notes += [
+            f"it was not observed which way rank {one.rank} went: {one.unobserved}"
+            for one in self._branches
+            if one.unobserved
+        ]
         snapshot = Snapshot(
             cell=self.cell,
             outcome=self._outcome,

@@ -16,6 +16,7 @@ from IPython.core.magic import Magics
 from ..assistant.errors import in_magics
 from ..diagnosis import diagnose
 from ..diagnosis.compare import compare
+from ..diagnosis.partings import lacks_reason
 from ..host import launcher
 from ..host.errors import SessionError
 from ..host.result import RunResult
@@ -32,6 +33,11 @@ from .config import DDT
 from .failure import CellFailed
 from .place import first_line
 from .stream import OutputStreamer, live_line
+
+_OBSERVED_NEXT = (
+    "it was not observed which way each rank went; the next run observes it, which slows your own "
+    "code, as %%ddt_debug does"
+)
 
 
 class RunningMagics(Magics):
@@ -108,6 +114,9 @@ class RunningMagics(Magics):
         if args.out:
             self._shell.user_ns[args.out] = run
         report = report_of(run)
+        if lacks_reason(report) and not run.snapshot.branches:
+            session.observe_branches = True
+            report = replace(report, notes=(*report.notes, _OBSERVED_NEXT))
         shown: Displayable = report
         if overview and not run.frozen:
             views = _views(run)

@@ -1,0 +1,184 @@
+"""Trainers in which ranks part in a method, a callback, a handler or another file: the line."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Finding
+
+from .conftest import Ranks
+
+MARK = "  #!"
+
+STOPPER = """
+class EarlyStopping:
+    def __init__(self, patience=2):
+        self.patience, self.best, self.bad = patience, float("inf"), 0
+    def update(self, loss):
+        if loss < self.best:
+            self.best, self.bad = loss, 0
+        else:
+            self.bad += 1
+        return self.bad >= self.patience
+
+class Trainer:
+    def __init__(self):
+        self.model = DDP(torch.nn.Linear(8, 2))
+        self.stopper = EarlyStopping()
+    def train_epoch(self):
+        for _ in range(3):
+            self.model(torch.randn(4, 8)).pow(2).mean().backward()
+    def fit(self):
+        for epoch in range(6):
+            self.train_epoch()
+            if rank == 0:
+                print("epoch", epoch)
+            loss = 1.0 / (epoch + 1) if rank == 0 else 1.0 + epoch
+            if self.stopper.update(loss):  #!
+                break
+
+Trainer().fit()
+"""
+HANDLED = """
+class Callbacks:
+    def __init__(self, items):
+        self.items = items
+    def fire(self, event, *args):
+        for item in self.items:
+            try:
+                getattr(item, event)(*args)
+            except Exception as error:  #!
+                print("callback failed:", error)
+
+class SyncMetrics:
+    def epoch_end(self, metrics):
+        values = torch.tensor([metrics[name] for name in ("loss", "aux")])
+        dist.all_reduce(values)
+
+callbacks = Callbacks([SyncMetrics()])
+for epoch in range(2):
+    dist.all_reduce(torch.ones(2))
+    callbacks.fire("epoch_end", {"loss": 1.0} | ({"aux": 0.5} if rank == 0 else {}))
+"""
+FILTERED = """
+def full_batches(loader, size):
+    for batch in loader:
+        if len(batch) < size:  #!
+            continue
+        yield batch
+
+data = torch.randn(16 if rank == 0 else 14, 8)
+for batch in full_batches(torch.utils.data.DataLoader(data, batch_size=4), 4):
+    dist.all_reduce(batch.sum(0))
+"""
+MODULE = """
+import torch
+import torch.distributed as dist
+
+
+def mean(x):
+    x = x.clone()
+    dist.all_reduce(x)
+    return x / dist.get_world_size()
+
+
+def main():
+    is_main = dist.get_rank() == 0
+    for epoch in range(2):
+        for step in range(3):
+            mean(torch.ones(()))
+        if is_main:  #!
+            print(mean(torch.zeros(())))
+"""
+HEALTHY = """
+def load(attempt):
+    if rank == 1 and attempt == 0:
+        raise OSError("try again")
+    return torch.ones(2)
+
+for step in range(3):
+    for attempt in range(3):
+        try:
+            x = load(attempt)
+            break
+        except OSError:
+            pass
+    if rank == 0 and step % 2 == 0:
+        print(step)
+    dist.all_reduce(x)
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    source: str
+    cause: str
+    culprit: int = 1
+
+    @property
+    def line(self) -> int:
+        """The marked line, counted from 1."""
+        return next(n for n, line in enumerate(self.source.splitlines(), 1) if line.endswith(MARK))
+
+
+FAULTS = {
+    "method": Fault(STOPPER, "collective-under-local-condition"),
+    "callback": Fault(HANDLED, "exception-swallowed"),
+    "generator": Fault(FILTERED, "collective-under-local-condition"),
+    "file": Fault(MODULE, "collective-under-rank-condition"),
+}
+
+
+def _parted(finding: Finding) -> int | None:
+    places = [fact.place for fact in finding.facts if fact.kind == "parted"]
+    return places[0].line if places and places[0] is not None else None
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_line_at_which_ranks_parted(ranks: Ranks, name: str, tmp_path: Path) -> None:
+    session, fault = ranks.session(2), FAULTS[name]
+    source = fault.source.replace(MARK, "")
+    if name == "file":
+        (tmp_path / "engine_of_a_trainer.py").write_text(source)
+        source = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        source += "import engine_of_a_trainer\nengine_of_a_trainer.main()\n"
+    finding = ddt.diagnose(session.run(source, trace=True)).findings[0]
+    assert finding.symptom == "D.2.1", str(finding)
+    assert (finding.cause, finding.ranks) == (fault.cause, [fault.culprit]), str(finding)
+    assert _parted(finding) == fault.line, str(finding)
+
+
+def test_partings_before_collectives_that_all_enter_are_harmless(ranks: Ranks) -> None:
+    run = ranks.session(2).run(HEALTHY, trace=True)
+    report = ddt.diagnose(run)
+    assert report.ok, str(report)
+    assert not report.hints, str(report)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="branches are always observed")
+def test_a_run_observes_branches_only_if_it_is_asked_to(ranks: Ranks) -> None:
+    session = ranks.session(2)
+    hang = "if rank == 0:\n    dist.barrier()\n"
+    assert session.run(hang).snapshot.branches == ()
+    session.observe_branches = True
+    assert len(session.run(hang).snapshot.branches) == 2
+    assert session.run(hang).snapshot.branches == ()
+
+
+def test_the_users_own_trace_function_is_left_alone(ranks: Ranks) -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("sys.monitoring does not touch it")
+    session = ranks.session(2)
+    own = "import sys\ndef mine(*_): return None\nsys.settrace(mine)\n"
+    assert session.run(own).ok
+    run = session.run(
+        "kept = sys.gettrace() is mine\nif rank == 0:\n    dist.barrier()", trace=True
+    )
+    assert all(one.unobserved for one in run.snapshot.branches)
+    assert session.pull("kept", rank=1) is True
+    session.run("sys.settrace(None)")
