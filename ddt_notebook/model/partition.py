@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from .position import Position
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
@@ -46,8 +48,8 @@ class Epoch:
         each epoch.
     trained
         How many backward passes began during it.
-    place
-        The line of the loop: ``"cell[3] line 5"``.
+    where
+        The line of the loop, None if no code of the user contains it.
     waited_s, lasted_s
         How long the loop waited for batches, and how long it took in total; both without the
         first batch, for which workers start.
@@ -68,7 +70,7 @@ class Epoch:
     epoch_set: bool = False
     made: int = 1
     trained: int = 0
-    place: str = ""
+    where: Position | None = None
     waited_s: float = 0.0
     lasted_s: float = 0.0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +24,8 @@ from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
 
 FORMAT = 1
+#: The line of a loop in older files: ``"cell[3] line 5"``.
+_OLD_LINE = re.compile(r"(.+) line (\d+)")
 
 Outcome = Literal["ok", "failed", "hung", "interrupted"]
 NotebookName = Literal["variable", "module"]
@@ -213,10 +217,7 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
-        if plain.get("flight_recorder") is False:  # in older files
-            old = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
-            plain = plain | {"missing_features": [codec.to_plain(old)]}
-        return codec.from_plain(cls, plain)
+        return codec.from_plain(cls, _from_older_files(plain))
 
     def save(self, path: str | Path) -> Path:
         """Write it to ``path`` (customary ending ``.ddt.json``) and return the path."""
@@ -240,3 +241,24 @@ class Snapshot:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise codec.FormatError(f"{path} is not a ddt_notebook snapshot: {error}") from error
         return cls.from_json(plain)
+
+
+def _from_older_files(plain: dict[str, Any]) -> dict[str, Any]:
+    """Rename what files of earlier versions call otherwise."""
+    if plain.get("flight_recorder") is False:
+        old = MissingFeature(feature=LIBRARY_COLLECTIVES.id)
+        plain = plain | {"missing_features": [codec.to_plain(old)]}
+    if plain.get("partition"):
+        plain = plain | {"partition": _with_lines(plain["partition"])}
+    return plain
+
+
+def _with_lines(plain: Any) -> Any:
+    """Replace each epoch's ``place``, a text, by its line, as `partition.Epoch` has it."""
+    if isinstance(plain, list):
+        return [_with_lines(one) for one in plain]
+    if not isinstance(plain, Mapping):
+        return plain
+    found = {name: _with_lines(one) for name, one in plain.items()}
+    line = _OLD_LINE.fullmatch(str(found.pop("place", "")))
+    return found | {"where": {"file": line[1], "line": int(line[2])}} if line else found

@@ -266,10 +266,14 @@ class _Paths:
 
     def _has_as_many_batches(self, loop: LoopNode) -> bool:
         """Whether the loader of a loop is known to have as many batches on both ranks."""
-        place, lengths = self.program.place(loop).place, []
+        place, lengths = self.program.place(loop), []
         for rank in (self.caller.rank, self.absent.rank):
             loaders = self.partitions[rank].loaders if rank in self.partitions else ()
-            here = [one for one in loaders if any(epoch.place == place for epoch in one.epochs)]
+            here = [
+                one
+                for one in loaders
+                if any(e.where is not None and place.is_same_line(e.where) for e in one.epochs)
+            ]
             lengths.append({one.expected_batches for one in here})
         return len(lengths[0]) == 1 and lengths[0] == lengths[1] and None not in lengths[0]
 

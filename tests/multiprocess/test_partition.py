@@ -77,7 +77,7 @@ def test_what_an_epoch_was_for_is_known(ranks: Ranks) -> None:
     """
     trained, looked_at, left = loaders(view(ranks, source))[0].epochs
     assert (trained.trained, looked_at.trained, left.trained) == (6, 0, 1)
-    assert trained.place == "cell[1] line 15"
+    assert trained.where.place == "cell[1] line 15"
     assert 0.045 < trained.waited_s <= trained.lasted_s < 1
     assert left.waited_s == 0.0
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Place, Position
+from ddt_notebook.model import Fact, Place
 from ddt_notebook.model.partition import Division, LoaderPartition, division
 
 from .parallel_groups import Team, teams
 
-_PLACE = re.compile(r"(.+) line (\d+)")
 Loaders = Mapping[int, LoaderPartition]
 
 
@@ -85,15 +83,8 @@ def loops(context: Context, loaders: Loaders) -> dict[int, Place]:
     return {
         rank: place
         for rank, loader in loaders.items()
-        if (place := line_at(context, loader.epochs[-1].place)) is not None
+        if (place := context.place(loader.epochs[-1].where, "loops")) is not None
     }
-
-
-def line_at(context: Context, place: str) -> Place | None:
-    """Return the line of a loop that the record names, for example ``cell[3] line 5``."""
-    match = _PLACE.fullmatch(place)
-    at = Position(file=match[1], line=int(match[2])) if match else None
-    return context.place(at, "loops")
 
 
 def samples(loaders: Loaders) -> Fact:

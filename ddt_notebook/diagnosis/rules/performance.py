@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import LoaderPartition
 from ddt_notebook.model.stragglers import Laggard, laggard
 from ddt_notebook.program.parse import Document
-
-from .loaders import line_at
 
 # Each threshold names the range in which no verdict on the recorded runs changes
 # (`benchmarks.thresholds`); the value is chosen within it.
@@ -115,8 +113,8 @@ def _places(context: Context, found: Laggard, *, in_loop: bool) -> dict[int, Pla
     """Return the loop over the loader, the collective that it entered late, or the model's call."""
     run, loaders = _loaders(context).get(found.rank, (0, []))
     loops = [e for loader in loaders for e in loader.epochs if e.run == run and e.trained]
-    if in_loop and loops and loops[-1].place:
-        return {found.rank: line_at(context, loops[-1].place)}
+    if in_loop and loops and loops[-1].where:
+        return {found.rank: context.place(loops[-1].where, "loops")}
     if found.call.where is not None:
         return {found.rank: context.place(found.call.where, "called")}
     for training in context.snapshot.training:
@@ -215,7 +213,7 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
     """Report loaders for which every rank waits longer than it trains."""
     if context.snapshot.outcome != "ok":
         return
-    by_name: dict[str, dict[int, tuple[float, float, int, str]]] = {}
+    by_name: dict[str, dict[int, tuple[float, float, int, Position | None]]] = {}
     used = _loaders(context)
     for rank, (run, loaders) in used.items():
         for loader in loaders:
@@ -227,7 +225,7 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
                     waited,
                     lasted,
                     batches,
-                    mine[-1].place,
+                    mine[-1].where,
                 )
     for name, spent in by_name.items():
         starved = all(
@@ -242,7 +240,7 @@ def starving_loaders(context: Context) -> Iterator[Finding]:
             "loader-starves-ranks",
             cause="dataloader-starves",
             ranks=spent,
-            places={rank: line_at(context, one[3]) for rank, one in spent.items() if one[3]},
+            places={rank: context.place(one[3], "loops") for rank, one in spent.items() if one[3]},
             values={"loader": name, "share": share},
             facts=[
                 Fact(

@@ -33,7 +33,7 @@ from ...model.torch_features import LOADERS
 from .. import torch_private
 from . import training
 from .fingerprints import joint_content, on_cpu
-from .frames import user_frames
+from .frames import user_line
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -53,7 +53,7 @@ class Pass:
     number: int
     in_cell: int
     run: int
-    place: str
+    where: dict[str, Any] | None
     sampler_epoch: int | None
     epoch_set: bool
     made: int
@@ -128,7 +128,7 @@ class Pass:
 class LoaderLog:
     """What one loader has delivered. The log outlives the loader."""
 
-    place: str
+    where: dict[str, Any] | None
     about: dict[str, Any]
     loader: weakref.ref[DataLoader[Any]]
     #: Whether samples have an index, and whether all indices were numbers.
@@ -143,7 +143,7 @@ class LoaderLog:
     uncounted: int = 0
     problem: str = ""
 
-    def begin(self, loader: DataLoader[Any], run: int, place: str) -> Pass:
+    def begin(self, loader: DataLoader[Any], run: int, where: dict[str, Any] | None) -> Pass:
         """Begin an epoch; only the counts of the earlier ones are kept."""
         if self.passes:
             self.passes[-1].close()
@@ -158,7 +158,7 @@ class LoaderLog:
         epoch_set = isinstance(sampler, DistributedSampler) and sampler in RECORD.epoch_set
         number = self.passes_begun
         self.passes.append(
-            Pass(self, number, in_cell, run, place, sampler_epoch, epoch_set, self.made)
+            Pass(self, number, in_cell, run, where, sampler_epoch, epoch_set, self.made)
         )
         return self.passes[-1]
 
@@ -186,26 +186,26 @@ class LoaderRecord:
 
     def begin_pass(self, loader: DataLoader[Any], frame: FrameType | None) -> Pass:
         """Note that a loop over a loader has begun."""
-        place = _place(frame)
-        return self._log_of(loader, place).begin(loader, self.run, place)
+        where = user_line(frame)
+        return self._log_of(loader, where).begin(loader, self.run, where)
 
-    def _log_of(self, loader: DataLoader[Any], place: str) -> LoaderLog:
+    def _log_of(self, loader: DataLoader[Any], where: dict[str, Any] | None) -> LoaderLog:
         for log in self.logs:
             if log.loader() is loader:
                 return log
         for log in self.logs:  # the program may make a new loader for each epoch
-            same = log.place == place and log.about["dataset"] == _name(loader)
+            same = log.where == where and log.about["dataset"] == _name(loader)
             if same and log.loader() is None and _as_long(log, loader):
                 log.loader = weakref.ref(loader)
                 log.made += 1
                 return log
-        self.logs = [*self.logs, new_log(loader, place)][-_MAX_LOADERS:]
+        self.logs = [*self.logs, new_log(loader, where)][-_MAX_LOADERS:]
         return self.logs[-1]
 
 
 def _as_long(log: LoaderLog, loader: DataLoader[Any]) -> bool:
     """Whether a loader's subsets are as long as those of an earlier one."""
-    return [len(s) for s in log.subsets] == [len(s) for s in new_log(loader, "").subsets]
+    return [len(s) for s in log.subsets] == [len(s) for s in new_log(loader, None).subsets]
 
 
 #: The record of this process.
@@ -274,7 +274,7 @@ def install() -> None:
     torch_private.replace_iterator_methods(next_index, reset)
 
 
-def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
+def new_log(loader: DataLoader[Any], where: dict[str, Any] | None) -> LoaderLog:
     """An empty log for a loader."""
     dataset: Any = loader.dataset
     subsets = []
@@ -282,7 +282,7 @@ def new_log(loader: DataLoader[Any], place: str) -> LoaderLog:
         subsets.append(dataset.indices)
         dataset = dataset.dataset
     return LoaderLog(
-        place=place,
+        where=where,
         about=describe(loader, subsets, dataset),
         loader=weakref.ref(loader),
         has_index=not isinstance(loader.dataset, IterableDataset),
@@ -332,12 +332,6 @@ def _size(sized: Any) -> int | None:
         return len(sized)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _place(frame: FrameType | None) -> str:
-    """``cell[3] line 5``: the innermost line of the user's code; empty if there is none."""
-    found = next(user_frames(frame), None)
-    return f"{found.f_code.co_filename} line {found.f_lineno}" if found is not None else ""
 
 
 def _length(batch: Any, collates: bool) -> int:

@@ -27,7 +27,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     variables = {id(loader): name for name, loader in found.loaders.items()}
     logs = list(RECORD.logs)
     known = {id(log.loader()) for log in logs}
-    logs += [new_log(loader, "") for loader in found.loaders.values() if id(loader) not in known]
+    logs += [new_log(loader, None) for loader in found.loaders.values() if id(loader) not in known]
     loaders = [
         _loader(log, _log_name(log.loader(), log, variables))
         for log in logs
@@ -46,7 +46,8 @@ def _is_left_behind(log: LoaderLog) -> bool:
 def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
     if loader is not None and id(loader) in variables:
         return variables[id(loader)]
-    return f"loader at {log.place}"
+    at = f"{log.where['file']} line {log.where['line']}" if log.where is not None else ""
+    return f"loader at {at}"
 
 
 def _loader(log: LoaderLog, name: str) -> Plain:
@@ -96,7 +97,7 @@ def _epoch(log: LoaderLog, one: Pass) -> Plain:
         "epoch_set": one.epoch_set,
         "made": one.made,
         "trained": one.trained,
-        "place": one.place,
+        "where": one.where,
         "waited_s": round(one.waited_s, 6),
         "lasted_s": round(one.lasted_s, 6),
     }

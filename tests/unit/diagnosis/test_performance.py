@@ -14,7 +14,7 @@ from ddt_notebook.model.performance import RankPerformance
 from ddt_notebook.model.stragglers import laggard
 from ddt_notebook.model.training import ModelTraining, RankTraining
 
-from .builders import all_reduce, call, facts, rank, snapshot
+from .builders import all_reduce, at, call, facts, rank, snapshot
 
 STEPS, STEP_S, LATE_S = 20, 0.01, 0.02
 
@@ -59,7 +59,7 @@ def loaders(*waited_s: float, batch: tuple[int, ...] = (8, 8)) -> dict[str, Any]
     def one(waited: float, samples: int) -> LoaderPartition:
         told = Epoch(
             number=1, run=1, batches=20, samples=20 * samples, trained=20, waited_s=waited,
-            lasted_s=0.6, place="cell[3] line 2",
+            lasted_s=0.6, where=at(2),
         )  # fmt: skip
         return LoaderPartition(name="loader", dataset="Set", epochs=(told,))
 
@@ -110,10 +110,10 @@ class TestLaggard:
 
     def test_is_nobody_who_came_out_of_the_last_one_late(self) -> None:
         calls: list[list[Call]] = [[], []]
-        for at in times(LATE_S):
-            came = [at - LATE_S, at]
+        for entered in times(LATE_S):
+            came = [entered - LATE_S, entered]
             for r in (0, 1):
-                left = at if r == 0 else at + LATE_S - 1e-3
+                left = entered if r == 0 else entered + LATE_S - 1e-3
                 calls[r].append(all_reduce(3, entered_s=100 + came[r], left_s=100 + left))
         found = laggard(scene(calls))
         assert found is not None
@@ -121,8 +121,8 @@ class TestLaggard:
         assert found.usual_s == pytest.approx(0.011)  # it stood there for the other 9 ms
 
     def test_is_nobody_at_a_barrier(self) -> None:
-        at = times(LATE_S)
-        calls = [[call("barrier", entered_s=t + r * LATE_S) for t in at] for r in range(2)]
+        entered = times(LATE_S)
+        calls = [[call("barrier", entered_s=t + r * LATE_S) for t in entered] for r in range(2)]
         assert laggard(scene(calls)) is None
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from ddt_notebook.model import Call, Cell, Position, RankError, RankReport, Snapshot
 from ddt_notebook.model.codec import FormatError
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 
 WHERE = Position(file="cell[14]", line=3, code="dist.all_reduce(größe)")
 SNAPSHOT = Snapshot(
@@ -106,3 +107,21 @@ def test_json_is_plain() -> None:
     plain = SNAPSHOT.to_json()
     assert json.loads(json.dumps(plain)) == plain
     assert (plain["format"], plain["version"]) == ("ddt-snapshot", 1)
+
+
+def test_lines_of_loops_in_older_files() -> None:
+    epoch = Epoch(number=1, batches=2, samples=8, where=Position(file="cell[3]", line=5))
+    loader = LoaderPartition(name="loader", dataset="Set", epochs=(epoch,))
+    seen = Snapshot(
+        cell=Cell(number=3, source=""), partition=(RankPartition(rank=0, run=1, loaders=(loader,)),)
+    )
+    plain = seen.to_json()
+    old = plain["partition"][0]["loaders"][0]["epochs"][0]
+    assert old.pop("where")["line"] == 5
+    old["place"] = "cell[3] line 5"
+    assert Snapshot.from_json(plain) == seen
+    old["place"] = ""
+    assert Snapshot.from_json(plain).partition[0].loaders[0].epochs[0].where is None
+    plain["partition"] = 7
+    with pytest.raises(FormatError):
+        Snapshot.from_json(plain)
