@@ -117,8 +117,7 @@ class Rank:
         self._script_names: dict[str, Any] | None = None
         self._imported = ImportedFiles()
         self._script_imported: tuple[str, ...] = ()
-        if spec.seed is not None:
-            seed(spec.seed, rank)
+        seed(spec.seed, rank)  # a fork shares them with the other ranks
         self._memory = MemoryCap(spec.memory)
         signal.signal(signal.SIGINT, self._on_interrupt)
         os.register_at_fork(after_in_child=self._leave_connections_in_child)

@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_refused(session: ddt.Session, tmp_path: P
         session.run_script(tmp_path / "missing.py")
 
 
-def test_random_states_can_be_given(script: Path) -> None:
+def test_random_states_differ_unless_they_are_given(script: Path) -> None:
     source = "import numpy, random\nstate = (torch.rand(1).item(), numpy.random.rand(), "
     states = []
     with ddt.Session(2, seed=7) as session:
@@ -140,6 +140,11 @@ def test_random_states_can_be_given(script: Path) -> None:
             session.restart()
         assert states[0] == states[1]
         assert states[0][0] != states[0][1]
+    with ddt.Session(2) as session:
+        session.run(source + "random.random())")
+        states.append([session.pull("state", rank) for rank in range(2)])
+    assert all(a != b for a, b in zip(states[2][0], states[2][1], strict=True))  # type: ignore[call-overload]
+    assert states[2] != states[0]
 
 
 def test_the_command_runs_a_script_and_reports(
