@@ -48,7 +48,7 @@ from .branch_recorder import BranchRecorder
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
-from .probes import automatic, checkpoints, loaders, performance, registry, training
+from .probes import automatic, checkpoints, loaders, performance, registry, simulated, training
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
 from .script import ImportedFiles, as_main, seed
@@ -218,7 +218,7 @@ class Rank:
             names=tuple(self._user_names()[:_MAX_NAMES]),
             recorded=traced or {},
             observed=unasked.get("observed", {}),
-            notes=tuple(unasked.get("notes", ())),
+            notes=(*unasked.get("notes", ()), *simulated.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
         )
 
@@ -310,9 +310,11 @@ class Rank:
         can_simulate = torch_private.available(SIMULATED_GPUS)
         gpus = self._spec.simulated_gpus if can_simulate else 0
         if gpus:
-            from .probes import simulated_cuda
+            from .probes import simulated_cuda, simulated_processes
 
             simulated_cuda.install(gpus)
+            simulated_processes.install(rank, world_size)
+            self._group.calls.backend_hook = simulated_processes.use_gloo
             self._device = torch.device("cuda", rank % gpus)
         elif self._spec.simulated_gpus:
             self._device = torch.device("cpu")

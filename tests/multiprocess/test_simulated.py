@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -186,7 +188,27 @@ def test_a_tensor_attribute_is_left_behind(session: Session) -> None:
             "DDP(Net().cuda(), device_ids=[0, 1])",
             "ValueError: device_ids can only be None or contain a single element.",
         ),
-        ("torch.cuda.Stream()", "RuntimeError: torch.cuda.Stream cannot be simulated"),
+        ("torch.cuda.CUDAGraph()", "RuntimeError: torch.cuda.CUDAGraph cannot be simulated"),
+        (
+            "torch.nn.DataParallel(Net().cuda())",
+            "RuntimeError: torch.nn.DataParallel on several GPUs cannot be simulated",
+        ),
+        (
+            "from torch.distributed.fsdp import fully_shard\nfully_shard(Net().cuda())",
+            "RuntimeError: fully_shard (FSDP2) cannot be simulated",
+        ),
+        (
+            "torch.multiprocessing.spawn(print, nprocs=3)",
+            "RuntimeError: torch.multiprocessing.spawn with nprocs=3 cannot be simulated",
+        ),
+        (
+            "torch.randn(2, device='cuda', generator=torch.Generator())",
+            "RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'",
+        ),
+        (
+            "torch.randperm(4, generator=torch.Generator('cuda'))",
+            "RuntimeError: Expected a 'cpu' device type for generator but found 'cuda'",
+        ),
         (
             "torch.eye(2).to_sparse().cuda()",
             "RuntimeError: a torch.sparse_coo tensor on cuda:0 cannot be simulated",
@@ -223,6 +245,137 @@ def test_what_a_gpu_allows_is_allowed(session: Session) -> None:
         assert attention(batch, batch, batch)[0].is_cuda
         """,
     )
+
+
+def test_a_gpu_may_be_given_by_its_number(session: Session) -> None:
+    works(
+        session,
+        """
+        here = torch.device("cuda", rank)
+        assert torch.device(rank) == here
+        assert Net().to(rank).fc.weight.device == Net().cuda(rank).fc.weight.device == here
+        assert torch.ones(2).to(rank).device == torch.ones(2).to(device=rank).device == here
+        made = [
+            torch.ones(2, device=rank), torch.randn(2, device=rank), torch.arange(3, device=rank),
+            torch.tensor([1.0], device=rank), torch.zeros_like(torch.ones(2), device=rank),
+            torch.ones(2).new_zeros(3, device=rank), torch.nn.Linear(2, 2, device=rank).weight,
+        ]
+        assert {one.device for one in made} == {here}
+        for default in (rank, "cuda", "cpu"):
+            torch.set_default_device(default)
+            kinds = {torch.ones(1).device.type, torch.tensor([1.0]).device.type}
+            assert kinds == {"cpu" if default == "cpu" else "cuda"}, (default, kinds)
+            assert torch.nn.BatchNorm1d(2).weight.device.type in kinds
+        torch.set_default_device(None)
+        assert not torch.tensor([1.0]).is_cuda
+        torch.cuda.set_device(rank)
+        assert torch.ones(2).cuda().device == here
+        torch.cuda.set_device(0)
+        assert torch.ones(2).cuda().type() == "torch.cuda.FloatTensor"
+        assert torch.ones(2).type(torch.cuda.DoubleTensor).dtype == torch.float64
+        """,
+    )
+
+
+def test_streams_events_generators_and_properties(session: Session) -> None:
+    works(
+        session,
+        """
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        with torch.cuda.stream(side):
+            assert torch.cuda.current_stream() is side
+            x = torch.ones(2, device="cuda")
+            x.record_stream(side)
+        assert torch.cuda.current_stream() is torch.cuda.default_stream() is not side
+        end.record()
+        torch.cuda.synchronize()
+        assert side.query() and begin.elapsed_time(end) >= 0
+        drawn = [
+            torch.randn(3, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+            for seed in (1, 1, 2)
+        ]
+        assert drawn[0].is_cuda and drawn[0].equal(drawn[1]) and not drawn[0].equal(drawn[2])
+        assert torch.Generator(device).device == device and torch.Generator().device.type == "cpu"
+        assert isinstance(torch.default_generator, torch.Generator)
+        assert torch.cuda.get_device_properties(rank).name == f"simulated GPU {rank}"
+        assert torch.cuda.get_device_properties(0).total_memory > 0
+        state = torch.cuda.get_rng_state()
+        first = torch.rand(2, device="cuda")
+        torch.cuda.set_rng_state(state)
+        assert torch.rand(2, device="cuda").equal(first)
+        """,
+    )
+
+
+def test_synchronized_batch_norm_is_that_of_the_whole_batch(session: Session) -> None:
+    works(
+        session,
+        """
+        torch.manual_seed(0)
+        whole, wanted = torch.randn(12, 3, 5), torch.randn(12, 3, 5)
+        alone = torch.nn.BatchNorm1d(3)
+        torch.nn.init.normal_(alone.weight)
+        synced = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(3))
+        synced.load_state_dict(alone.state_dict())
+        synced = DDP(synced.to(rank), device_ids=[rank])
+        mine = slice(0, 4) if rank == 0 else slice(4, 12)  # uneven shares
+        inputs = whole[mine].to(rank).requires_grad_()
+        (synced(inputs) * wanted[mine].to(rank)).sum().backward()
+        reference = whole.clone().requires_grad_()
+        (alone(reference) * wanted).sum().backward()
+        close = torch.testing.assert_close
+        close(inputs.grad.cpu(), reference.grad[mine], rtol=1e-4, atol=1e-5)
+        close(2 * synced.module.weight.grad.cpu(), alone.weight.grad, rtol=1e-4, atol=1e-5)
+        close(2 * synced.module.bias.grad.cpu(), alone.bias.grad, rtol=1e-4, atol=1e-5)
+        close(synced.module.running_mean.cpu(), alone.running_mean)
+        close(synced.module.running_var.cpu(), alone.running_var)
+        assert synced.module.running_var.device == inputs.device
+        """,
+    )
+
+
+SCRIPT = """
+import os
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main(rank, world_size):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "{port}"
+    assert dist.is_nccl_available()
+    dist.init_process_group("nccl", rank=rank, world_size=world_size,
+                            device_id=torch.device("cuda", rank))
+    torch.cuda.set_device(rank)
+    half = dist.new_group([0, 1], backend="nccl")
+    model = DDP(torch.nn.Linear(4, 2).to(rank), device_ids=[rank], process_group=half)
+    loss = model(torch.randn(3, 4).to(rank)).sum()
+    loss.backward()
+    print("trained on", loss.device)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(main, args=(torch.cuda.device_count(),), nprocs=torch.cuda.device_count())
+"""
+
+
+def test_a_script_for_gpus_and_nccl_runs_as_it_is(session: Session, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(port=port))
+    run = session.run_script(script)
+    assert run.ok, {rank: error.message for rank, error in run.errors.items()}
+    assert [run.outputs[rank].strip() for rank in (0, 1)] == [
+        "trained on cuda:0",
+        "trained on cuda:1",
+    ]
+    assert sum("nccl is mapped to gloo" in note for note in run.snapshot.notes) == 1
+    assert any("spawn" in note for note in run.snapshot.notes)
+    assert not ddt.diagnose(run).findings
+    works(session, "dist.all_reduce(torch.ones(2, device=rank))")
 
 
 def test_checkpoints_remember_devices(session: Session) -> None:

@@ -60,6 +60,8 @@ class CallLog:
     def __init__(self, sockets: GroupSockets) -> None:
         self.sockets = sockets
         self.init_hook: Callable[[dict[str, Any]], None] | None = None
+        #: Changes the arguments of calls that form a group, the default group or another one.
+        self.backend_hook: Callable[[dict[str, Any]], None] | None = None
         self.default_timeout: Any = None
         #: Counts and hashes branch events; None while they are not observed.
         self.branches: BranchRecorder | None = None
@@ -170,6 +172,9 @@ class CallLog:
             # before the session changes the arguments of the user's code
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
             with self.sockets.watching(), threads():
+                if self.backend_hook is not None and op in ("init_process_group", "new_group"):
+                    args, kwargs = _by_name(function, args, kwargs)
+                    self.backend_hook(kwargs)
                 if op == "init_process_group" and self.init_hook is not None:
                     args, kwargs = _by_name(function, args, kwargs)
                     self.init_hook(kwargs)

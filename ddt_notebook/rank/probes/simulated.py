@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,12 +33,29 @@ _TRANSPORT = ("c10d", "_c10d_functional", "profiler")
 #: FakeTensorMode's message about inputs on several devices: of torch 2.13 and later, and of 2.12.
 _APART = re.compile(r"two devices, (\S+) and (\S+?)!$|two different devices (\S+), (\S+)$")
 _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
+#: The simulated device of each generator of random numbers that the user made; None for the CPU.
+generators: weakref.WeakKeyDictionary[Any, torch.device | None] = weakref.WeakKeyDictionary()
+#: What the user should know about the simulation of the current cell.
+_notes: list[str] = []
 _active: SimulatedGPUs | None = None
 
 
 def simulated_gpus() -> int:
     """How many GPUs this process simulates."""
     return 0 if _active is None else _active.count
+
+
+def note(text: str) -> None:
+    """Let the report on the current cell show a note."""
+    if text not in _notes:
+        _notes.append(text)
+
+
+def take_notes() -> list[str]:
+    """The notes since the last call."""
+    taken = _notes[:]
+    _notes.clear()
+    return taken
 
 
 def device_of(tensor: torch.Tensor) -> torch.device | None:
@@ -230,6 +248,9 @@ class InsideCalls(TorchFunctionMode):
     ) -> Any:
         """Call the function, and set the device of tensors that it creates."""
         kwargs = kwargs or {}
+        args, kwargs = _with_named_devices(func, args, kwargs)
+        if kwargs.get("generator") is not None:
+            self._check_generator(args, kwargs)
         gpus, before = self._gpus, self._gpus.ambient
         if "device" not in kwargs:
             found = map(device_of, _tensors((args, kwargs)))
@@ -238,6 +259,37 @@ class InsideCalls(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             gpus.ambient = before
+
+    @staticmethod
+    def _check_generator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse a generator of another kind of device, as CUDA does."""
+        where = kwargs.get("device")
+        if where is None:
+            where = next(map(device_of, _tensors((args, kwargs))), None) or CPU
+        kind, own = torch.device(where).type, generators.get(kwargs["generator"])
+        found = kwargs["generator"].device.type if own is None else own.type
+        if kind != found:
+            raise RuntimeError(f"Expected a '{kind}' device type for generator but found '{found}'")
+
+
+def _with_named_devices(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with ``cuda:1`` for a device that is given as the number 1.
+
+    A CPU build of PyTorch refuses such a number.
+    """
+    if _is_number(kwargs.get("device")):
+        kwargs = {**kwargs, "device": torch.device(GPU, kwargs["device"])}
+    takes_device_first = func is torch.device or getattr(func, "__name__", "") == "_parse_to"
+    if takes_device_first and args and _is_number(args[0]):
+        first = f"{GPU}:{args[0]}" if func is torch.device else torch.device(GPU, args[0])
+        args = (first, *args[1:])
+    return args, kwargs
+
+
+def _is_number(device: object) -> bool:
+    return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _check_indices(tensor: torch.Tensor, indices: Any) -> None:

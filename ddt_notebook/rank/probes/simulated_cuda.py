@@ -5,23 +5,31 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
+import torch.distributed.fsdp
 
 from .. import torch_private
+from . import simulated_batch_norm, simulated_generator, simulated_streams
 from .simulated import CPU, GPU, SimulatedGPUs, device_of, mark, mark_of
 
 _REFUSED = (
-    "get_device_properties",
-    "mem_get_info",
-    "current_stream",
-    "default_stream",
-    "set_stream",
     "CUDAGraph",
     "graph",
     "can_device_access_peer",
+    "memory_summary",
+    "memory_snapshot",
+    "utilization",
+    "temperature",
+    "power_draw",
+    "clock_rate",
 )
+#: The beginning of the names of types such as ``torch.cuda.FloatTensor``.
+_TYPES = "torch.cuda."
+_asks_default = False
 _NOTHING_TO_DO = (
     "init",
     "synchronize",
@@ -49,7 +57,13 @@ def install(count: int) -> SimulatedGPUs:
     _patch_cuda(gpus)
     _patch_accelerator(gpus)
     _patch_tensors(gpus)
+    _patch_type()
+    simulated_streams.install(gpus)
+    simulated_generator.install(gpus)
+    simulated_batch_norm.install()
     _patch_ddp(gpus)
+    _refuse_data_parallel()
+    _refuse_sharding()
     _register_checkpoints(gpus)
     gpus.start()
     return gpus
@@ -91,14 +105,42 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
         setattr(cuda, name, lambda *_, **__: None)
     for name in _REFUSED:
         setattr(cuda, name, functools.partial(_refuse, f"torch.cuda.{name}"))
-    for name in ("Stream", "Event"):
-        kind = getattr(cuda, name)
-        kind.__new__ = functools.partial(_refuse, f"torch.cuda.{name}")
+    for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
+        setattr(cuda.nvtx, name, lambda *_, **__: None)
+    cuda.nccl.version = functools.partial(_refuse, "torch.cuda.nccl.version")
+    cuda.get_device_properties = lambda device=None: DeviceProperties(
+        name=cuda.get_device_name(device)
+    )
+    cuda.mem_get_info = lambda device=None: (
+        psutil.virtual_memory().available,
+        psutil.virtual_memory().total,
+    )
+    # the CPU draws the numbers, so its state is that of each GPU
+    cuda.get_rng_state = lambda device=GPU: torch.get_rng_state()
+    cuda.set_rng_state = lambda new_state, device=GPU: torch.set_rng_state(new_state)
+    cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * gpus.count
+    cuda.set_rng_state_all = lambda new_states: torch.set_rng_state(next(iter(new_states)))
+    cuda.initial_seed = torch.initial_seed
 
 
-def _refuse(name: str, *_: Any, **__: Any) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class DeviceProperties:
+    """What ``get_device_properties`` returns; the memory is that of the machine."""
+
+    name: str
+    major: int = 0
+    minor: int = 0
+    total_memory: int = field(default_factory=lambda: int(psutil.virtual_memory().total))
+    multi_processor_count: int = field(default_factory=lambda: os.cpu_count() or 1)
+    warp_size: int = 32
+    is_integrated: bool = True
+    is_multi_gpu_board: bool = False
+
+
+def _refuse(name: str, *_: Any, advice: str = "", **__: Any) -> Any:
+    why = f"; {advice}" if advice else ""
     raise RuntimeError(
-        f"{name} cannot be simulated: a session with simulated GPUs checks devices only"
+        f"{name} cannot be simulated: the GPUs of this session are simulated by the CPU{why}"
     )
 
 
@@ -109,19 +151,8 @@ def _patch_accelerator(gpus: SimulatedGPUs) -> None:
     accelerator.current_accelerator = lambda check_available=False: torch.device(GPU)
     accelerator.current_device_index = lambda: gpus.current
     accelerator.set_device_index = lambda device, /: torch.cuda.set_device(device)
-    accelerator.current_stream = _NoStream
     accelerator.synchronize = lambda device=None, /: None
-
-
-class _NoStream:
-    """The current stream of a device, with the methods that optimizers use."""
-
-    def __init__(self, device: Any = None) -> None:
-        pass
-
-    @staticmethod
-    def is_capturing() -> bool:
-        return False
+    accelerator.device_index = torch.cuda.device
 
 
 # -- tensors ---------------------------------------------------------------------------------------
@@ -212,6 +243,24 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
         setattr(torch, name, _then_moved(getattr(torch, name)))
 
 
+def _patch_type() -> None:
+    """Let ``Tensor.type`` return and take names such as ``torch.cuda.FloatTensor``."""
+    kind: Any = torch.Tensor
+    original_type = kind.type
+
+    def typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if dtype is None:
+            name = original_type(tensor)
+            last = name.rpartition(".")[2]
+            return name if device_of(tensor) is None else f"{_TYPES}{last}"
+        asked = f"{dtype.__module__}.{dtype.__name__}" if isinstance(dtype, type) else str(dtype)
+        if asked.startswith(_TYPES):
+            return original_type(tensor, asked.replace(_TYPES, "torch.", 1)).cuda()
+        return original_type(tensor, dtype, *args, **kwargs)
+
+    kind.type = typed
+
+
 def _refuse_numpy(tensor: torch.Tensor) -> None:
     if device_of(tensor) is not None:
         raise TypeError(
@@ -231,6 +280,18 @@ def _marked(clone: Any) -> Any:
     return cloned
 
 
+def _default_device() -> torch.device:
+    """The default device; ``get_default_device`` itself makes a tensor to find its index."""
+    global _asks_default  # noqa: PLW0603  (it holds for the call that is under way)
+    if _asks_default:
+        return torch.empty(0).device
+    _asks_default = True
+    try:
+        return torch.get_default_device()
+    finally:
+        _asks_default = False
+
+
 def _then_moved(make: Any) -> Any:
     """Create a tensor, then move it, because no mode intercepts ``torch.tensor``."""
 
@@ -239,7 +300,9 @@ def _then_moved(make: Any) -> Any:
         if device is None and isinstance(data, torch.Tensor):
             device = data.device
         if device is None:
-            device = torch.get_default_device()
+            device = _default_device()
+        if isinstance(device, int):
+            device = torch.device(GPU, device)
         if torch.device(device).type != GPU:
             return make(data, *args, device=device, **kwargs)
         trained = kwargs.pop("requires_grad", False)
@@ -259,6 +322,35 @@ def _patch_ddp(gpus: SimulatedGPUs) -> None:
         return gpus.within(None if tensor is None else device_of(tensor))
 
     torch_private.let_ddp_work_within(within)
+
+
+def _refuse_data_parallel() -> None:
+    """``DataParallel`` copies the model in C++, which knows no simulated devices."""
+    original: Any = torch.nn.DataParallel.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:
+        used = range(torch.cuda.device_count()) if device_ids is None else device_ids
+        if len(used) > 1:
+            _refuse("torch.nn.DataParallel on several GPUs")
+        original(self, module, device_ids, *args, **kwargs)
+
+    torch.nn.DataParallel.__init__ = init  # type: ignore[method-assign]
+
+
+def _refuse_sharding() -> None:
+    """FSDP shards on the device for which PyTorch was built, so its shards would be on the CPU."""
+    sharded: Any = torch.distributed.fsdp
+    advice = "it runs on CPU ranks in a session without simulated GPUs"
+    sharded.fully_shard = functools.partial(_refuse, "fully_shard (FSDP2)", advice=advice)
+    name = "FullyShardedDataParallel (FSDP)"
+    sharded.FullyShardedDataParallel.__init__ = functools.partialmethod(
+        _refuse_method, name, advice=advice
+    )
+
+
+def _refuse_method(_: Any, name: str, *__: Any, advice: str, **___: Any) -> None:
+    _refuse(name, advice=advice)
 
 
 def _register_checkpoints(gpus: SimulatedGPUs) -> None:
