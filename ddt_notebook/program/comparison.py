@@ -55,6 +55,9 @@ class Divergence:
         What other ranks call or pass instead, and at which line.
     sure
         Whether the path to the call is certain.
+    unsure_at
+        Line of the innermost condition that is not known and that lies between the deciding
+        condition and the call; 0 if there is none.
     """
 
     reason: Reason
@@ -64,6 +67,7 @@ class Divergence:
     other: str = ""
     other_line: int = 0
     sure: bool = True
+    unsure_at: int = 0
 
 
 def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator[Divergence]:
@@ -127,7 +131,8 @@ def _choice(item: Choice, after: GroupCall | None) -> Iterator[Divergence]:
         reason = Reason.RANK_CONDITION if inside else Reason.RANK_EXIT
     else:
         reason = Reason.LOCAL_CONDITION
-    yield Divergence(reason, call.op, call.line, item.line, sure=False)
+    unsure_at = _unsure_at(call, item.line) if inside else 0
+    yield Divergence(reason, call.op, call.line, item.line, sure=False, unsure_at=unsure_at)
 
 
 # -- two ranks: the first items in which they differ -----------------------------------------------
@@ -338,7 +343,18 @@ def _conditional(call: GroupCall) -> Divergence:
     """The divergence for a call that some ranks miss because of a condition or loop around it."""
     inner = call.differing[-1]
     sure = all(around.sure for around in call.around)
-    return Divergence(_reason_of(inner), call.op, call.line, inner.line, sure=sure)
+    reason, unsure_at = _reason_of(inner), _unsure_at(call, inner.line)
+    return Divergence(reason, call.op, call.line, inner.line, sure=sure, unsure_at=unsure_at)
+
+
+def _unsure_at(call: GroupCall, decided_at: int) -> int:
+    """Line of the innermost unknown condition around a call within the deciding one, or 0."""
+    for around in reversed(call.around):
+        if around.line == decided_at:
+            break
+        if not around.sure and not around.loop:
+            return around.line
+    return 0
 
 
 def _reason_of(condition: Condition) -> Reason:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from .nodes import ScopeNode, called_name, covers, names_in
+from .nodes import FunctionNode, ScopeNode, called_name, covers, names_in
 from .parse import Document, parse
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -160,6 +160,13 @@ class Tree:
         """The innermost statement to which a node belongs; a statement belongs to itself."""
         at: ast.AST | None = node
         while at is not None and not isinstance(at, ast.stmt):
+            at = self.parents.get(at)
+        return at
+
+    def function_at(self, line: int) -> ast.AST | None:
+        """The innermost function that contains a line; None at the top level."""
+        at: ast.AST | None = self.statement_at(line)
+        while at is not None and not isinstance(at, FunctionNode):
             at = self.parents.get(at)
         return at
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ddt_notebook.program.comparison import Divergence, Reason, divergences
 from ddt_notebook.program.deadlock import Deadlock, Stuck, deadlock
+from ddt_notebook.program.project import Project
 from ddt_notebook.program.trace import OPTIMIZER_STEPS, Kind, Risk
 from ddt_notebook.program.traced import TracedProgram
 
@@ -59,7 +60,19 @@ def some_ranks_call(program: TracedProgram) -> Iterator[Foreseen]:
                 continue
             if (one.reason, one.line) not in seen:
                 seen.add((one.reason, one.line))
-                yield _diverging(one, sure=one.sure and passage.called)
+                found = _diverging(one, sure=one.sure and passage.called)
+                yield replace(found, confidence="possible") if _depends(program, one) else found
+
+
+def _depends(program: TracedProgram, one: Divergence) -> bool:
+    """Whether an unknown condition in another function than the deciding one guards the call.
+
+    The program may exclude elsewhere that both hold.
+    """
+    at = (one.unsure_at, one.decided_at)
+    elsewhere = any(map(Project.is_elsewhere, at))
+    functions = {None if elsewhere else program.tree.function_at(line) for line in at}
+    return one.unsure_at > 0 and (elsewhere or len(functions) > 1)
 
 
 def _diverging(one: Divergence, sure: bool) -> Foreseen:
@@ -114,7 +127,9 @@ def outsiders(program: TracedProgram) -> Iterator[Foreseen]:
             for event in trace.of(Kind.NOT_A_MEMBER):
                 if not event.may_not_happen:  # an unknown condition may test membership
                     cause = "caller-not-in-group"
-                    yield foreseen("outsiders-call", cause, event.line, op=event.op)
+                    # Perhaps only members call a function that the program itself does not call.
+                    found = foreseen if passage.called else possible
+                    yield found("outsiders-call", cause, event.line, op=event.op)
 
 
 def waits_for_ever(program: TracedProgram) -> Iterator[Foreseen]:

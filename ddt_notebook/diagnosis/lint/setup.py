@@ -55,7 +55,14 @@ def backends(program: TracedProgram) -> Iterator[Foreseen]:
             kind, cause = "backend-serves-no-cpu", "device-without-backend"
         else:
             continue
-        yield foreseen(kind, cause, event.line, backend=backend)
+        added = kind == "no-such-backend" and _extends_torch(program)
+        found = possible if added else foreseen
+        yield found(kind, cause, event.line, backend=backend)
+
+
+def _extends_torch(program: TracedProgram) -> bool:
+    """Whether the program imports a package for other devices, which may add a backend."""
+    return any(module.startswith(("torch_", "intel_")) for module in program.tree.modules)
 
 
 def _makes_tensor(node: ast.AST) -> bool:

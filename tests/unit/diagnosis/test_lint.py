@@ -66,6 +66,41 @@ for x in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedS
     assert (found.cause, found.confidence) == ("all-ranks-on-one-gpu", "likely")
 
 
+#: An object that members of a group make, and nobody in this file.
+OF_MEMBERS = """
+class A:
+    def __init__(self):
+        self.group = dist.new_group([1, 2])
+    def run(self):
+        dist.barrier(group=self.group)
+print()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "doubt"),
+    [
+        (
+            "def save(it):\n    if it.flag:\n        dist.barrier()\nif rank == 0: save(config)\n",
+            ("if it.flag:", "if True:"),
+        ),
+        (
+            OF_MEMBERS,
+            ("print()", "A().run()"),
+        ),
+        (
+            'import torch_other\ndist.init_process_group("occl")\n',
+            ("import torch_other", "import torch"),
+        ),
+    ],
+)
+def test_what_the_program_may_exclude_elsewhere_is_a_hint(
+    program: str, doubt: tuple[str, str]
+) -> None:
+    assert [finding.confidence for finding in lint(program)] == ["possible"]
+    assert [finding.confidence for finding in lint(program.replace(*doubt))] != ["possible"]
+
+
 def test_a_result_given_to_an_unknown_function_is_a_hint() -> None:
     program = 'from tools import note\ndist.reduce(loss, 0)\nnote(f"{loss}")\n'
     (found,) = lint(program)
