@@ -248,12 +248,15 @@ class Partings:
     ) -> _Candidate | None:
         """A line that led one of the ranks past the call more often in the whole run."""
         theirs, mine = self._times(absent), self._times(caller)
+        swallowing = self._swallowing(absent) | self._swallowing(caller)
         for key in dict.fromkeys([*theirs, *mine]):
             outcome = theirs.get(key) or mine[key]
             decision = decision_at(self._program, outcome)
             if decision is None or outcome.kind not in ("branch", "handled"):
                 continue
             if isinstance(decision.node, (ast.For, ast.AsyncFor, ast.While)):
+                continue
+            if outcome.kind == "handled" and outcome.site not in swallowing:
                 continue
             more = _times(theirs.get(key)) - _times(mine.get(key))
             taken = decision.is_taken(outcome)
@@ -265,6 +268,11 @@ class Partings:
             if keeps and more < 0 and outcome.kind == "handled":  # the caller tried again
                 return _Candidate(decision, None, outcome, 1)
         return None
+
+    def _swallowing(self, rank: int) -> set[object]:
+        """The handlers after which a rank went on."""
+        events = _events(self._branches[rank], self._branches[rank].events_dropped, None)
+        return {outcome.site for at, outcome in enumerate(events) if _swallows(events, at)}
 
     def _times(self, rank: int) -> dict[tuple[object, ...], BranchOutcome]:
         return {
@@ -467,6 +475,9 @@ def _align(
         if ahead is None:
             return
         i, j = ahead
+    if i < len(absent):  # nothing was decided on the waiting rank while the other one raised
+        apart = ((start[0] + i, None), (start[1] + j, None))
+        yield from _caught((absent[i:], []), apart, at_once=True)
 
 
 def _caught(
@@ -487,10 +498,28 @@ def _caught(
     for of_absent, rest in zip((True, False), rests, strict=True):
         if (bool(rest) and rest[0].kind == "raised") is not at_once:
             continue
-        for outcome in rest:
-            if outcome.kind == "handled":
+        for at, outcome in enumerate(rest):
+            if _swallows(rest, at):
                 mine, theirs = (outcome, None) if of_absent else (None, outcome)
                 yield _Parting(mine, theirs, apart)
+
+
+def _swallows(events: list[BranchOutcome], at: int) -> bool:
+    """Whether a rank caught an exception for good: no ``finally`` or ``with`` that raises again."""
+    caught = events[at]
+    if caught.kind != "handled":
+        return False
+    within = (caught.file, caught.function)
+    for number in range(at + 1, len(events)):
+        event = events[number]
+        if (event.file, event.function) != within or event.kind not in ("return", "raised"):
+            continue
+        if event.kind == "raised":
+            return event.error != caught.error
+        # a trace function reports a frame that an exception leaves again like one that returns
+        after = events[number + 1] if number + 1 < len(events) else None
+        return after is None or (after.kind, after.error) != ("raised", caught.error)
+    return True
 
 
 def _next_meeting(absent: list[int], waiter: list[int], i: int, j: int) -> tuple[int, int] | None:

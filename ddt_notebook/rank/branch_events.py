@@ -20,6 +20,8 @@ ALWAYS_ON = sys.version_info >= (3, 12)
 #: Exceptions that are part of a loop's normal end.
 _ENDS = (StopIteration, GeneratorExit, StopAsyncIteration)
 _JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "JUMP_BACKWARD_IF")
+#: Instructions that may come before the one that matters: a returned constant is loaded first.
+_FILLING = frozenset({"NOP", "NOT_TAKEN", "EXTENDED_ARG", "LOAD_CONST", "POP_TOP", "CACHE"})
 #: Size of the instruction of a for loop with its cache; the loop's body begins after it.
 _FOR_ITER_BYTES = 4
 #: Tool numbers that neither debuggers (0), coverage (1), profilers (2) nor optimizers (5) use.
@@ -193,9 +195,11 @@ def _monitor(recorder: BranchRecorder) -> Callable[[], None] | None:
     monitoring.register_callback(tool, events.PY_RETURN, handlers.returned)
     monitoring.register_callback(tool, events.PY_START, handlers.started)
     monitoring.register_callback(tool, events.RAISE, handlers.raised)
+    monitoring.register_callback(tool, events.RERAISE, handlers.raised)
     monitoring.register_callback(tool, events.EXCEPTION_HANDLED, handlers.handled)
     # these cannot be set for single code objects; the handlers leave other code at once
-    monitoring.set_events(tool, events.PY_START | events.RAISE | events.EXCEPTION_HANDLED)
+    raised = events.RAISE | events.RERAISE
+    monitoring.set_events(tool, events.PY_START | raised | events.EXCEPTION_HANDLED)
     monitoring.restart_events()
 
     def end() -> None:
@@ -264,7 +268,10 @@ class MonitoringHandlers:
             body = destination <= offset + _FOR_ITER_BYTES
             to_line = _next_line(code, destination, after=line) if body else 0
         elif line == to_line:
-            return -1
+            decided = _after_jump(code, destination)
+            if decided is None:
+                return -1
+            to_line = lines.get(decided, 0)
         return self._recorder.index_of(code, line, "branch", to_line)
 
     def returned(self, code: CodeType, offset: int, value: object) -> object:
@@ -310,6 +317,21 @@ def lines_of(code: CodeType) -> dict[int, int]:
         for offset in range(start, end, 2):
             found[offset] = last
     return found
+
+
+def _after_jump(code: CodeType, destination: int) -> int | None:
+    """Where a branch leads that goes to a jump or a return on its own line; -1 for a return.
+
+    So does the end of an ``if`` that is last in a loop or in a function. None for other
+    instructions: the next part of the same condition.
+    """
+    for instruction in dis.get_instructions(code):
+        if instruction.offset < destination or instruction.opname in _FILLING:
+            continue
+        if instruction.opname.startswith("JUMP_"):
+            return int(instruction.argval)
+        return -1 if instruction.opname.startswith("RETURN_") else None
+    return None
 
 
 def _next_line(code: CodeType, offset: int, after: int = 0) -> int:

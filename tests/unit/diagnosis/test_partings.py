@@ -21,6 +21,7 @@ class Rank:
     steps: list[object]
     state: str = "finished"
     functions: dict[int, str] = field(default_factory=dict)
+    callers: tuple[int, ...] = ()
 
     def report(self) -> tuple[RankReport, RankBranches]:
         outcomes: list[BranchOutcome] = []
@@ -51,13 +52,14 @@ class Rank:
         report = RankReport(rank=self.number, state="finished", calls=tuple(calls))
         if self.state == "blocked":
             last = replace(calls[-1], status="pending")
+            assert last.where is not None
             report = replace(
                 report,
                 state="blocked",
                 blocked_in=last.index,
                 blocked_s=2.0,
                 position=last.where,
-                stack=(last.where,) if last.where else (),
+                stack=(*(Position(file=FILE, line=n) for n in self.callers), last.where),
                 calls=(*calls[:-1], last),
             )
         return report, branches
@@ -66,6 +68,8 @@ class Rank:
         assert isinstance(step, tuple)
         line, way, *values = step
         function = self.functions.get(line, "<module>")
+        if way == "return":
+            return BranchOutcome(file=FILE, line=line, function=function, kind="return")
         if isinstance(way, str):
             kind = "handled" if values else "raised"
             return BranchOutcome(file=FILE, line=line, function=function, kind=kind, error=way)
@@ -139,6 +143,34 @@ def test_an_exception_that_a_rank_caught() -> None:
     raised = [(2, "OSError"), (4, "OSError", "handled"), (4, 5)]
     found = _found(source, Rank(0, [(9, 9), 3], "blocked"), Rank(1, [(9, 9), *raised]))
     assert (found.cause, _line(found)) == ("exception-swallowed", 4)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        [(2, "Abort"), (3, "Abort", "handled"), (3, "return", 0), (7, "Abort")],
+        [(2, "Abort"), (3, "Abort", "handled"), (3, "Abort"), (7, "Abort")],
+    ],
+    ids=["line events", "sys.monitoring"],
+)
+def test_a_handler_that_raises_again_swallows_nothing(again: list[object]) -> None:
+    source = """def step():
+    with timed():
+        check()
+        dist.all_reduce(x)
+for i in range(3):
+    try:
+        step()
+    except Abort:
+        break
+"""
+    functions = {2: "step", 3: "step", 4: "step"}
+    found = _found(
+        source,
+        Rank(0, [(5, 7), 4, (5, 7), 4], "blocked", functions, callers=(7,)),
+        Rank(1, [(5, 7), 4, (5, 7), *again, (8, "Abort", "handled"), (8, 9)], functions=functions),
+    )
+    assert (found.cause, _line(found)) == ("exception-swallowed", 8)
 
 
 def test_collectives_of_one_line_that_met_others() -> None:

@@ -104,6 +104,30 @@ def test_loops_and_their_ends(recorder: BranchRecorder, path: Path) -> None:
     assert ended[-1] in [(3, 8), (3, 0)], "by line events, by sys.monitoring"
 
 
+LAST = """
+def run(items):
+    for item in items:
+        if item == 2:
+            found = item
+
+def check(item):
+    if item == 3:
+        found = item
+
+run([1, 2])
+check(1)
+check(3)
+"""
+
+
+@needs_trace
+def test_conditions_that_are_last_in_a_loop_or_a_function(
+    recorder: BranchRecorder, path: Path
+) -> None:
+    seen = _ways(_observed(LAST, recorder, path))
+    assert [way for way in seen if way[0] != 3] == [(4, 3), (4, 5), (8, 0), (8, 9)]
+
+
 HANDLED = """
 def load(i):
     if i:
