@@ -30,7 +30,7 @@ from ..wire.messages import (
     RunCell,
 )
 from .branches import rank_branches
-from .hang_detection import HangWatch, waiting_now
+from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
 from .listeners import (
     DisplayMessage,
     MomentFeed,
@@ -49,6 +49,8 @@ from .source_files import SourceFiles
 
 _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
+#: A long wait is examined only this often, in seconds, because it may last for half an hour.
+_EXAMINE_LONG_EVERY_S = 0.25
 _STACKS_LIMIT_S = 0.4
 #: A rescue that has lasted this long, in seconds, has taken its last step and is given up.
 _GIVE_UP_S = 3.0
@@ -113,7 +115,7 @@ class CellRun:
         self._held: RunState | None = None  # the state when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
-        self._asked_s = self._began_s = self._ended_s = 0.0
+        self._examined_s = self._asked_s = self._began_s = self._ended_s = 0.0
         self._created = ""
 
     def start(self) -> None:
@@ -338,8 +340,11 @@ class CellRun:
             self._watch.reset()
             self._listener.on_waiting(None)
             return False
-        state = self._state = self._state_now()
         failed = self._failed
+        if self._lasts_long and not failed and now - self._examined_s < _EXAMINE_LONG_EVERY_S:
+            return False
+        self._examined_s = now
+        state = self._state = self._state_now()
         over = self._watch.over_the_limit(state) and not self._describes_error
         if not over and not self._watch.hung(state, failed=failed):
             self._listener.on_waiting(waiting_now(state))
@@ -351,6 +356,12 @@ class CellRun:
             return True
         self._begin_rescue(self._watch.to_interrupt(state, over_the_limit=over))
         return False
+
+    @property
+    def _lasts_long(self) -> bool:
+        """Whether a rank has been waiting for so long that its wait is shown."""
+        longest = self._state.longest if self._state is not None else None
+        return longest is not None and (longest.blocked_s or 0.0) >= SHOW_AFTER_S
 
     # -- the end -------------------------------------------------------------------------------
 

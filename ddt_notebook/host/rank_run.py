@@ -14,7 +14,7 @@ from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
 from ..model.progress import MOVING, Wait, cannot_complete, waits
 from ..model.rank import Activity
-from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed
+from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed, MonitorStatus
 from .rank_handle import SILENT_AFTER_S, RankHandle
 from .recorder import CallList
 
@@ -168,8 +168,8 @@ class RankRun:
             pending = handle.recorder.pending_flight()
             if pending is not None:
                 self.library_wait = (pending, handle.earlier_status.at_s)
-            elif not handle.owes_flight and not entries:
-                handle.ask(AskFlight(stacks=False))
+            elif isinstance(answer.message, MonitorStatus) and not handle.owes_flight:
+                handle.ask(AskFlight(stacks=False))  # once for each status: a wait may last long
 
     def ask_status(self, *, busy_too: bool) -> None:
         """Ask the monitor for its status; rarely if the rank computes, since that delays its cell.

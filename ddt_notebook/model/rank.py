@@ -30,6 +30,9 @@ WaitsFor = Literal["", "time", "file", "lock", "file lock", "process", "data"]
 #: A rank that uses this share of a core is at work. One that sleeps or waits uses a few per cent,
 #: because its monitor answers.
 _COMPUTES = 0.2
+#: A rank that seems to wait for a lock is at work if it uses this share: it was seen waiting for
+#: the interpreter, which the monitor held. A rank that waits for another lock uses 2 per cent.
+_HOLDS_NO_LOCK = 0.05
 #: The message of a NameError, as Python writes it.
 _UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
@@ -97,7 +100,7 @@ class Activity:
     @property
     def computes(self) -> bool:
         """Whether it uses a processor; a wait that was seen is then only a moment of its work."""
-        return self.cpu_share >= _COMPUTES
+        return self.cpu_share >= (_HOLDS_NO_LOCK if self.waits_for == "lock" else _COMPUTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

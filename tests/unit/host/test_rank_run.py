@@ -168,6 +168,18 @@ def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log:
     assert not run.handle.owes_flight
 
 
+def test_entries_are_fetched_once_for_each_status(run: RankRun, log: RankLog) -> None:
+    """A wait in the user's own call has no entry of a library, and may last for half an hour."""
+    log.call("barrier")
+    answer(run, standing(1.0), standing(1.25))
+    for _ in range(3):
+        answer(run, FlightEntries(entries=()))
+    asked = [AskFlight(stacks=False)]
+    assert run.handle.questions.sent == asked  # type: ignore[attr-defined]
+    answer(run, standing(1.5))
+    assert run.handle.questions.sent == 2 * asked  # type: ignore[attr-defined]
+
+
 def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
     log.library()
     answer(run, standing(1.0, groups={"0": (1, 1)}), standing(1.25, groups={"0": (1, 1)}))

@@ -45,6 +45,7 @@ def test_who_waits_where_and_for_how_long() -> None:
         (awaited(0, cpu_share=0.02, waits_for="process"), ("waits for a process",)),
         (awaited(0, cpu_share=0.02, waits_for="data"), ("waits for data",)),
         (awaited(0, cpu_share=0.9, waits_for="lock"), ("is at work", "90 % of a core")),
+        (awaited(0, cpu_share=0.06, waits_for="lock"), ("is at work", "6 % of a core")),
         (awaited(0, cpu_share=3.24), ("is at work", "3.2 cores")),
         (awaited(0, cpu_share=0.01), ("is in prepare.py line 12", "1 % of a core")),
         (awaited(0), ("is at work in prepare.py line 12",)),
