@@ -25,17 +25,11 @@ import os
 import sys
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from helper import total
-
-def child(number):
-    print("child", number, "USE_AGENT_STORE" in str(os.environ), flush=True)
 
 def main(fault):
     if fault == "raises" and os.environ["RANK"] == "1":
         int("bad batch")
-    if fault == "spawns":
-        mp.spawn(child, nprocs=1)
     dist.init_process_group("gloo")
     print(total(1), sys.argv[1:], os.environ["LOCAL_RANK"], hasattr(sys, "ps1"))
     if fault == "leaves" and dist.get_rank() == 1:
@@ -51,6 +45,19 @@ if __name__ == "__main__":
     os.environ["MADE_BY_SCRIPT"] = "1"
     model = torch.nn.Linear(2, 2)
     main(sys.argv[1])
+"""
+SPAWNS = """
+import multiprocessing
+import os
+
+def child():
+    print(__name__, os.environ["RANK"], "TORCHELASTIC_USE_AGENT_STORE" in os.environ, flush=True)
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+    raise SystemExit(process.exitcode)
 """
 
 
@@ -99,11 +106,13 @@ def test_an_edited_project_is_imported_anew(session: ddt.Session, script: Path) 
 
 
 def test_processes_that_a_script_spawns_inherit_no_store(
-    session: ddt.Session, script: Path
+    session: ddt.Session, tmp_path: Path
 ) -> None:
-    run = session.run_script(script, ["spawns"])
+    path = tmp_path / "spawns.py"
+    path.write_text(SPAWNS)
+    run = session.run_script(path)
     assert run.ok, run.errors
-    assert all("child 0 False" in text for text in run.outputs.values())
+    assert run.outputs == {rank: f"__mp_main__ {rank} False\n" for rank in range(2)}
 
 
 def test_a_fault_in_a_script_is_found_at_its_lines(session: ddt.Session, script: Path) -> None:
