@@ -166,7 +166,7 @@ def test_the_command_runs_a_script_and_reports(
     assert printed.out.startswith("ok")
     assert "[rank1]: 2.0 ['works', '--lr', '1'] 1 False" in printed.err
     assert main([*command, "leaves"]) == 1
-    (finding,) = ddt.diagnose(ddt.Snapshot.load(saved)).findings
+    finding = ddt.diagnose(ddt.Snapshot.load(saved)).findings[0]
     assert (finding.kind, finding.ranks) == ("never-entered", [1])
 
 
