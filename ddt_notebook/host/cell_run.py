@@ -392,10 +392,16 @@ class CellRun:
 
     def _fetch_branch_values(self) -> None:
         """Ask for the values in conditions, also of ranks that have finished, and wait."""
-        asked = [run.handle for run in self._runs if run.exit_status is None and run.asked]
+        asked = [
+            run.handle
+            for run in self._runs
+            if run.exit_status is None
+            and run.asked
+            and (ring := run.handle.branch_ring) is not None
+            and (self._observe_branches or ring.has_events)
+        ]
         for handle in asked:
-            if handle.branch_ring is not None:
-                handle.ask(AskBranches())
+            handle.ask(AskBranches())
         deadline = time.monotonic() + _STACKS_LIMIT_S
         while time.monotonic() < deadline and any(handle.owes_branches for handle in asked):
             self._wait()

@@ -180,7 +180,9 @@ class Session:
         ranks
             The ranks that run it; default: all.
         trace
-            Record the timeline, and add the results of all probes at the end to the snapshot.
+            Record the timeline, and add the results of all probes at the end to the snapshot. On
+            Python 3.11, only such a run observes which way each rank goes, which slows the cell;
+            later versions always observe it.
         timeout
             Replaces the session's timeout for this cell; None keeps it.
         freeze

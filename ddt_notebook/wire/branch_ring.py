@@ -147,6 +147,12 @@ class BranchRingReader:
         """Unmap the file."""
         self._map.close()
 
+    @property
+    def has_events(self) -> bool:
+        """Whether the current run has had any events; takes microseconds."""
+        header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
+        return bool(header[_COUNT] > header[_RUN_START])
+
     def read(self) -> BranchLog:
         """The events of the current run, as far as they are kept.
 
