@@ -22,6 +22,8 @@ _ENDS = (StopIteration, GeneratorExit, StopAsyncIteration)
 _JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "JUMP_BACKWARD_IF")
 #: Instructions that may come before the one that matters: a returned constant is loaded first.
 _FILLING = frozenset({"NOP", "NOT_TAKEN", "EXTENDED_ARG", "LOAD_CONST", "POP_TOP", "CACHE"})
+#: The instruction with which a context manager decides whether it swallows an exception.
+_LEAVES_WITH = "WITH_EXCEPT_START"
 #: Size of the instruction of a for loop with its cache; the loop's body begins after it.
 _FOR_ITER_BYTES = 4
 #: Tool numbers that neither debuggers (0), coverage (1), profilers (2) nor optimizers (5) use.
@@ -107,11 +109,14 @@ class _TracedCode:
         decisions, yields = set(), set()
         resumes = code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
         line = code.co_firstlineno
+        before = ""
         for instruction in dis.get_instructions(code):
             positions = instruction.positions
             line = positions.lineno or line if positions is not None else line
-            if any(part in instruction.opname for part in _JUMPS):
+            # only an exception comes to the jump of a with statement; it is noted as handled
+            if any(part in instruction.opname for part in _JUMPS) and before != _LEAVES_WITH:
                 decisions.add(line)
+            before = instruction.opname
             if resumes and instruction.opname in ("YIELD_VALUE", "SEND"):
                 yields.add(instruction.offset)
         return cls(code, frozenset(decisions), frozenset(yields))

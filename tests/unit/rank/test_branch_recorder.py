@@ -312,3 +312,25 @@ def test_other_threads_are_not_recorded(recorder: BranchRecorder) -> None:
     assert recorder.count == 0
     call()
     assert recorder.count == 1
+
+
+CONTEXT = """
+import contextlib
+with contextlib.suppress(KeyError):
+    x = items[2]
+done = True
+"""
+
+
+@needs_trace
+def test_a_context_manager_decides_only_about_an_exception(
+    recorder: BranchRecorder, path: Path
+) -> None:
+    seen = _observed(CONTEXT, recorder, path, items={2: 0})
+    assert [one.kind for one in seen] == []
+
+
+@needs_trace
+def test_a_context_manager_that_swallows_an_exception(recorder: BranchRecorder, path: Path) -> None:
+    seen = _observed(CONTEXT, recorder, path, items={})
+    assert [(one.kind, one.line) for one in seen][:2] == [("raised", 4), ("handled", 3)]
