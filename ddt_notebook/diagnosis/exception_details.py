@@ -19,7 +19,6 @@ _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
 _OWN_NUMBER = re.compile(r"^\[\d+\]:")
 _CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
-_NO_NAME = re.compile(r"name '\w+' is not defined")
 #: Python names the file of a syntax error at the end; text passed to eval has another file.
 _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 
@@ -78,7 +77,7 @@ def _of_the_cell(error: RankError) -> str | None:
     innermost = error.frames[-1] if error.frames else error.where
     if innermost is None or innermost.cell is None:
         return None
-    if error.type == "NameError" and _NO_NAME.match(error.message):
+    if error.undefined_name:
         return NAME_NOT_DEFINED
     syntax = error.type in ("SyntaxError", "IndentationError", "TabError")
     return SYNTAX if syntax and _IN_CELL.search(error.message) else None

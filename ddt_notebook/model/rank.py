@@ -33,7 +33,7 @@ _COMPUTES = 0.2
 #: A rank that seems to wait for a lock is at work if it uses this share: it was seen waiting for
 #: the interpreter, which the monitor held. A rank that waits for another lock uses 2 per cent.
 _HOLDS_NO_LOCK = 0.05
-#: The message of a NameError, as Python writes it.
+#: The message of a NameError, as Python writes it; for errors whose name was not noted.
 _UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
 
@@ -55,6 +55,9 @@ class RankError:
         Index of the `Call` in which it was raised, None if it was raised elsewhere.
     at_s
         When, on the machine's monotonic clock in seconds.
+    missing_name
+        The name that a NameError reports as not defined, as Python noted it; None if it did not, in
+        older files, and for an exception that was read from text.
     released
         True if the session itself ended this rank's wait, after a hang or an interrupt. The
         exception is then a consequence, never a cause.
@@ -67,6 +70,7 @@ class RankError:
     frames: tuple[Position, ...] = ()
     call: int | None = None
     at_s: float | None = None
+    missing_name: str | None = None
     released: bool = False
 
     def __str__(self) -> str:
@@ -75,7 +79,11 @@ class RankError:
     @property
     def undefined_name(self) -> str:
         """The name that a NameError reports as not defined; empty for any other error."""
-        named = _UNDEFINED.match(self.message) if self.type == "NameError" else None
+        if self.type != "NameError":
+            return ""
+        if self.missing_name is not None:
+            return self.missing_name
+        named = _UNDEFINED.match(self.message)
         return named[1] if named is not None else ""
 
 

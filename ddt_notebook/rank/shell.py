@@ -245,7 +245,20 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
         traceback=_ANSI.sub("", traceback_text)[-_MAX_TEXT:],
         where=users_line(frames),
         frames=frames,
+        missing_name=_missing_name(error),
     )
+
+
+def _missing_name(error: BaseException) -> str | None:
+    """The name that a NameError reports as not defined, None if there is none.
+
+    Python also notes the name of a variable of an enclosing function that has no value yet. That
+    one is defined.
+    """
+    if type(error) is not NameError:
+        return None
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return None if frames and error.name in frames[-1].f_code.co_freevars else error.name
 
 
 def _printed_by_command(error: BaseException) -> str:

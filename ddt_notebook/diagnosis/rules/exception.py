@@ -24,9 +24,7 @@ _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
 #: Python's own message.
-_NO_NAME = re.compile(
-    r"name '(?P<name>\w+)' is not defined|object has no attribute '(?P<attribute>\w+)'"
-)
+_NO_ATTRIBUTE = re.compile(r"object has no attribute '(\w+)'")
 
 
 def exceptions(context: Context) -> Iterator[Finding]:
@@ -164,8 +162,10 @@ def of_error(error: RankError) -> Values:
     if len(message) > longest:
         message = message[: longest - 1] + "…"
     values: Values = {"error": error.type, "message": message}
-    if error.type in ("NameError", "AttributeError") and (found := _NO_NAME.search(error.message)):
-        values["name"] = found["name"] or found["attribute"]
+    if error.undefined_name:
+        values["name"] = error.undefined_name
+    elif error.type == "AttributeError" and (found := _NO_ATTRIBUTE.search(error.message)):
+        values["name"] = found[1]
     return values
 
 
