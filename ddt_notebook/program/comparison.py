@@ -84,7 +84,9 @@ def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator
         return
     trees = [pruned(on_group(trace.items, group)) for trace in traces]
     for tree in trees:
-        yield from _within(tree)
+        others = {call for other in trees if other is not tree for call in calls(other)}
+        answers = {(call.op, call.line) for call in others if _on_rank(call)}
+        yield from _within(tree, answers)
     for trace, tree in zip(traces[1:], trees[1:], strict=True):
         yield from _between(trees[0], tree, traces[0], trace)
 
@@ -92,25 +94,53 @@ def divergences(traces: Sequence[Trace], group: Group | None = None) -> Iterator
 # -- one rank: choices and loops that differ between ranks -----------------------------------------
 
 
-def _within(items: Sequence[Item], following: GroupCall | None = None) -> Iterator[Divergence]:
+def _within(
+    items: Sequence[Item], answers: set[tuple[str, int]], following: GroupCall | None = None
+) -> Iterator[Divergence]:
+    """The divergences that the way of one rank shows.
+
+    Parameters
+    ----------
+    answers
+        Name and line of the calls that other ranks make under a condition on the rank.
+    following
+        The first call after the items.
+    """
     for index, item in enumerate(items):
         after = first_call(items[index + 1 :]) or following
         match item:
-            case Choice(marks=marks) if marks & DIFFERS - {RANK_AND_MORE} and not item.vague:
+            case Choice(marks=marks) if _differs(item, answers) and not item.vague:
                 if not _makes_same_calls(item):
                     yield from _choice(item, after)
             case Choice(paths=paths):
                 for path in paths:
-                    yield from _within(path, after)
+                    yield from _within(path, answers, after)
             case Loop(marks=marks, body=body):
                 call = first_call(body)
                 if call is not None and marks & DIFFERS:
                     reason = _reason_of_loop(marks)
                     yield Divergence(reason, call.op, call.line, item.line, sure=False)
                 else:
-                    yield from _within(body, call)
+                    yield from _within(body, answers, call)
             case Body(body=body):
-                yield from _within(body, after)
+                yield from _within(body, answers, after)
+
+
+def _on_rank(call: GroupCall) -> bool:
+    """Whether a call is under a condition on the rank."""
+    return any(one.marks & ON_RANK for one in call.around)
+
+
+def _differs(item: Choice, answers: set[tuple[str, int]]) -> bool:
+    """Whether a condition may differ between ranks, and other ranks make no call in return.
+
+    In `if ready and rank != 0: barrier()` and `if ready and rank == 0: barrier()`, they do.
+    """
+    if item.marks & DIFFERS - {RANK_AND_MORE}:
+        return True
+    inside = [call for path in item.paths for call in calls(path)]
+    answered = any(op == call.op and line != call.line for call in inside for op, line in answers)
+    return RANK_AND_MORE in item.marks and bool(inside) and not answered
 
 
 def _makes_same_calls(item: Choice) -> bool:

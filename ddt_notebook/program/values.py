@@ -323,7 +323,7 @@ def join(one: Value | None, other: Value | None) -> Value:
         return Value(one.value, marks)
     for value in (one.value, other.value):
         # In `if args.distributed: model = DDP(model)`, the wrapped model is the case of interest.
-        if is_wrapper(value):
+        if is_wrapper(value) or getattr(value, "kind", "") == "DistributedSampler":
             return Value(value, marks)
     simple = isinstance(one.value, (int, float, str, bool, tuple))
     if simple and type(one.value) is type(other.value) and one.value == other.value:
