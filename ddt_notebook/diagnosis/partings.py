@@ -178,7 +178,13 @@ class Partings:
     def _with_other_calls(
         self, compared: list[_Parting], call: Call, caller: RankReport, absent: RankReport
     ) -> _Candidate | None:
-        """The first parting after which one rank made more collectives until they met again."""
+        """The first parting after which one rank was ahead in collectives until the end.
+
+        Ranks that go first in turn, as around a download, are level again after the second turn.
+        """
+        found: _Candidate | None = None
+        ahead = 0
+        counted: set[object] = set()
         for parting in compared:
             if not parting.met_again:
                 continue
@@ -192,11 +198,17 @@ class Partings:
                 )
                 for report, (begin, end) in zip((absent, caller), parting.apart, strict=True)
             ]
-            if made[0] != made[1]:
+            if made[0] == made[1]:
+                continue
+            # one parting may be listed twice, with an exception that was caught after it
+            if parting.apart not in counted:
+                counted.add(parting.apart)
+                ahead += made[0] - made[1]
+            if ahead == 0:
+                found = None
+            elif found is None:
                 found = next(self._candidates(parting), None)
-                if found is not None:
-                    return found
-        return None
+        return found
 
     def _decisive(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:
         """The first parting after which the source does not lead to the call any more."""

@@ -193,6 +193,23 @@ is_main = rank == 0
     assert (found.cause, _line(found)) == ("collective-under-rank-condition", 6)
 
 
+def test_ranks_that_went_first_in_turn_are_harmless() -> None:
+    source = """if rank != 0:
+    dist.all_reduce(x)
+load()
+if rank == 0:
+    dist.all_reduce(x)
+for x in loader:
+    dist.all_reduce(x)
+"""
+    found = _found(
+        source,
+        Rank(0, [(1, 3), (4, 5), 5, (6, 7), 7, (6, 7), 7], "blocked"),
+        Rank(1, [(1, 2), 2, (4, 6), (6, 7), 7, (6, 0)]),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 6)
+
+
 @pytest.mark.parametrize("dropped", [0, 5])
 def test_without_events_the_source_is_read(dropped: int) -> None:
     stops = Rank(1, [(1, 2), 2, (3, 5), (5, 6)]).report()
