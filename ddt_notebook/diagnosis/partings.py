@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddt_notebook.model import Call, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
@@ -22,6 +22,7 @@ from ddt_notebook.program.branch_arms import (
 )
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.names import RANK_NAMES
+from ddt_notebook.program.nodes import called_name, calls_in
 from ddt_notebook.program.program import Program
 
 from .match import Meetings
@@ -122,7 +123,32 @@ class Partings:
                     or found
                     or self._never_met_again(compared)
                 )
-        return self._reason(found, absent.rank, caller.rank, at, frames) if found else None
+        if found is None:
+            return None
+        reason = self._reason(found, absent.rank, caller.rank, at, frames)
+        inner = self._inside_condition(compared, found)
+        if inner is not None:
+            place = self._program.place(inner.decision.node)
+            decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
+            reason = replace(reason, values=reason.values | {"decided": decided})
+        return reason
+
+    def _inside_condition(self, compared: list[_Parting], found: _Candidate) -> _Candidate | None:
+        """Where ranks parted in a function whose result the condition tests."""
+        test = found.decision.test
+        called = {called_name(node) for node in calls_in(test)} if test is not None else set()
+        before = [
+            number
+            for number, parting in enumerate(compared)
+            if parting.absent is found.absent and parting.waiter is found.waiter
+        ]
+        for parting in reversed(compared[: before[0]] if before and called else []):
+            inner = next(self._candidates(parting), None)
+            if inner is None or inner.absent is None or inner.waiter is None:
+                continue
+            if getattr(inner.decision.function, "name", None) in called:
+                return inner
+        return None
 
     # -- the events of two ranks ---------------------------------------------------------------
 

@@ -615,13 +615,22 @@ def _state(text: str) -> Sentence:
 
 def _parted(fact: Fact) -> str:
     """Return ``train.py line 9: if loss < best:  rank 1 no (loss 0.31, best 0.3) · rank 0 yes``."""
-    sides = []
-    for way, ranks, values in fact.values["sides"]:
+    text = f"the ranks parted at {at(fact.place)}  {_ways(fact.values['sides'])}"
+    if "decided" in fact.values:
+        line, code, sides = fact.values["decided"]
+        text += f"; within it at {line}: {code}  {_ways(sides)}"
+    return text
+
+
+def _ways(sides: Iterable[tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]]) -> str:
+    """Return ``rank 1 no (loss 0.31, best 0.3) · ranks 0 and 2 yes``."""
+    texts = []
+    for way, ranks, values in sides:
         known = ", ".join(f"{name} {value}" for name, value in values)
-        sides.append(
+        texts.append(
             f"{ranks_text(ranks)} {_WAYS.get(way, way)}" + (f" ({known})" if known else "")
         )
-    return f"the ranks parted at {at(fact.place)}  {' · '.join(sides)}"
+    return " · ".join(texts)
 
 
 #: Which way a rank went, if "yes" and "no" do not say it.
