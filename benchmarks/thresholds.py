@@ -3,16 +3,18 @@
 ``python -m benchmarks.thresholds FOLDER``: the folder holds the snapshots that
 ``python -m benchmarks.conclusions record FOLDER`` has made. The benchmark multiplies each threshold
 in turn by several factors, and prints how many runs then get another verdict from the rules that
-use it. The comments beside the thresholds name the range without a change.
+use it, or another result if the timeline uses it. The comments beside the thresholds name the range
+without a change.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ddt_notebook.diagnosis import communication
 from ddt_notebook.diagnosis.context import Context
@@ -25,12 +27,28 @@ from ddt_notebook.diagnosis.rules import (
     unwrapped,
     values,
 )
-from ddt_notebook.model import Finding, Snapshot, stragglers
+from ddt_notebook.model import Finding, Snapshot, matching, shares, stragglers
 from ddt_notebook.model.numbering import in_session_numbers
 
-Rules = tuple[Callable[[Context], Iterable[Finding]], ...]
+Rules = tuple[Callable[[Context], Iterable[Any]], ...]
 
 FACTORS = (0.25, 0.5, 0.75, 1.25, 1.5, 2.0, 4.0)
+
+
+def _ends(context: Context) -> Iterator[object]:
+    """When the calls of each rank ended."""
+    timelines = {one.rank: one for one in context.snapshot.timeline}
+    for report in context.snapshot.ranks:
+        if report.rank in timelines:
+            yield matching.call_ends(report.calls, timelines[report.rank])
+
+
+def _window(context: Context) -> Iterator[object]:
+    """The time of which the shares are taken."""
+    if context.snapshot.timeline:
+        yield shares.time_window(context.snapshot, [])
+
+
 _SPEED: Rules = (performance.stragglers, performance.starving_loaders)
 _HINTS: Rules = (economy.small_buckets, economy.oversubscribed_threads, economy.small_collectives)
 #: Module, names of its thresholds, and the rules that use them.
@@ -49,7 +67,9 @@ THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
         "_SMALL_BUCKET_MB _MANY_BUCKETS _WORTH_S _SAMPLE _SMALL_BYTES _PER_STEP _IN_ALL _TIME",
         _HINTS,
     ),
-    (data, "_SPLIT_OFF", (data.same_data, data.wrong_shards)),
+    (data, "_SPLIT_OFF _NEARLY_ALL", (data.same_data, data.wrong_shards)),
+    (matching, "_TOLERANCE_S _LATEST_START_S", (_ends,)),
+    (shares, "_STEPS_FOR_A_WINDOW", (_window,)),
     (epochs, "_TELLING", (epochs.undivided_streams,)),
     (normalisation, "_LOOKED_OFTEN_ENOUGH", (normalisation.needless_search,)),
     (
@@ -70,12 +90,15 @@ def contexts(folder: Path) -> list[Context]:
     return found
 
 
-def verdicts(runs: list[Context], rules: Rules) -> list[list[tuple[object, ...]]]:
+def verdicts(runs: list[Context], rules: Rules) -> list[list[object]]:
     """What rules conclude of each run."""
-    return [
-        [(found.cause, *found.ranks, found.confidence) for rule in rules for found in rule(run)]
-        for run in runs
-    ]
+    return [[_verdict(found) for rule in rules for found in rule(run)] for run in runs]
+
+
+def _verdict(found: object) -> object:
+    if isinstance(found, Finding):
+        return (found.cause, *found.ranks, found.confidence)
+    return found
 
 
 def main() -> int:

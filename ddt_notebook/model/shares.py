@@ -13,7 +13,8 @@ from .snapshot import Snapshot
 from .timeline import SpanKind
 
 Interval = tuple[float, float]
-#: With at least this many steps, the first one (which sets things up) is left out.
+#: With at least this many steps, the first one (which sets things up) is left out, so that two
+#: steps remain to be averaged.
 _STEPS_FOR_A_WINDOW = 3
 #: While a rank does one of these, concurrent collectives do not delay it.
 _WORK: tuple[SpanKind, ...] = ("backward", "optimizer", "data")
