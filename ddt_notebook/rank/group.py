@@ -18,6 +18,8 @@ from . import torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
+#: The variable with which torchrun says that its agent serves the store.
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 #: Addresses at which the session's store listens.
 _LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
@@ -86,6 +88,7 @@ class RankGroup:
         # a cell may have set another rendezvous, which ends with the group
         os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
+        os.environ.pop(_AGENT_STORE, None)
         self._generation, self._inits = generation, 0
         self._joined = join and self.formed_by_session
         if not self._joined:
@@ -156,7 +159,11 @@ class RankGroup:
         if options.get("timeout") is None:
             options["timeout"] = self.timeout
         self._inits += 1
-        if options.get("store") is None and self._uses_store(options):
+        os.environ.pop(_AGENT_STORE, None)
+        if self._misses_store(options):
+            # under torchrun, no rank serves a store at the port of the agent's
+            os.environ[_AGENT_STORE] = "True"
+        elif options.get("store") is None and self._uses_store(options):
             # a group that is formed again must not find the keys of the previous group
             store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
@@ -164,6 +171,12 @@ class RankGroup:
             for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
                 if options.get(name) in (None, -1):
                     options[name] = int(os.environ[variable])
+
+    def _misses_store(self, options: Mapping[str, Any]) -> bool:
+        """Whether a cell has set another host for the port of the session's store."""
+        environment = options.get("init_method") in (None, "env://")
+        host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+        return environment and port == str(self.port) and bool(host) and not _is_here(host)
 
     def _uses_store(self, options: Mapping[str, Any]) -> bool:
         """Whether a call of init_process_group is to meet at the session's store.
