@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from .faults import FaultCard
     from .views.comparison import ComparisonView, SingleRankView
     from .views.estimate import EstimateView
-    from .views.explanation import ExplanationView
-    from .views.foreseen import ForeseenView
-    from .views.pages import Page
+    from .views.explain import ExplanationView, Page
+    from .views.lint import ForeseenView
     from .views.run_view import RunView
     from .views.taxonomy import TaxonomyView
 
@@ -125,7 +124,7 @@ def lint(source: str | os.PathLike[str], *, name: str = "", first_line: int = 1)
         If the source is neither a string nor a path.
     """
     from .diagnosis.lint import lint as _lint
-    from .views.foreseen import ForeseenView
+    from .views.lint import ForeseenView
 
     file = Path(source).expanduser() if isinstance(source, os.PathLike) else None
     text = file.read_text(encoding="utf-8") if file is not None else str(source)
@@ -154,7 +153,7 @@ def explain(query: str = "") -> Page:
         If it is not a string.
     """
     _refuse_other_than_text("explain", query)
-    from .views.pages import page
+    from .views.explain import page
 
     return page(query)
 
@@ -172,7 +171,7 @@ def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:
     UnknownSymptom
         If there is no such code; the text names similar codes.
     """
-    from .views.pages import symptom_page
+    from .views.explain import symptom_page
     from .views.taxonomy import TaxonomyView
 
     return TaxonomyView() if code is None else symptom_page(code)

@@ -27,7 +27,7 @@ from .preflight.doctor import compare_reports, doctor
 from .script_command import add_script
 from .symptoms import UnknownSymptom
 from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
-from .views.pages import page
+from .views.explain import page
 from .views.report import DisplayedReport, show
 
 

@@ -13,7 +13,7 @@ from .diagnosis import diagnose
 from .host.errors import SessionError
 from .host.listeners import DisplayMessage, SilentListener, Stream
 from .host.session import Session
-from .views.lines import LineBuffer
+from .views.line_buffer import LineBuffer
 from .views.report import show
 
 

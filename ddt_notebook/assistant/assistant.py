@@ -11,9 +11,9 @@ from ..host.session import active
 from ..model import Snapshot
 from ..runs import view_of
 from ..views import words
-from ..views.bundle import Displayable, Message
 from ..views.comparison import ComparisonView
-from ..views.pages import page
+from ..views.displayable import Displayable, Message
+from ..views.explain import page
 from ..views.report import DisplayedReport
 from . import checks
 from .checks import Progress, answers_of_run, last_run

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from ..host.errors import SessionError
 from ..views import html, words
-from ..views.bundle import Displayable
+from ..views.displayable import Displayable
 from ..views.html import Markup
 from .assistant import EXPLAIN, FIX, Assistant
 from .errors import in_magics

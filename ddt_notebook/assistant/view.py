@@ -13,9 +13,9 @@ from .. import faults
 from ..model import Fix, Report, Snapshot
 from ..symptoms import loader as symptoms
 from ..symptoms.lessons import lesson_in_folder
-from ..views import diffs, html, report, text, words
-from ..views.bundle import Displayable
-from ..views.explanation import ExplanationView
+from ..views import code_diff, html, report, report_text, terminal, words
+from ..views.displayable import Displayable
+from ..views.explain import ExplanationView
 from ..views.html import Markup
 from .questions import find
 from .state import FixedCell, State
@@ -50,20 +50,20 @@ class _Block:
         shown = html.prose(content)
         start = [html.tag("b", f"{label} ")] if label else []
         markup = html.line(*start, html.tag("b", shown) if bold else shown)
-        return cls(text.wrap(label, content.replace("`", "")), markup)
+        return cls(terminal.wrap(label, content.replace("`", "")), markup)
 
     @classmethod
     def answer(cls, question: str, answer: str) -> _Block:
         """A question with its answer."""
         markup = html.line(question, " ", html.tag("b", answer))
-        return cls(text.wrap("", f"{question} {answer}"), markup)
+        return cls(terminal.wrap("", f"{question} {answer}"), markup)
 
     @classmethod
     def numbered(cls, choices: Iterable[str]) -> _Block:
         """The choices with their numbers."""
         lines, items = [], []
         for number, choice in enumerate(map(words.one_line, choices), 1):
-            first, *rest = text.wrap("", choice, width=text.WIDTH - 4)
+            first, *rest = terminal.wrap("", choice, width=terminal.WIDTH - 4)
             lines += [f"  {number:>2}  {first.strip()}", *(f"    {line}" for line in rest)]
             items.append(html.tag("li", choice))
         return cls(lines, html.tag("ol", *items, style="margin:2px 0 6px 0"))
@@ -298,7 +298,7 @@ class AssistantView(Displayable):
         if finding is not None:
             kind = report.KINDS[finding.confidence]
             told = [*report.concluded(finding, self.snapshot), *report.seen(finding)]
-            yield _Block([text.finding(finding, self.snapshot)], html.card(kind, *told))
+            yield _Block([report_text.finding(finding, self.snapshot)], html.card(kind, *told))
             if self.snapshot is not None:
                 found = Report(ok=False, findings=list(self.state.findings))
                 errors = report.original_errors(found, self.snapshot)
@@ -318,7 +318,7 @@ class AssistantView(Displayable):
         for fix in self.state.fixes[:_PATTERNS]:
             source = self._source(fix)
             named = f"{fix.pattern} ({source})" if source else fix.pattern
-            lines = text.wrap("fix", f"{named}: {fix.advice}" if fix.advice else named)
+            lines = terminal.wrap("fix", f"{named}: {fix.advice}" if fix.advice else named)
             yield _Block(lines, Markup())
 
     def _fixes_html(self, *, titled: bool = False) -> Iterator[Markup]:
@@ -383,14 +383,14 @@ class FixedCellView(Displayable):
 
     def to_text(self) -> str:
         """The change, and how the cell gets into the notebook."""
-        lines = text.wrap("", self._title())
-        return "\n".join([*lines, *diffs.as_text(self.cell.before, self.cell.after)])
+        lines = terminal.wrap("", self._title())
+        return "\n".join([*lines, *code_diff.as_text(self.cell.before, self.cell.after)])
 
     def to_html(self) -> str:
         """The change, and the whole cell."""
         return html.view(
             html.line(html.prose(self._title())),
-            diffs.as_html(self.cell.before, self.cell.after),
+            code_diff.as_html(self.cell.before, self.cell.after),
             html.details("the whole cell", html.pre(self.cell.source)),
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ddt_notebook.views import html, table, text, words
-from ddt_notebook.views.bundle import Displayable
+from ddt_notebook.views import dataframe, html, terminal, words
+from ddt_notebook.views.displayable import Displayable
 
 State = Literal["ok", "fails", "not reached"]
 _SIGNS: dict[State, tuple[str, str]] = {
@@ -146,18 +146,18 @@ class Grade(Displayable):
         """
         columns = ("key", "title", "state", "message")
         rows = [{name: getattr(verdict, name) for name in columns} for verdict in self.verdicts]
-        return table.frame(rows, columns)
+        return dataframe.frame(rows, columns)
 
     def to_text(self) -> str:
         """A line for each behaviour, with what was observed if it fails."""
         lines = [self.headline]
         for verdict in self.verdicts:
             mark = f"{_SIGNS[verdict.state][0]} {verdict.state:<11}"
-            first, *rest = text.wrap("", verdict.title)
+            first, *rest = terminal.wrap("", verdict.title)
             lines += [f"{mark} {first.strip()}", *rest]
             if verdict.message:
-                lines += text.wrap("seen", words.one_line(verdict.message, 600))
-        lines += text.wrap("", self._diagnosed()) if self.symptoms else []
+                lines += terminal.wrap("seen", words.one_line(verdict.message, 600))
+        lines += terminal.wrap("", self._diagnosed()) if self.symptoms else []
         return "\n".join(lines)
 
     def to_html(self) -> str:

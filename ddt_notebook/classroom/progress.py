@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddt_notebook.views import html, words
-from ddt_notebook.views.bundle import Displayable
-from ddt_notebook.views.table import columns
-from ddt_notebook.views.text import wrap
+from ddt_notebook.views.displayable import Displayable
+from ddt_notebook.views.terminal import columns, wrap
 
 from .exercise import Exercise, exercise, exercise_names
 from .grade import Grade

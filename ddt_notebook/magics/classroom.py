@@ -17,12 +17,12 @@ from ..classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ..host.session import Session, active
 from ..program.parse import exercise_of
 from ..views import words
-from ..views.bundle import Displayable, Message
+from ..views.displayable import Displayable, Message
 from . import options as opt
+from .base import RunningMagics, one_line
 from .config import DDT
 from .failure import NotPassed
-from .running import RunningMagics, one_line
-from .stream import live_line
+from .output_stream import live_line
 
 _NAME = opt.Option("name", nargs="?", metavar="NAME", help="name of the exercise")
 _STUDENT = opt.Option(

@@ -20,14 +20,14 @@ from ..diagnosis.text import diagnose_log
 from ..host.result import RunResult
 from ..host.session import active
 from ..views import words
-from ..views.bundle import Displayable, Message
-from ..views.pages import page
+from ..views.displayable import Displayable, Message
+from ..views.explain import page
 from ..views.report import show
 from . import options as opt
+from .base import RunningMagics, one_line, report_of, script_of
+from .cell_position import first_line
 from .config import DDT
-from .place import first_line
-from .running import RunningMagics, one_line, report_of, script_of
-from .stream import live_line
+from .output_stream import live_line
 
 _FIRST_STEPS = (
     "nothing has run on ranks yet: put %%ddt_debug on top of a cell to run it on 2 ranks and see\n"

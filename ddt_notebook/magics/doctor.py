@@ -7,10 +7,10 @@ import argparse
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from ..views.bundle import Displayable
+from ..views.displayable import Displayable
 from . import options as opt
-from .running import one_line
-from .stream import live_line
+from .base import one_line
+from .output_stream import live_line
 
 _RANKS = opt.Option(
     "-n",

@@ -13,7 +13,7 @@ from .classroom import ClassroomMagics
 from .config import DDT
 from .debugging import DebugMagics
 from .doctor import DoctorMagics
-from .live import LiveMagics
+from .live_panel import LiveMagics
 from .loading import LoadMagics
 from .magics import DDTMagics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddt_notebook.model.errors import DdtError
 
 from ..classroom.grade import Grade
-from ..views import failures, text, words
+from ..views import failures, report_text, terminal, words
 from ..views.report import DisplayedReport
 
 
@@ -22,12 +22,12 @@ class CellFailed(DdtError):
     """
 
     def __init__(self, report: DisplayedReport, *, colour: bool = True) -> None:
-        super().__init__(text.headline(report, report.snapshot))
+        super().__init__(report_text.headline(report, report.snapshot))
         self.report = report
         self._colour = colour
 
     def _render_traceback_(self) -> list[str]:
-        style = text.Style(self._colour)
+        style = terminal.Style(self._colour)
         lines = [style("bold", words.one_line(str(self), 1000))]
         snapshot = self.report.snapshot
         if snapshot is None or snapshot.outcome == "interrupted":

@@ -13,13 +13,13 @@ from ..host.session import active
 from ..runs import view_of
 from ..spelling import similar_names
 from ..views import words
-from ..views.bundle import Displayable, Message
-from ..views.pages import page
+from ..views.displayable import Displayable, Message
+from ..views.explain import page
 from ..views.registry import VIEWS
-from ..views.status import StatusView
+from ..views.session_status import StatusView
 from . import options as opt
+from .base import RunningMagics, one_line, report_of, script_of
 from .config import DDT
-from .running import RunningMagics, one_line, report_of, script_of
 
 _ANEW = (
     "the ranks were started anew: all their variables are gone; run the cells again that define "

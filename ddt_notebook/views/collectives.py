@@ -11,11 +11,12 @@ from ..model import Snapshot
 from ..model.matching import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
-from . import html, table, words
+from . import html, terminal, words
 from .html import Markup
-from .places import group
 from .run_view import RunView
-from .times import rate, short, straggler_flags
+from .source_positions import group
+from .stragglers import straggler_flags
+from .words import rate, short
 
 #: Rows by line of the program, and collectives listed one by one.
 LINES, LISTED = 16, 200
@@ -58,7 +59,7 @@ class CollectivesView(RunView):
         if self._met:
             rows = self._line_rows(brief=True)
             shown = rows[:LINES]
-            lines += table.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
+            lines += terminal.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
         return [*lines, *self._notes()]

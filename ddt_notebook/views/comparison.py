@@ -7,8 +7,8 @@ from typing import Any
 
 from ..diagnosis.compare import Comparison, SingleRank
 from ..model import Finding
-from . import html, text, words
-from .bundle import Displayable
+from . import html, terminal, words
+from .displayable import Displayable
 from .report import DisplayedReport
 
 _SIGNS = {
@@ -66,7 +66,7 @@ class ComparisonView(Displayable):
         lines = [f"{self.change} · {self._verdict()}"]
         for label, findings in self._parts():
             for finding in findings:
-                lines += text.wrap(label, words.one_line(_name(finding)))
+                lines += terminal.wrap(label, words.one_line(_name(finding)))
         return "\n".join([*lines, self._view.to_text()])
 
     def to_html(self) -> str:
@@ -134,9 +134,12 @@ class SingleRankView(Displayable):
 
     def to_text(self) -> str:
         """The verdict and how it was told."""
-        lines = [f"single-rank check · {_SINGLE[self.verdict][2]}", *text.wrap("", self._reason())]
+        lines = [
+            f"single-rank check · {_SINGLE[self.verdict][2]}",
+            *terminal.wrap("", self._reason()),
+        ]
         for label, seen in self._seen():
-            lines += text.wrap("seen", f"{label}: {seen}")
+            lines += terminal.wrap("seen", f"{label}: {seen}")
         return "\n".join(lines)
 
     def to_html(self) -> str:

@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..model.estimate import Needs, Plan, plans
-from . import html, table, text, words
-from .bundle import Displayable
+from . import dataframe, html, terminal, words
+from .displayable import Displayable
 
 _HEAD = ("", "batch", "model", "activations", "process", "each rank", "all ranks", "fits")
 _BATCHES = {1.0: "as it is", 0.5: "half"}
@@ -51,9 +51,9 @@ class EstimateView(Displayable):
 
     def to_text(self) -> str:
         """The table in columns."""
-        lines = [self._title(), *text.wrap("", self._verdict())]
-        lines += table.columns(self._rows(), _HEAD, (2, 3, 4, 5, 6))
-        return "\n".join([*lines, *text.wrap("", self._note())])
+        lines = [self._title(), *terminal.wrap("", self._verdict())]
+        lines += terminal.columns(self._rows(), _HEAD, (2, 3, 4, 5, 6))
+        return "\n".join([*lines, *terminal.wrap("", self._note())])
 
     def to_html(self) -> str:
         """The table as HTML."""
@@ -82,7 +82,7 @@ class EstimateView(Displayable):
             | {"total": plan.needs.total, "fits": self.fits(plan)}
             for plan in self.plans
         ]
-        return table.frame(rows, ("sharding", "batch", *names, "total", "fits"))
+        return dataframe.frame(rows, ("sharding", "batch", *names, "total", "fits"))
 
     def _title(self) -> str:
         return f"memory estimate · {words.count(self.ranks, 'rank')} · {self.source}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..model import RankReport, Report, Snapshot
 from . import words
-from .places import group
+from .source_positions import group
 
 #: A frame of torch's machinery or of our wrappers around it; also IPython's note on hidden frames.
 _MACHINERY = re.compile(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import words
-from .bundle import Displayable
+from .displayable import Displayable
 
 MIME = "application/vnd.plotly.v1+json"
 #: No upload to a cloud, no advertisement.

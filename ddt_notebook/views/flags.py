@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from . import html, text, words
+from . import html, terminal, words
 from .html import Markup
 
 #: Flags shown; the rest is counted.
@@ -39,10 +39,10 @@ def ordered(flags: Sequence[Flag]) -> list[Flag]:
 def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
     """Lines for a terminal; ``healthy`` is said where nothing is flagged."""
     if not flags:
-        return text.wrap("", f"ok · {healthy}")
+        return terminal.wrap("", f"ok · {healthy}")
     lines = []
     for flag in flags[:SHOWN]:
-        first, *rest = text.wrap("", words.one_line(flag.text, 600))
+        first, *rest = terminal.wrap("", words.one_line(flag.text, 600))
         lines += [f"{_SYMBOLS[flag.kind]} {first[2:]}", *rest]
     return lines + ([f"  and {_more(flags)}"] if len(flags) > SHOWN else [])
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from . import words
-from .places import SourceLine
+from .source_positions import SourceLine
 
 #: Okabe-Ito colours that carry dark text, and a grey that reads on white and on black.
 COLOURS = {

@@ -8,12 +8,12 @@ from typing import Any
 from ..model import Snapshot
 from ..model.memory import KINDS, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
-from . import figures, flags, html, strips, table, text, words
+from . import dataframe, figures, flags, html, sparklines, terminal, words
 from .figures import Figure, Figured
 from .flags import Flag
 from .html import Markup
-from .places import group
 from .run_view import RunView
+from .source_positions import group
 
 #: Columns of ranks that hold the same, and rows of single ranks in a terminal.
 GROUPS, ROWS = 5, 8
@@ -64,12 +64,12 @@ class MemoryView(RunView, Figured):
         lines = []
         if self.snapshot.memory:
             head, rows = self._parts()
-            lines += table.columns(rows, head, range(1, len(head)))
+            lines += terminal.columns(rows, head, range(1, len(head)))
             ranks = self._rank_rows(24)
-            lines += table.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
+            lines += terminal.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
             if len(ranks) > ROWS:
                 lines.append(f"  and {words.count(len(ranks) - ROWS, 'more rank')}")
-        return lines + [line for note in self._notes() for line in text.wrap("", note)]
+        return lines + [line for note in self._notes() for line in terminal.wrap("", note)]
 
     def _html(self) -> list[Markup]:
         parts = []
@@ -133,7 +133,7 @@ class MemoryView(RunView, Figured):
             for m in self.snapshot.memory
             for i, at in enumerate(m.at_ms)
         ]
-        return table.frame(rows, columns)
+        return dataframe.frame(rows, columns)
 
     def to_plotly(self) -> Figure:
         """Memory over time, one line for each rank, and the limits that are near."""
@@ -332,7 +332,7 @@ def _drawn(memory: RankMemory, width: int) -> str:
     if not course:
         return ""
     low, high = words.size(course[0] * 1024), words.size(course[-1] * 1024)
-    return f"{low} {strips.curve(course, width)} {high}"
+    return f"{low} {sparklines.curve(course, width)} {high}"
 
 
 def _spread(sizes: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from . import flags, html, words
-from .bundle import Displayable
+from .displayable import Displayable
 from .run_view import RunView
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ..model import Finding, Report, Snapshot
-from . import html, places, words
-from .live import LiveView, RankLine
+from . import html, source_positions, words
+from .live_ranks import LiveView, RankLine
 from .report import KINDS
-from .status import ROWS
+from .session_status import ROWS
 
 #: Findings that the panel shows; the rest is counted.
 _FINDINGS_SHOWN = 5
@@ -60,7 +60,9 @@ def of_session(session: SessionLike, memory_limit: int | None) -> dict[str, Any]
 def at_prompt(alive: Sequence[bool]) -> LiveView:
     """A session in which nothing runs; ``alive``: for each rank, whether its process is there."""
     states = ["ready" if there else "died" for there in alive]
-    alike = places.group(range(len(states)), lambda r: (states[r], r if len(states) <= ROWS else 0))
+    alike = source_positions.group(
+        range(len(states)), lambda r: (states[r], r if len(states) <= ROWS else 0)
+    )
     lines = (RankLine(ranks=tuple(ranks), state=state) for (state, _), ranks in alike)
     return LiveView(f"{words.count(len(states), 'rank')}, no cell runs", tuple(lines))
 
@@ -133,13 +135,13 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "sign": words.symbol(finding),
         "colour": html.COLOURS[KINDS[finding.confidence]],
         "title": words.one_line(finding.title, 1000),
-        "places": [_place(place) for place in places.of_finding(finding, snapshot)],
+        "places": [_place(place) for place in source_positions.of_finding(finding, snapshot)],
         "fixes": [words.one_line(fix.advice, 1000) for fix in finding.fixes],
         "explain": words.explained_by(finding),
     }
 
 
-def _place(place: places.ShownPlace) -> dict[str, Any]:
+def _place(place: source_positions.ShownPlace) -> dict[str, Any]:
     return {
         "place": place.place,
         "code": words.one_line(place.code, 200),

@@ -16,11 +16,11 @@ from ..model.parity import (
     ValueDifference,
     disagreements,
 )
-from . import html, table, text, words
+from . import html, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
-from .places import group
 from .run_view import RunView, chosen
+from .source_positions import group
 
 #: Rows of the summary, and of the list of what differs.
 ROWS = 24
@@ -69,9 +69,9 @@ class ParityView(RunView):
     def _text(self) -> list[str]:
         lines: list[str] = []
         if rows := self._rows():
-            lines += table.columns(rows, _HEAD, (2, 3))
+            lines += terminal.columns(rows, _HEAD, (2, 3))
         for found in self._told()[:8]:
-            lines += text.wrap("", _disagreement_text(found, self._difference(found)))
+            lines += terminal.wrap("", _disagreement_text(found, self._difference(found)))
         return lines
 
     def _html(self) -> list[Markup]:

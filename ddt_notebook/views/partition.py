@@ -8,11 +8,11 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.partition import Division, LoaderPartition, ModelShard, division
-from . import html, table, text, words
+from . import html, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
-from .places import group
 from .run_view import RunView, chosen
+from .source_positions import group
 
 #: Up to this many ranks each one has a row; beyond, those with equal counts share one.
 ROWS = 8
@@ -68,10 +68,10 @@ class PartitionView(RunView):
     def _text(self) -> list[str]:
         lines: list[str] = []
         for head, columns, rows in self._tables():
-            lines += text.wrap("", head)
+            lines += terminal.wrap("", head)
             if rows:
                 right = (1, 2, 3, 4) if columns is _LOADER_HEAD else (1, 2, 3)
-                lines += table.columns(rows, columns, right, indent=4)
+                lines += terminal.columns(rows, columns, right, indent=4)
         if self._left_out:
             lines.append(f"  and {words.count(self._left_out, 'more object')}")
         return lines

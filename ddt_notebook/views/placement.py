@@ -10,11 +10,11 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
-from . import html, table, text, words
+from . import html, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
-from .places import group
 from .run_view import RunView, chosen
+from .source_positions import group
 
 #: Rows for one object; a deeper model is summed up by its upper modules.
 ROWS = 12
@@ -70,10 +70,10 @@ class PlacementView(RunView):
         lines: list[str] = []
         shown = self._objects
         for item in shown[:OBJECTS]:
-            lines += text.wrap("", words.middle(item.item.name, 60) + _about(item))
+            lines += terminal.wrap("", words.middle(item.item.name, 60) + _about(item))
             rows = _rows(item)
             if len(rows) > 1 or item.item.kind == "module":
-                lines += table.columns(rows, _HEAD, (4,), indent=4)[1:]
+                lines += terminal.columns(rows, _HEAD, (4,), indent=4)[1:]
         if len(shown) > OBJECTS:
             lines.append(f"  and {words.count(len(shown) - OBJECTS, 'more object')}")
         return lines

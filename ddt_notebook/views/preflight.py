@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.preflight import VERDICTS, Check, Preflight, Verdict
-from . import html, table, text, words
-from .bundle import Displayable
+from . import dataframe, html, terminal, words
+from .displayable import Displayable
 
 _SIGNS: dict[Verdict, tuple[str, str]] = {
     "error": ("✖", "error"),
@@ -56,20 +56,20 @@ class PreflightView(Displayable):
         """
         columns = ("topic", "name", "verdict", "seen", "meaning", "fix")
         rows = [{name: getattr(check, name) for name in columns} for check in self.checks]
-        return table.frame(rows, columns)
+        return dataframe.frame(rows, columns)
 
     def to_text(self) -> str:
         """What is wrong in full, and a line for each topic that is well."""
         lines = [self._title()]
         for check in self._troubles():
             sign, _ = _SIGNS[check.verdict]
-            first, *rest = text.wrap("", f"{check.name}: {words.one_line(check.seen, 600)}")
+            first, *rest = terminal.wrap("", f"{check.name}: {words.one_line(check.seen, 600)}")
             lines += [f"{sign} {first[2:]}", *rest]
             for part, label in ((check.meaning, ""), (check.fix, "fix")):
-                lines += text.wrap(label, words.one_line(part, 600)) if part else []
+                lines += terminal.wrap(label, words.one_line(part, 600)) if part else []
         for topic, checks in self._well().items():
             told = "; ".join(map(_in_short, checks))
-            first, *rest = text.wrap("", f"{topic}: {told}")
+            first, *rest = terminal.wrap("", f"{topic}: {told}")
             lines += [f"✓ {first[2:]}", *rest]
         return "\n".join(lines)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from ..diagnosis.corrections import Correction, correction
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import diffs, failures, html, places, text, words
-from .bundle import Displayable
+from . import code_diff, failures, html, report_text, source_positions, terminal, words
+from .displayable import Displayable
 from .html import Markup
 
 _OFFER = "`%ddt_debug --fix` puts the corrected cell into a new one"
@@ -51,13 +51,13 @@ class DisplayedReport(Displayable, Report):
 
     def to_terminal(self, *, colour: bool) -> str:
         """The findings, 80 columns wide, with ANSI colours or without."""
-        lines = [text.report(self, self.snapshot, but=self.but, colour=colour)]
-        made = self._correction(self.findings[: text.FINDINGS_SHOWN])
+        lines = [report_text.report(self, self.snapshot, but=self.but, colour=colour)]
+        made = self._correction(self.findings[: report_text.FINDINGS_SHOWN])
         if made is not None and self.snapshot is not None:
-            lines += text.wrap("diff", f"{_OFFER}: {words.one_line(made.says)}")
-            lines += diffs.as_text(self.snapshot.cell.source, made.source, " " * 7)
+            lines += terminal.wrap("diff", f"{_OFFER}: {words.one_line(made.says)}")
+            lines += code_diff.as_text(self.snapshot.cell.source, made.source, " " * 7)
         for note in self.notes:
-            lines += text.wrap("note", words.one_line(note, 1000))
+            lines += terminal.wrap("note", words.one_line(note, 1000))
         return "\n".join(lines)
 
     def to_html(self) -> str:
@@ -94,10 +94,10 @@ def show(
 
 def _html(report: DisplayedReport) -> str:
     snapshot = report.snapshot
-    parts = [_finding(f, snapshot) for f in report.findings[: text.FINDINGS_SHOWN]]
+    parts = [_finding(f, snapshot) for f in report.findings[: report_text.FINDINGS_SHOWN]]
     if not parts:
         parts = [_without_findings(report, snapshot)]
-    if rest := report.findings[text.FINDINGS_SHOWN :]:
+    if rest := report.findings[report_text.FINDINGS_SHOWN :]:
         summary = words.count(len(rest), "more finding")
         parts.append(html.details(summary, *(_finding(f, snapshot) for f in rest)))
     if report.hints:
@@ -118,7 +118,7 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
             html.details(
                 "the corrected cell",
                 html.line(html.prose(words.one_line(made.says))),
-                diffs.as_html(snapshot.cell.source, made.source),
+                code_diff.as_html(snapshot.cell.source, made.source),
                 html.line(html.prose(_OFFER)),
             )
         )
@@ -136,7 +136,7 @@ def concluded(finding: Finding, snapshot: Snapshot | None) -> list[Markup]:
         html.line(chip, f"  {stage} · {confidence}"),
         html.line(html.tag("b", words.one_line(finding.title, 1000))),
     ]
-    parts += _places(places.of_finding(finding, snapshot), snapshot)
+    parts += _places(source_positions.of_finding(finding, snapshot), snapshot)
     reasons = (text for fact, text in words.facts(finding) if fact and is_reason(fact))
     return parts + [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
 
@@ -155,7 +155,7 @@ def seen(finding: Finding) -> list[Markup]:
     ]
 
 
-def _places(found: list[places.ShownPlace], snapshot: Snapshot | None) -> list[Markup]:
+def _places(found: list[source_positions.ShownPlace], snapshot: Snapshot | None) -> list[Markup]:
     """One excerpt for each cell whose source is known; the other places as lines."""
     parts, shown = [], set()
     for place in found:
@@ -165,7 +165,7 @@ def _places(found: list[places.ShownPlace], snapshot: Snapshot | None) -> list[M
         elif place.cell not in shown:
             shown.add(place.cell)
             parts.append(html.line(f"cell[{place.cell}]"))
-            parts.append(html.excerpt(places.excerpt(found, place.cell, snapshot)))
+            parts.append(html.excerpt(source_positions.excerpt(found, place.cell, snapshot)))
     return parts
 
 
@@ -189,8 +189,8 @@ def _without_findings(report: DisplayedReport, snapshot: Snapshot | None) -> Mar
     if report.ok:
         sign, kind = ("▲", "warning") if report.but else ("✓", "ok")
         return html.line(html.chip(sign, f"ok{report.but}", kind), f" {report.checked}")
-    head = html.line(html.chip("■", text.headline(report, snapshot), "warning"))
-    stood = _places(places.of_snapshot(snapshot), snapshot) if snapshot else ()
+    head = html.line(html.chip("■", report_text.headline(report, snapshot), "warning"))
+    stood = _places(source_positions.of_snapshot(snapshot), snapshot) if snapshot else ()
     return html.card("warning", head, *stood)
 
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ..model import Snapshot
 from ..model.torch_features import Feature
-from . import flags, html, table, words
-from .bundle import Displayable
+from . import dataframe, flags, html, words
+from .displayable import Displayable
 from .flags import Flag
 from .html import Markup
 
@@ -63,7 +63,7 @@ class RunView(Displayable):
 
     def to_frame(self) -> Any:
         """The rows as a pandas DataFrame; subclasses document the columns."""
-        return table.frame(self._records(), self.columns)
+        return dataframe.frame(self._records(), self.columns)
 
     def _title(self) -> str:
         """``placement · after cell[3] · 4 ranks · 2026-11-20 20:01:08``."""

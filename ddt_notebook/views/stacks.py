@@ -8,8 +8,8 @@ from typing import Any
 from ..model import Position, RankReport, Snapshot
 from . import html, words
 from .html import Markup
-from .places import group
 from .run_view import RunView
+from .source_positions import group
 
 #: Frames shown of one stack: the innermost ones.
 FRAMES = 12

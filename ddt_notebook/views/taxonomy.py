@@ -8,7 +8,7 @@ from typing import Any
 
 from ..faults import cards
 from ..symptoms import Stage, Symptom, fixes, stages, symptoms
-from . import figures, html, table, text, words
+from . import dataframe, figures, html, terminal, words
 from .figures import Figure, Figured
 
 #: Okabe and Ito's, one for each stage.
@@ -35,7 +35,7 @@ class TaxonomyView(Figured):
                 told = f"   {words.count(known, 'card')}" if known else ""
                 name = f"{symptom.code:<7} {symptom.title:<34}"
                 lines.append(f"      {name} {symptom.faults:>4}{told}")
-        return "\n".join([*lines, *text.wrap("more", "%ddt_explain D.2.1, a card, or words")])
+        return "\n".join([*lines, *terminal.wrap("more", "%ddt_explain D.2.1, a card, or words")])
 
     def to_html(self) -> str:
         """A table for each stage, folded."""
@@ -78,7 +78,7 @@ class TaxonomyView(Figured):
         """
         names = [field.name for field in dataclasses.fields(Symptom)]
         rows = [dataclasses.asdict(s) | {"cards": self._cards[s.code]} for s in symptoms()]
-        return table.frame(rows, (*names, "cards"))
+        return dataframe.frame(rows, (*names, "cards"))
 
     def to_plotly(self) -> Figure:
         """A treemap: the larger, the more faults."""

@@ -13,12 +13,13 @@ from ..model.matching import Meeting, lateness, meetings
 from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE
-from . import export, figures, flags, html, strips, table, text, words
+from . import chrome_trace, figures, flags, html, sparklines, terminal, words
 from .figures import Bar, Figure, Figured, Kind, Lanes
 from .html import Markup
 from .run_view import RunView
-from .strips import slots
-from .times import rate, short, straggler_flags
+from .sparklines import slots
+from .stragglers import straggler_flags
+from .words import rate, short
 
 #: With more ranks than this, the ones that waited least and most are shown in a terminal.
 ROWS = 16
@@ -89,17 +90,17 @@ class TimelineView(RunView, Figured):
     def _text(self) -> list[str]:
         lines: list[str] = []
         if self.window is not None:
-            lines += text.wrap("", self._summary())
+            lines += terminal.wrap("", self._summary())
             shown = self._shown()
-            lines += table.columns([self._row(s) for s in shown], _TEXT_HEAD, range(1, 7))
+            lines += terminal.columns([self._row(s) for s in shown], _TEXT_HEAD, range(1, 7))
             width = max(len(str(share.rank)) for share in shown)
             by_rank = {activity.rank: activity for activity in self._activities}
             for share in shown:
-                signs = strips.as_text(strips.strip(by_rank[share.rank], self.window))
+                signs = sparklines.as_text(sparklines.strip(by_rank[share.rank], self.window))
                 lines.append(f"  rank {share.rank:>{width}} │{signs}│")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
-            lines.append(f"  {strips.legend()}")
+            lines.append(f"  {sparklines.legend()}")
         return [*lines, *(f"  {note}" for note in self._notes())]
 
     def _html(self) -> list[Markup]:
@@ -107,10 +108,10 @@ class TimelineView(RunView, Figured):
         if self.window is not None:
             parts.append(html.line(self._summary()))
             rows = [
-                (str(activity.rank), strips.as_html(strips.strip(activity, self.window)))
+                (str(activity.rank), sparklines.as_html(sparklines.strip(activity, self.window)))
                 for activity in self._activities
             ]
-            parts.append(html.table(rows, ("rank", strips.legend())))
+            parts.append(html.table(rows, ("rank", sparklines.legend())))
             shares_table = html.table(map(self._row, self._shares), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]
@@ -185,11 +186,11 @@ class TimelineView(RunView, Figured):
 
     def save_chrome_trace(self, path: str | Path) -> Path:
         """Write a trace of all ranks for Perfetto (https://ui.perfetto.dev); returns the path."""
-        return export.chrome_trace(self.snapshot, self._met, path)
+        return chrome_trace.chrome_trace(self.snapshot, self._met, path)
 
     def save_hta(self, folder: str | Path) -> Path:
         """Write a folder with one trace for each rank, as Holistic Trace Analysis reads it."""
-        return export.hta_folder(self.snapshot, self._met, folder)
+        return chrome_trace.hta_folder(self.snapshot, self._met, folder)
 
     # -- words ---------------------------------------------------------------------------------
 

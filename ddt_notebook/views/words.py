@@ -7,6 +7,7 @@ import signal
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from .. import formatting
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
 from ..faults import card_ids
 from ..formatting import count, rank_list, size
@@ -35,6 +36,8 @@ __all__ = [
     "one_line",
     "rank_list",
     "ranks",
+    "rate",
+    "short",
     "size",
     "state",
     "symbol",
@@ -215,3 +218,13 @@ def ending(report: RankReport) -> str:
         except ValueError:
             return f"signal {report.exit_signal}"
     return f"exit code {report.exit_code}" if report.exit_code is not None else ""
+
+
+def short(seconds: float | None) -> str:
+    """``0.35 ms``, ``150 ms``, ``1.2 s``; empty if it is not known."""
+    return formatting.seconds(seconds) if seconds is not None else ""
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """``630 MB/s``; empty if it is not known."""
+    return formatting.rate(bytes_per_s) if bytes_per_s is not None else ""

@@ -22,13 +22,13 @@ from ..diagnosis import diagnose
 from ..host.listeners import Moment
 from ..host.session import active
 from ..host.status import rank_resources
-from ..views import live, panel
-from ..views.live import LiveView
+from ..views import live_ranks, panel
+from ..views.live_ranks import LiveView
 from ..views.registry import below_diagnosis
 from ..views.report import show
 from . import pages
 from .lab_output import LabOutput
-from .live import add_samples, answer_where_clicked
+from .live_panel import add_samples, answer_where_clicked
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -146,10 +146,12 @@ class LabLink:
             self._put_aside()
             self._asked = ""
         add_samples(self._memory, moment)
-        head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
+        head = live_ranks.headline(
+            moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen
+        )
         if running and self._asked:
             head += f" · {self._asked} …"
-        self._view = live.of_reports(
+        self._view = live_ranks.of_reports(
             head,
             moment.reports,
             self._memory,

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from ddt_notebook.magics.stream import LINES_SHOWN, RANKS_IN_FULL
+from ddt_notebook.magics.output_stream import LINES_SHOWN, RANKS_IN_FULL
 from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 
 from .lab import Lab, Page

@@ -6,7 +6,7 @@ from typing import Any
 
 import nbformat
 
-from .test_live import FrontEnd
+from .test_live_panel import FrontEnd
 
 Message = dict[str, Any]
 WIDGET = "application/vnd.jupyter.widget-view+json"

@@ -10,13 +10,13 @@ from IPython.core.error import UsageError
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.result import RunResult
 from ddt_notebook.host.session import active
-from ddt_notebook.magics import running as module
+from ddt_notebook.magics import base as module
 from ddt_notebook.magics.config import DDT
 from ddt_notebook.magics.debugging import DebugMagics
 from ddt_notebook.magics.doctor import DoctorMagics
 from ddt_notebook.magics.extension import unload_ipython_extension
 from ddt_notebook.magics.failure import CellFailed
-from ddt_notebook.magics.live import LiveMagics
+from ddt_notebook.magics.live_panel import LiveMagics
 from ddt_notebook.magics.magics import DDTMagics
 from ddt_notebook.magics.options import rank_list
 from ddt_notebook.model import Cell, Position, RankError, RankReport, Report, Snapshot

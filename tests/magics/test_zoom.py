@@ -12,7 +12,7 @@ from ddt_notebook.views.timeline import TimelineView
 from ddt_notebook.widgets.zoom import TimelineZoom
 
 from .conftest import Notebook
-from .test_live import FrontEnd, front_end, reused  # noqa: F401  (fixtures)
+from .test_live_panel import FrontEnd, front_end, reused  # noqa: F401  (fixtures)
 
 TRACED = """%%ddt_debug -n 2
 model = DDP(torch.nn.Linear(4, 2))

@@ -12,7 +12,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.host.result import RunResult
 from ddt_notebook.host.session import Session
-from ddt_notebook.views.status import StatusView
+from ddt_notebook.views.session_status import StatusView
 
 NET = """
 class Net(torch.nn.Module):

@@ -20,7 +20,7 @@ import ddt_notebook as ddt
 from ddt_notebook.host import launcher
 from ddt_notebook.model.torch_features import FEATURES
 from ddt_notebook.rank.torch_private import _LAZILY_IMPORTED, NAMES
-from ddt_notebook.views.status import StatusView
+from ddt_notebook.views.session_status import StatusView
 
 HANG = "if rank == 0:\n    dist.all_reduce(torch.ones(1))"
 TRAINING = """

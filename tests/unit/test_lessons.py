@@ -9,8 +9,8 @@ import pytest
 from ddt_notebook.cli import main
 from ddt_notebook.model import Finding, Report
 from ddt_notebook.symptoms import UnknownSymptom, lessons, symptoms
-from ddt_notebook.views import text
-from ddt_notebook.views.pages import symptom_page
+from ddt_notebook.views import report_text
+from ddt_notebook.views.explain import symptom_page
 from ddt_notebook.views.report import show
 
 
@@ -51,7 +51,7 @@ def test_explanations_and_findings_name_the_lesson() -> None:
 
     found = Finding(symptom="D.2.1", stage="training & evaluation", title="rank 0 stays away")
     report = Report(ok=False, findings=[found])
-    assert path in text.report(report)
+    assert path in report_text.report(report)
     assert path in show(report).to_html()
 
 

@@ -12,7 +12,7 @@ from ddt_notebook.assistant.state import State, start
 from ddt_notebook.assistant.view import AssistantView, FixedCellView
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.model import Cell, Fact, Place, Snapshot
-from ddt_notebook.views.bundle import Message
+from ddt_notebook.views.displayable import Message
 
 from ..views.builders import crash, hang, hang_finding
 from ..views.test_html import HOSTILE, KEPT, parsed

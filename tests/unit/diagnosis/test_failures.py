@@ -7,7 +7,7 @@ import pytest
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.errors import classify, is_peer_error
 from ddt_notebook.model import Call, Position, RankError
-from ddt_notebook.views.places import of_finding
+from ddt_notebook.views.source_positions import of_finding
 
 from .builders import (
     GLOO_PEER,

@@ -5,11 +5,11 @@ import pytest
 
 from ddt_notebook.model import Cell, Place, Report, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
-from ddt_notebook.views.bundle import Message
-from ddt_notebook.views.explanation import ExplanationView
+from ddt_notebook.views.displayable import Message
+from ddt_notebook.views.explain import ExplanationView
 from ddt_notebook.views.html import excerpt
-from ddt_notebook.views.places import SourceLine
 from ddt_notebook.views.report import show
+from ddt_notebook.views.source_positions import SourceLine
 from ddt_notebook.views.stacks import StacksView
 
 from .builders import crash, hang, hang_finding

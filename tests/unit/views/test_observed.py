@@ -23,7 +23,7 @@ from ddt_notebook.model.placement import (
     RankPlacement,
     TensorPlacement,
 )
-from ddt_notebook.views.bundle import Displayable
+from ddt_notebook.views.displayable import Displayable
 
 HOSTILE = ("<script>alert(1)</script>", "x" * 10_000, "🦄\u202egpj.exe\x1b[31m\x00", "a\nb|c`d", "")
 VIEWS: tuple[Callable[..., Displayable], ...] = (ddt.placement, ddt.partition, ddt.parity)

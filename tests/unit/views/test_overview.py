@@ -2,7 +2,7 @@ from dataclasses import dataclass, field, replace
 
 from ddt_notebook.model import Report
 from ddt_notebook.views import html
-from ddt_notebook.views.bundle import Message
+from ddt_notebook.views.displayable import Message
 from ddt_notebook.views.flags import Flag
 from ddt_notebook.views.overview import Overview
 from ddt_notebook.views.report import show

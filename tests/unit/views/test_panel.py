@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddt_notebook.views import panel
-from ddt_notebook.views.live import LiveView, RankLine
+from ddt_notebook.views.live_ranks import LiveView, RankLine
 
 
 @dataclass

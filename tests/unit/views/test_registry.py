@@ -19,8 +19,8 @@ from ddt_notebook.model import Cell, RankReport, Snapshot
 from ddt_notebook.model.preflight import Preflight
 from ddt_notebook.server import render
 from ddt_notebook.views import document, html
+from ddt_notebook.views.explain import HitsView
 from ddt_notebook.views.flags import Flag
-from ddt_notebook.views.hits import HitsView
 from ddt_notebook.views.preflight import PreflightView
 from ddt_notebook.views.registry import VIEWS, View
 from ddt_notebook.views.run_view import RunView

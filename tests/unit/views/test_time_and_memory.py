@@ -12,7 +12,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.model import Snapshot
 from ddt_notebook.views import figures
-from ddt_notebook.views.bundle import Displayable
+from ddt_notebook.views.displayable import Displayable
 from ddt_notebook.views.figures import MIME, Figured
 
 from .test_html import KEPT, parsed

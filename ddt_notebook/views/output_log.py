@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from . import words
-from .lines import LineBuffer
+from .line_buffer import LineBuffer
 
 #: Where a line comes from; empty where that is not known.
 Source = Literal["stdout", "stderr", "display", ""]

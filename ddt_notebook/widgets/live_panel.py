@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from ..host.listeners import Moment
 from ..host.session import active
-from ..views import live
-from ..views.live import LiveView
+from ..views import live_ranks
+from ..views.live_ranks import LiveView
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -91,12 +91,14 @@ class LivePanel:
             self._cell, self._asked = moment.cell, ""
         add_samples(self._memory, moment)
         running = moment.outcome is None
-        head = live.headline(moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen)
+        head = live_ranks.headline(
+            moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen
+        )
         if running and self._asked:
             head += f" · {self._asked} …"
         late = running and (self._late or self._no_subshell(moment.elapsed_s))
         self._show(
-            live.of_reports(
+            live_ranks.of_reports(
                 head,
                 moment.reports,
                 self._memory,
@@ -123,7 +125,7 @@ class LivePanel:
             self._show(_NO_SESSION)
         else:
             notes = (_HELD,) if session.frozen else ()
-            self._show(live.of_status(session.status(), notes))
+            self._show(live_ranks.of_status(session.status(), notes))
 
     def _clicked(self, word: str, do: Callable[[Session], None]) -> Callable[[object], None]:
         def clicked(_: object) -> None:

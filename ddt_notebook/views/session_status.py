@@ -7,8 +7,8 @@ from typing import Protocol
 
 from ..model import Position
 from ..model.torch_features import MissingFeature
-from . import html, places, text, words
-from .bundle import Displayable
+from . import html, source_positions, terminal, words
+from .displayable import Displayable
 
 #: Up to this many ranks each one has a row; beyond, ranks in the same state share one.
 ROWS = 8
@@ -80,9 +80,9 @@ class StatusView(Displayable):
         lines = [self._summary()]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), text.WIDTH))
+            lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), terminal.WIDTH))
         return "\n".join(
-            lines + [line for note in self._notes() for line in text.wrap("note", note)]
+            lines + [line for note in self._notes() for line in terminal.wrap("note", note)]
         )
 
     def to_html(self) -> str:
@@ -111,7 +111,7 @@ class StatusView(Displayable):
 
     def _rows(self) -> list[tuple[str, ...]]:
         ranks = self._status.ranks
-        alike = places.group(ranks, lambda r: _state(r) if len(ranks) > ROWS else r.rank)
+        alike = source_positions.group(ranks, lambda r: _state(r) if len(ranks) > ROWS else r.rank)
         return [_row(members) for _, members in alike]
 
 

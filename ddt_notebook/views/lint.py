@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from ..model import Finding, Report
-from . import html, text, words
-from .bundle import Displayable
+from . import html, terminal, words
+from .displayable import Displayable
 
 _SIGNS = {"certain": ("✖", "error"), "likely": ("▲", "warning"), "possible": ("?", "hint")}
 
@@ -53,14 +53,14 @@ class ForeseenView(Displayable, Sequence[Finding]):
         lines = [] if self.findings else [f"ok · nothing is foreseen in {self._name}"]
         for finding in self.findings:
             sign, _ = _SIGNS[finding.confidence]
-            first, *rest = text.wrap("", words.one_line(finding.title, 600))
+            first, *rest = terminal.wrap("", words.one_line(finding.title, 600))
             lines += [f"{sign} {first[2:]} · {finding.symptom}", *rest]
             for fact in finding.evidence[:3]:
-                lines += text.wrap("-->", words.one_line(fact, 300))
+                lines += terminal.wrap("-->", words.one_line(fact, 300))
             for fix in finding.fixes[:1]:
-                lines += text.wrap("fix", words.one_line(fix.advice, 600))
-            lines += text.wrap("more", words.more(finding)[-1])
-        lines += [line for hint in self.hints for line in text.wrap("hint", self._hint(hint))]
+                lines += terminal.wrap("fix", words.one_line(fix.advice, 600))
+            lines += terminal.wrap("more", words.more(finding)[-1])
+        lines += [line for hint in self.hints for line in terminal.wrap("hint", self._hint(hint))]
         return "\n".join(lines)
 
     def to_html(self) -> str:

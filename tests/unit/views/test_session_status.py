@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 from ddt_notebook.model import Position
 from ddt_notebook.model.torch_features import LOADERS, MissingFeature
-from ddt_notebook.views.status import StatusView
+from ddt_notebook.views.session_status import StatusView
 
 
 @dataclass

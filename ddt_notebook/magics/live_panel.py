@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from ..views.bundle import Message
+from ..views.displayable import Message
 from . import options as opt
 
 if TYPE_CHECKING:
     from ..widgets.lab import LabLink
-    from ..widgets.live import LivePanel
+    from ..widgets.live_panel import LivePanel
 
 _CLOSE = opt.Option("--close", action="store_true", help="close the panel")
 _IN_TERMINAL = (
@@ -47,7 +47,7 @@ class LiveMagics(Magics):
         if getattr(self._shell, "kernel", None) is None:
             return Message(_IN_TERMINAL)
         if self._panel is None:
-            from ..widgets.live import LivePanel
+            from ..widgets.live_panel import LivePanel
 
             self._panel = LivePanel(self._shell)
             self._panel.open()

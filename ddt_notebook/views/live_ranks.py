@@ -9,9 +9,9 @@ from ..model import Position, RankReport
 from ..model.collective import call_label
 from ..model.progress import Wait, cannot_complete, waits
 from ..model.snapshot import Outcome
-from . import html, places, strips, text, words
-from .bundle import Displayable
-from .status import ROWS, SessionStatusLike
+from . import html, source_positions, sparklines, terminal, words
+from .displayable import Displayable
+from .session_status import ROWS, SessionStatusLike
 
 #: Columns of the memory curve, and the rise in bytes below which it stays low.
 _CURVE, _NOISE = 10, 16_000_000
@@ -108,7 +108,7 @@ class LiveView(Displayable):
         shown = [self.headline]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            shown.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), 2 * text.WIDTH))
+            shown.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), 2 * terminal.WIDTH))
         return "\n".join([*shown, *self.notes])
 
     def to_html(self) -> str:
@@ -161,7 +161,7 @@ def of_reports(
         keys[report.rank] = key
         longest[key] = max(longest.get(key, 0.0), report.blocked_s or 0.0)
     lines = []
-    for key, alike in places.group(reports, lambda report: keys[report.rank]):
+    for key, alike in source_positions.group(reports, lambda report: keys[report.rank]):
         state, wait, where, place, _ = key
         seconds = f"{words.duration(longest[key])} " if wait else ""
         line = RankLine(
@@ -174,7 +174,7 @@ def of_reports(
 def of_status(status: SessionStatusLike, notes: tuple[str, ...] = ()) -> LiveView:
     """A session whose ranks are at their prompts."""
     headline = f"{words.count(status.world_size, 'rank')}, no cell runs"
-    alike = places.group(
+    alike = source_positions.group(
         status.ranks, lambda r: (r.state, r.rank if len(status.ranks) <= ROWS else None)
     )
     lines = [
@@ -246,5 +246,5 @@ def _with_memory(
     if not known:
         return line
     largest = max(known, key=lambda report: report.memory_bytes or 0)
-    curve = strips.curve(tuple(memory.get(largest.rank, ())), _CURVE, least_rise=_NOISE)
+    curve = sparklines.curve(tuple(memory.get(largest.rank, ())), _CURVE, least_rise=_NOISE)
     return replace(line, memory_bytes=largest.memory_bytes, curve=curve)

@@ -1,5 +1,5 @@
-from ddt_notebook.magics.lines import Merger
-from ddt_notebook.views.lines import LONGEST_LINE, LineBuffer
+from ddt_notebook.magics.output_merger import Merger
+from ddt_notebook.views.line_buffer import LONGEST_LINE, LineBuffer
 
 
 def feed(*chunks: str) -> tuple[list[str], str]:

@@ -14,11 +14,9 @@ from ddt_notebook.faults import card, cards
 from ddt_notebook.faults.search import search
 from ddt_notebook.model import Report
 from ddt_notebook.symptoms import UnknownSymptom, symptoms
-from ddt_notebook.views import diffs
-from ddt_notebook.views.card import CardView
+from ddt_notebook.views import code_diff
 from ddt_notebook.views.comparison import ComparisonView, SingleRankView
-from ddt_notebook.views.explanation import ExplanationView
-from ddt_notebook.views.hits import HitsView
+from ddt_notebook.views.explain import CardView, ExplanationView, HitsView
 from ddt_notebook.views.report import show
 from ddt_notebook.views.taxonomy import TaxonomyView
 
@@ -108,7 +106,7 @@ def test_a_card_page_escapes_what_it_shows() -> None:
 def test_a_diff_shows_what_changed_and_little_else() -> None:
     before = "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\nf = 6\ng = 7"
     after = before.replace("a = 1", "a = 0") + "\nh = 8"
-    assert diffs.lines(before, after, 1) == [
+    assert code_diff.lines(before, after, 1) == [
         "- a = 1",
         "+ a = 0",
         "  b = 2",
@@ -116,8 +114,8 @@ def test_a_diff_shows_what_changed_and_little_else() -> None:
         "  g = 7",
         "+ h = 8",
     ]
-    assert "<b>+ a = 0</b>" in diffs.as_html(before, after)
-    assert diffs.lines(before, before) == []
+    assert "<b>+ a = 0</b>" in code_diff.as_html(before, after)
+    assert code_diff.lines(before, before) == []
 
 
 @pytest.mark.parametrize(

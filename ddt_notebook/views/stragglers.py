@@ -1,10 +1,9 @@
-"""Short spans of time in words, and who made the others wait."""
+"""Flags for ranks that made the others wait, and for collectives that did not complete."""
 
 from __future__ import annotations
 
 import statistics
 
-from .. import formatting
 from ..model import Snapshot
 from ..model.matching import Meeting, lateness
 from . import words
@@ -18,16 +17,6 @@ _APART = 3
 _NOTABLE_S = 1e-3
 #: So many collectives that came to nothing are named.
 _UNFINISHED = 2
-
-
-def short(seconds: float | None) -> str:
-    """``0.35 ms``, ``150 ms``, ``1.2 s``; empty if it is not known."""
-    return formatting.seconds(seconds) if seconds is not None else ""
-
-
-def rate(bytes_per_s: float | None) -> str:
-    """``630 MB/s``; empty if it is not known."""
-    return formatting.rate(bytes_per_s) if bytes_per_s is not None else ""
 
 
 def straggler_flags(
@@ -47,8 +36,9 @@ def straggler_flags(
         stood = "they stood still for it" if snapshot.timeline else "it was late by"
         text = (
             f"rank {rank} came last to {len(notable):,} of {words.count(len(met), 'collective')}, "
-            f"{short(statistics.median(notable))} after the others (median): {stood} "
-            f"{short(cost)} of {short(window_s)}; look at what it alone does before them"
+            f"{words.short(statistics.median(notable))} after the others (median): {stood} "
+            f"{words.short(cost)} of {words.short(window_s)}; look at what it alone does before "
+            "them"
         )
         found.append(Flag("warning", text))
     return found
@@ -66,7 +56,7 @@ def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
             for rank, end in meeting.ends_s.items()
             if rank in meeting.arrivals_s
         ]
-        age = f" {short(max(waited))}" if waited else ""
+        age = f" {words.short(max(waited))}" if waited else ""
         name, came = meeting.first.label, words.ranks(sorted(meeting.calls))
         if absent:
             who = words.ranks(absent)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ddt_notebook.model import Call, Position, RankError, RankReport
-from ddt_notebook.views import live
+from ddt_notebook.views import live_ranks
 
 HOSTILE = "<script>alert(1)</script>" + "x" * 10_000
 
@@ -31,7 +31,7 @@ def moment(ranks: int, state: str = "running") -> tuple[RankReport, ...]:
 
 
 def test_says_who_waits_for_whom_and_where() -> None:
-    view = live.of_reports(live.headline(3, 4.2), moment(3), {0: [1, 2]})
+    view = live_ranks.of_reports(live_ranks.headline(3, 4.2), moment(3), {0: [1, 2]})
     shown = view.to_text().splitlines()
     assert shown[0] == "cell[3] runs · 4.2 s"
     assert "‖ waits 2.0 s for rank 1 in all_reduce #17" in shown[2]
@@ -42,14 +42,14 @@ def test_says_who_waits_for_whom_and_where() -> None:
 
 
 def test_tells_a_wait_that_cannot_end_and_the_past() -> None:
-    stuck = live.of_reports("", moment(3, "finished"), {})
+    stuck = live_ranks.of_reports("", moment(3, "finished"), {})
     assert [line.state for line in stuck.lines] == ["stuck", "finished", "stuck"]
-    ended = live.of_reports("", moment(3), {}, ended=True)
+    ended = live_ranks.of_reports("", moment(3), {}, ended=True)
     assert [line.state for line in ended.lines] == ["waited", "was running", "waited"]
 
 
 def test_many_ranks_that_are_alike_share_a_line() -> None:
-    view = live.of_reports("", moment(64), {})
+    view = live_ranks.of_reports("", moment(64), {})
     assert [line.ranks for line in view.lines] == [(0, *range(2, 64)), (1,)]
     assert view.lines[0].wait == "2.6 s for rank 1 in all_reduce #17"
     assert view.lines[0].memory == "≤ 300 MB"
@@ -57,9 +57,9 @@ def test_many_ranks_that_are_alike_share_a_line() -> None:
 
 
 def test_the_memory_curve_rises_but_not_with_noise() -> None:
-    noise = live.of_reports("", moment(3), {0: [300_000_000, 300_004_096]})
+    noise = live_ranks.of_reports("", moment(3), {0: [300_000_000, 300_004_096]})
     assert noise.lines[0].curve == "▁▁"
-    rise = live.of_reports("", moment(3), {0: [200_000_000, 300_000_000]})
+    rise = live_ranks.of_reports("", moment(3), {0: [200_000_000, 300_000_000]})
     assert rise.lines[0].curve == "▁█"
 
 
@@ -70,7 +70,7 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
         replace(running, position=Position(file=HOSTILE, line=1, code=HOSTILE)),
         RankReport(rank=2, state="raised", error=RankError(type=HOSTILE, message="\x1b[31m")),
     )
-    view = live.of_reports("", reports, {})
+    view = live_ranks.of_reports("", reports, {})
     page = view.to_html()
     assert "<script" not in page
     assert "\x1b" not in page + view.to_text()
@@ -79,5 +79,5 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
 
 
 def test_an_empty_moment() -> None:
-    assert live.of_reports("cell[1] runs", (), {}).to_text() == "cell[1] runs"
-    assert "cell[1] runs" in live.of_reports("cell[1] runs", (), {}).to_html()
+    assert live_ranks.of_reports("cell[1] runs", (), {}).to_text() == "cell[1] runs"
+    assert "cell[1] runs" in live_ranks.of_reports("cell[1] runs", (), {}).to_html()

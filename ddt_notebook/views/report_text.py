@@ -7,27 +7,14 @@ from collections.abc import Iterable
 
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import places, words
+from . import source_positions, terminal, words
 
-WIDTH = 80
 #: Findings shown whole; the rest is counted.
 FINDINGS_SHOWN = 3
 #: Observed facts shown under a finding; the rest is counted.
 EVIDENCE_SHOWN = 4
 
-_CODES = {"bold": "1", "red": "1;31", "yellow": "1;33", "green": "1;32", "blue": "1;34", "dim": "2"}
 _COLOURS = {"certain": "red", "likely": "yellow", "possible": "blue"}
-
-
-class Style:
-    """Colours a text with ANSI codes, or leaves it as it is."""
-
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def __call__(self, name: str, text: str) -> str:
-        """The text in a named style."""
-        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
 
 
 def report(
@@ -40,7 +27,7 @@ def report(
     but
         What stands beside ``ok``.
     """
-    style = Style(colour)
+    style = terminal.Style(colour)
     blocks = [finding(f, snapshot, colour=colour) for f in diagnosis.findings[:FINDINGS_SHOWN]]
     if not blocks:
         blocks = [_without_findings(diagnosis, snapshot, but, style)]
@@ -53,19 +40,19 @@ def report(
 
 def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = False) -> str:
     """One finding: what, where, what was seen, how to fix it, where to read on."""
-    style = Style(colour)
+    style = terminal.Style(colour)
     title, stage, confidence = words.heading(item)
     lines = [f"{style(_COLOURS[item.confidence], title)} · {stage} · {confidence}"]
-    lines += wrap("", words.one_line(item.title, 1000))
-    lines += _place_lines(places.of_finding(item, snapshot), style)
-    lines += labelled("seen", _news(item), EVIDENCE_SHOWN, style)
+    lines += terminal.wrap("", words.one_line(item.title, 1000))
+    lines += _place_lines(source_positions.of_finding(item, snapshot), style)
+    lines += terminal.labelled("seen", _news(item), EVIDENCE_SHOWN, style)
     for fix in item.fixes:
         advice = words.one_line(fix.advice, 1000)
         if not words.is_unclassified(item):
             advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
-        lines += wrap("fix", advice, style)
+        lines += terminal.wrap("fix", advice, style)
     more = words.more_pages(item)
-    return "\n".join(lines + (wrap("more", " · ".join(more), style) if more else []))
+    return "\n".join(lines + (terminal.wrap("more", " · ".join(more), style) if more else []))
 
 
 def hints(items: Iterable[Finding]) -> str:
@@ -83,34 +70,6 @@ def headline(diagnosis: Report, snapshot: Snapshot | None = None) -> str:
     return _outcome(diagnosis, snapshot)
 
 
-def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) -> list[str]:
-    """A labelled paragraph; continuation lines stand below its first word."""
-    indent = "  " if not label else " " * 7
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    ) or [indent]
-    if label:
-        shown = f"{label:<4}"
-        lines[0] = f"  {style('bold', shown) if style else shown} {lines[0][7:]}"
-    return lines
-
-
-def labelled(label: str, items: list[str], limit: int, style: Style | None = None) -> list[str]:
-    """Paragraphs under one label, the rest counted."""
-    shown = [words.one_line(item) for item in items[:limit]]
-    if len(items) > limit:
-        shown.append(f"and {words.count(len(items) - limit, 'more fact')}")
-    return [
-        line
-        for number, item in enumerate(shown)
-        for line in (wrap(" ", item) if number else wrap(label, item, style))
-    ]
-
-
 def _news(item: Finding) -> list[str]:
     """The evidence, less what the places say already; a reason says more than its place."""
     shown = {(place.file, place.line) for place in item.places.values()}
@@ -124,28 +83,33 @@ def _news(item: Finding) -> list[str]:
     ]
 
 
-def _place_lines(found: list[places.ShownPlace], style: Style) -> list[str]:
+def _place_lines(found: list[source_positions.ShownPlace], style: terminal.Style) -> list[str]:
     place_width = min(28, max((len(p.place) for p in found), default=0))
     code_width = min(36, max((len(p.code) for p in found), default=0))
     lines = []
     for place in found:
         left = f"{place.place:<{place_width}}   {place.code:<{code_width}}"
         arrow = style("blue", "-->")
-        if len(left) + len(place.who) + 9 <= WIDTH:
+        if len(left) + len(place.who) + 9 <= terminal.WIDTH:
             lines.append(f"  {arrow} {left}   {place.who}".rstrip())
             continue
         left = left.rstrip()
-        lines.append(f"  {arrow} {left if len(left) <= WIDTH - 6 else left[: WIDTH - 7] + '…'}")
-        lines += textwrap.wrap(place.who, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        room = terminal.WIDTH - 6
+        lines.append(f"  {arrow} {left if len(left) <= room else left[: room - 1] + '…'}")
+        lines += textwrap.wrap(
+            place.who, terminal.WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
+        )
     return lines
 
 
-def _without_findings(diagnosis: Report, snapshot: Snapshot | None, but: str, style: Style) -> str:
+def _without_findings(
+    diagnosis: Report, snapshot: Snapshot | None, but: str, style: terminal.Style
+) -> str:
     if diagnosis.ok:
         return _outcome(diagnosis, snapshot, style("yellow" if but else "green", f"ok{but}"))
     lines = [_outcome(diagnosis, snapshot)]
     if snapshot is not None:
-        lines += _place_lines(places.of_snapshot(snapshot), style)
+        lines += _place_lines(source_positions.of_snapshot(snapshot), style)
     return "\n".join(lines)
 
 

@@ -23,16 +23,16 @@ from ..host.result import RunResult
 from ..host.session import Session, active
 from ..runs import view_of
 from ..views import words
-from ..views.bundle import Displayable
 from ..views.comparison import ComparisonView
+from ..views.displayable import Displayable
 from ..views.overview import Overview
 from ..views.registry import below_diagnosis
 from ..views.report import DisplayedReport, show
 from ..views.run_view import RunView
+from .cell_position import first_line
 from .config import DDT
 from .failure import CellFailed
-from .place import first_line
-from .stream import OutputStreamer, live_line
+from .output_stream import OutputStreamer, live_line
 
 _OBSERVED_NEXT = (
     "it was not observed which way each rank went; the next run observes it, which slows your own "

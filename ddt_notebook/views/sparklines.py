@@ -1,4 +1,4 @@
-"""Time as a row of slots, each with what took most of it: signs in a terminal and a notebook."""
+"""A stretch of time, or a curve, as one row of signs for a terminal and a notebook."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from ..formatting import ranks_label
 from ..host.listeners import DisplayMessage, Stream
 from ..model.progress import Waiting
 from ..views import html, words
-from ..views.lines import LineBuffer
+from ..views.line_buffer import LineBuffer
 from ..views.waiting import parts as waiting_parts
-from .lines import Entry, Merger
+from .output_merger import Entry, Merger
 
 #: Shown of one rank and cell; the rest stays in the rank's output file.
 LINES_SHOWN = 500

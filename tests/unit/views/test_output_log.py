@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ddt_notebook.views import output
-from ddt_notebook.views.output import OutputLog, of_texts
+from ddt_notebook.views import output_log
+from ddt_notebook.views.output_log import OutputLog, of_texts
 
 PAGE = 100_000
 
@@ -107,12 +107,12 @@ def test_pages_are_bounded_whatever_is_in_them() -> None:
 
 def test_what_is_kept_is_bounded_in_lines_and_in_characters() -> None:
     log = OutputLog(1)
-    log.add(0, "stdout", "".join(f"{n}\n" for n in range(output.LINES_KEPT + 7)))
+    log.add(0, "stdout", "".join(f"{n}\n" for n in range(output_log.LINES_KEPT + 7)))
     page = log.page(0, PAGE)
     assert (page["first"], page["from"], texts(page)[0]) == (7, 7, "7")
-    for _ in range(output.CHARACTERS_KEPT // 10_000 + 3):
+    for _ in range(output_log.CHARACTERS_KEPT // 10_000 + 3):
         log.add(1, "stdout", "y" * 9_999 + "\n")
-    assert log.total - log.first <= output.CHARACTERS_KEPT // 9_999
+    assert log.total - log.first <= output_log.CHARACTERS_KEPT // 9_999
     assert texts(log.page(log.total - 1, PAGE))[0].startswith("yyy")
 
 

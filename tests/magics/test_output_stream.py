@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from ddt_notebook.host.listeners import DisplayMessage
-from ddt_notebook.magics import stream
-from ddt_notebook.magics.stream import OutputStreamer
+from ddt_notebook.magics import output_stream
+from ddt_notebook.magics.output_stream import OutputStreamer
 from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.model.progress import Waiting
 
@@ -76,24 +76,24 @@ def test_stderr_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_flood_is_cut_and_the_file_named(capsys: pytest.CaptureFixture[str]) -> None:
     scene = Scene(1)
-    for number in range(stream.LINES_SHOWN + 500):
+    for number in range(output_stream.LINES_SHOWN + 500):
         scene.streamer.on_output(0, "stdout", f"line {number}\n")
     scene.streamer.on_output(0, "stdout", "z" * 10_000_000)
     scene.streamer.on_end()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == stream.LINES_SHOWN + 1
+    assert len(lines) == output_stream.LINES_SHOWN + 1
     assert lines[-1] == "[rank 0] … more output is in /out/rank0.out"
 
 
 def test_many_ranks_share_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    ranks = 4 * stream.RANKS_IN_FULL
+    ranks = 4 * output_stream.RANKS_IN_FULL
     scene = Scene(ranks)
     for rank in range(ranks):
-        for number in range(stream.LINES_SHOWN):
+        for number in range(output_stream.LINES_SHOWN):
             scene.streamer.on_output(rank, "stdout", f"line {number} of {rank}\n")
     scene.streamer.on_end()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == ranks * (stream.LINES_SHOWN // 4 + 1)
+    assert len(lines) == ranks * (output_stream.LINES_SHOWN // 4 + 1)
     for rank in range(ranks):
         assert f"[rank {rank}] … more output is in /out/rank{rank}.out" in lines
 
@@ -103,7 +103,7 @@ def test_one_long_line_is_cut_too(capsys: pytest.CaptureFixture[str]) -> None:
     scene.streamer.on_output(0, "stdout", "z" * 10_000_000)
     scene.streamer.on_end()
     out = capsys.readouterr().out
-    assert len(out) < 2 * stream.CHARACTERS_SHOWN
+    assert len(out) < 2 * output_stream.CHARACTERS_SHOWN
     assert out.endswith("… more output is in /out/rank0.out\n")
 
 

@@ -1,0 +1,361 @@
+"""The pages that `ddt.explain` returns: a symptom, a fault card, or a list of search results."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from .. import faults
+from ..diagnosis.advice import fixes
+from ..faults import FaultCard
+from ..faults.search import Hit, search
+from ..model import Fix
+from ..spelling import similar_names
+from ..symptoms import FixPattern, Symptom, symptom
+from ..symptoms import loader as study
+from ..symptoms.lessons import lesson_in_folder
+from . import code_diff, dataframe, html, terminal, words
+from .displayable import Displayable
+from .html import Markup
+from .taxonomy import TaxonomyView
+
+#: Fix patterns listed; the rest is counted.
+PATTERNS = 6
+
+
+class ExplanationView(Displayable):
+    """A symptom, its stage, what repaired it in the study, and the faults that show it.
+
+    Parameters
+    ----------
+    symptom
+        From the taxonomy.
+    patterns
+        Its fix patterns, most frequent first.
+    cards
+        The faults that show it.
+    """
+
+    __slots__ = ("_cards", "_patterns", "_symptom")
+
+    def __init__(
+        self,
+        symptom: Symptom,
+        patterns: tuple[FixPattern, ...],
+        cards: Sequence[FaultCard] = (),
+    ) -> None:
+        self._symptom = symptom
+        self._patterns = patterns
+        self._cards = cards
+
+    def to_text(self) -> str:
+        """The explanation, 80 columns wide."""
+        lines = [self._title(), *terminal.wrap("", self.frequency())]
+        if rows := self._rows():
+            width = max(len(name) for name, *_ in rows)
+            lines.append("  what repaired it")
+            lines += [f"    {share:>4}  {name:<{width}}  {faults}" for name, faults, share in rows]
+        if self._cards:
+            lines.append("  faults that look like this (%ddt_explain NAME says more)")
+            for card in self._cards:
+                lines.append(f"    {card.id}")
+                lines += terminal.wrap(" ", card.title)
+        if lesson := self._lesson():
+            lines.append(f"  lesson {lesson}")
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The explanation as HTML."""
+        parts = [html.line(html.tag("b", self._title())), html.line(self.frequency())]
+        if rows := self._rows():
+            parts.append(html.table(rows, ("what repaired it", "faults", "share")))
+        if self._cards:
+            parts.append(html.line(html.tag("b", "faults that look like this")))
+            parts += [
+                html.details(
+                    f"{card.title} ({card.id})",
+                    html.line(html.prose(card.sees)),
+                    html.line("why: ", html.prose(card.why)),
+                    html.line("read on: ", html.code(f"%ddt_explain {card.id}")),
+                )
+                for card in self._cards
+            ]
+        if lesson := self._lesson():
+            parts.append(html.line("lesson: ", html.code(lesson)))
+        return html.view(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The symptom, its fix patterns, its cards and its lesson as plain data."""
+        return {
+            **dataclasses.asdict(self._symptom),
+            "fixes": [dataclasses.asdict(pattern) for pattern in self._patterns],
+            "cards": [{"id": card.id, "title": card.title} for card in self._cards],
+            "lesson": self._lesson(),
+        }
+
+    def to_frame(self) -> Any:
+        """One row for each fix pattern, as a pandas DataFrame.
+
+        - ``pattern``: kind of change, in the study's words
+        - ``faults``: number of faults that it repaired in the study
+        - ``share``: ``faults`` as a part of the symptom's distributed faults, from 0 to 1
+        """
+        rows = [dataclasses.asdict(pattern) for pattern in self._patterns]
+        return dataframe.frame(rows, ("pattern", "faults", "share"))
+
+    def _lesson(self) -> str | None:
+        return lesson_in_folder(self._symptom.code)
+
+    def _title(self) -> str:
+        return f"{self._symptom.title} {self._symptom.code} · {self._symptom.stage_title}"
+
+    def frequency(self) -> str:
+        """How many faults of this kind the study had."""
+        symptom = self._symptom
+        found = f"{words.count(symptom.faults, 'fault')} of this kind in the study"
+        if symptom.distributed_faults == symptom.faults:
+            return f"{found}, all of them only in distributed training"
+        return f"{found}, {symptom.distributed_faults} of them only in distributed training"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        rows = [(p.pattern, str(p.faults), f"{p.share:.0%}") for p in self._patterns[:PATTERNS]]
+        if rest := self._patterns[PATTERNS:]:
+            faults = sum(p.faults for p in rest)
+            share = f"{sum(p.share for p in rest):.0%}"
+            rows.append((words.count(len(rest), "other pattern"), str(faults), share))
+        return rows
+
+
+class CardView(Displayable):
+    """What a fault looks like, why it happens, how it is told from others, and what to change.
+
+    Parameters
+    ----------
+    card
+        The fault.
+    related
+        Other cards with the same symptom.
+    """
+
+    __slots__ = ("card", "related")
+
+    def __init__(self, card: FaultCard, related: Sequence[FaultCard] = ()) -> None:
+        self.card = card
+        self.related = related
+
+    def to_text(self) -> str:
+        """The page, 80 columns wide."""
+        card = self.card
+        lines = textwrap.wrap(self._heading(), terminal.WIDTH)
+        lines += terminal.wrap("", f"{card.id}: {card.title}")
+        for label, paragraph in (("sees", card.sees), ("why", card.why), ("jobs", card.cluster)):
+            lines += terminal.wrap(label, words.one_line(paragraph, 4000))
+        for name, how in card.apart.items():
+            lines += terminal.wrap("not", words.one_line(f"{name}: {how}", 1000))
+        lines.append(f"  the broken cell, and what repairs it ({words.count(card.n, 'rank')})")
+        lines += code_diff.as_text(card.broken, card.fixed)
+        if card.setup:
+            lines.append("  what runs before")
+            lines += [f"      {line}".rstrip() for line in card.setup.splitlines()]
+        for backend, messages in self._messages():
+            for message in messages:
+                lines += terminal.wrap(backend, words.one_line(message))
+        for fix in self.fixes():
+            lines += terminal.wrap("fix", f"{self._pattern(fix)}: {fix.advice}")
+        for reference in card.references:
+            lines += terminal.wrap("read", reference.text)
+            lines.append(f"       {reference.url}")
+        if self.related:
+            lines += terminal.wrap("near", ", ".join(other.id for other in self.related))
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The page for a notebook."""
+        card = self.card
+        parts = [
+            html.line(html.tag("b", card.title)),
+            html.line(html.code(card.id), f" · {self._heading()}"),
+            _section("what you see", html.line(html.prose(card.sees))),
+            _section("why", html.line(html.prose(card.why))),
+            _section("in a real job", html.line(html.prose(card.cluster))),
+        ]
+        if card.apart:
+            rows = [(html.code(name), html.prose(how)) for name, how in card.apart.items()]
+            parts.append(_section("told apart from", html.table(rows)))
+        changed = f"the broken cell, and what repairs it ({words.count(card.n, 'rank')})"
+        parts.append(_section(changed, code_diff.as_html(card.broken, card.fixed)))
+        if card.setup:
+            parts.append(html.details("what runs before", html.pre(card.setup)))
+        parts.append(html.details("the whole broken cell", html.pre(card.broken)))
+        parts.append(html.details("the whole repaired cell", html.pre(card.fixed)))
+        said = [html.line(f"{b}: ", html.code(m)) for b, ms in self._messages() for m in ms]
+        parts.append(_section("messages", *(said or [html.line("none: nothing is raised")])))
+        advice = [(self._pattern(fix), html.prose(fix.advice)) for fix in self.fixes()]
+        parts.append(_section("what to change", html.table(advice)))
+        if self.related:
+            others = [(html.code(other.id), other.title) for other in self.related]
+            parts.append(html.details("other faults with this symptom", html.table(others)))
+        pages = [html.line(f"{r.text}: ", html.code(r.url)) for r in card.references]
+        parts.append(_section("read on", *pages))
+        return html.view(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain data."""
+        card = self.card
+        return {
+            "id": card.id,
+            "title": card.title,
+            "symptoms": list(card.symptoms),
+            "stage": card.stage,
+            "sees": card.sees,
+            "why": card.why,
+            "cluster": card.cluster,
+            "apart": dict(card.apart),
+            "n": card.n,
+            "options": dict(card.options),
+            "setup": card.setup,
+            "broken": card.broken,
+            "fixed": card.fixed,
+            "proof": card.proof,
+            "messages": {"gloo": list(card.gloo), "nccl": list(card.nccl)},
+            "fixes": [dataclasses.asdict(fix) for fix in self.fixes()],
+            "references": [dataclasses.asdict(reference) for reference in card.references],
+        }
+
+    def fixes(self) -> list[Fix]:
+        """What to change, best first, with the study's shares."""
+        card = self.card
+        culprit = card.expected.ranks[0] if card.expected.ranks else 0
+        return fixes(card.symptom, card.id, rank=culprit)
+
+    def _heading(self) -> str:
+        named = ", ".join(f"{symptom(code).title} {code}" for code in self.card.symptoms)
+        return f"{named} · {self.card.stage}"
+
+    def _messages(self) -> list[tuple[str, tuple[str, ...]]]:
+        both = (("gloo", self.card.gloo), ("nccl", self.card.nccl))
+        return [(backend, messages) for backend, messages in both if messages]
+
+    def _pattern(self, fix: Fix) -> str:
+        return words.fix_pattern(self.card.symptom, fix)
+
+
+def _section(title: str, *content: Markup) -> Markup:
+    return html.tag("div", html.line(html.tag("b", title)), *content, style="margin:6px 0")
+
+
+class HitsView(Displayable):
+    """A ranked list of symptoms and cards.
+
+    Parameters
+    ----------
+    query
+        The words.
+    hits
+        What fits, best first.
+    """
+
+    __slots__ = ("hits", "query")
+
+    def __init__(self, query: str, hits: Sequence[Hit]) -> None:
+        self.query = query
+        self.hits = hits
+
+    def to_text(self) -> str:
+        """The list, 80 columns wide."""
+        lines = [self._title()]
+        for hit in self.hits:
+            lines.append(f"  %ddt_explain {hit.name}")
+            lines += terminal.wrap(" ", self._about(hit))
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The list as a table."""
+        rows = [(html.code(f"%ddt_explain {hit.name}"), self._about(hit)) for hit in self.hits]
+        return html.view(html.line(html.tag("b", self._title())), html.table(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """The words and the hits as plain data."""
+        return {"query": self.query, "hits": [dataclasses.asdict(hit) for hit in self.hits]}
+
+    def to_frame(self) -> Any:
+        """One row for each hit, best first, as a pandas DataFrame.
+
+        - ``kind``: ``"symptom"`` of the study, or ``"card"``
+        - ``name``: code of the symptom, or id of the fault card
+        - ``title``: its title
+        - ``score``: how well it fits, without a unit; comparable within one search only
+        """
+        rows = [dataclasses.asdict(hit) for hit in self.hits]
+        return dataframe.frame(rows, ("kind", "name", "title", "score"))
+
+    def _title(self) -> str:
+        return f"{words.count(len(self.hits), 'page')} about “{words.one_line(self.query, 60)}”"
+
+    @staticmethod
+    def _about(hit: Hit) -> str:
+        return f"{hit.title} (a symptom of the study)" if hit.kind == "symptom" else hit.title
+
+
+Page = ExplanationView | CardView | HitsView | TaxonomyView
+
+_CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
+#: The best hit is shown at once if it is this much better than the next.
+_CLEARLY = 1.8
+
+
+def page(query: str = "") -> Page:
+    """The page that answers a question.
+
+    Parameters
+    ----------
+    query
+        A code such as ``"D.2.1"``, the id of a card, or words; empty: the whole taxonomy.
+
+    Raises
+    ------
+    UnknownSymptom
+        If there is no such code, or nothing fits the words.
+    """
+    wanted = " ".join(query.split())
+    if not wanted:
+        return TaxonomyView()
+    if _CODE.fullmatch(wanted):
+        return symptom_page(wanted)
+    if wanted.lower() in faults.card_ids():
+        return card_page(wanted.lower())
+    hits = search(wanted)
+    near = similar_names(wanted, faults.card_ids())
+    if near and " " not in wanted:  # a card, misspelt
+        return card_page(near[0])
+    if not hits:
+        last = study.symptoms()[-1].code
+        raise study.UnknownSymptom(
+            f"nothing is known about {wanted!r}; codes run from A.1 to {last}, and words of a "
+            "title or of an error message are searched for"
+        )
+    if len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score:
+        best = hits[0]
+        return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
+    return HitsView(wanted, hits)
+
+
+def symptom_page(code: str) -> ExplanationView:
+    """What the study knows of a symptom, and its cards; raises `UnknownSymptom`."""
+    symptom = study.symptom(code)
+    return ExplanationView(symptom, study.fixes(symptom.code), cards_of(symptom.code))
+
+
+def card_page(name: str) -> CardView:
+    """The page of a fault card."""
+    card = faults.card(name)
+    return CardView(card, [other for other in cards_of(card.symptom) if other.id != card.id])
+
+
+def cards_of(code: str) -> list[faults.FaultCard]:
+    """The faults that show a symptom; those for which it is the usual one come first."""
+    found = [card for card in faults.cards() if code in card.symptoms]
+    return sorted(found, key=lambda card: card.symptoms.index(code))
