@@ -104,12 +104,7 @@ class LiveView(Displayable):
     def to_text(self) -> str:
         """The table in columns."""
         rows = [_HEAD, *(_row(line) for line in self.lines)] if self.lines else []
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        shown = [self.headline]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            shown.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), 2 * terminal.WIDTH))
-        return "\n".join([*shown, *self.notes])
+        return "\n".join([self.headline, *terminal.aligned(rows, 2 * terminal.WIDTH), *self.notes])
 
     def to_html(self) -> str:
         """The table as HTML; a row keeps its height while numbers change in it."""

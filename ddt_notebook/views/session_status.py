@@ -75,12 +75,7 @@ class StatusView(Displayable):
 
     def to_text(self) -> str:
         """The table in columns."""
-        rows = [_HEAD, *self._rows()]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-        lines = [self._summary()]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append(words.bounded(f"  {'  '.join(cells)}".rstrip(), terminal.WIDTH))
+        lines = [self._summary(), *terminal.aligned([_HEAD, *self._rows()])]
         return "\n".join(
             lines + [line for note in self._notes() for line in terminal.wrap("note", note)]
         )

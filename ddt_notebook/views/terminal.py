@@ -88,3 +88,16 @@ def columns(
         ]
         lines.append(f"{' ' * indent}{(' ' * _GAP).join(padded)}".rstrip())
     return lines
+
+
+def aligned(rows: Sequence[Sequence[str]], limit: int = WIDTH) -> list[str]:
+    """Rows in columns as wide as their content; what exceeds ``limit`` is cut and counted.
+
+    Unlike `columns`, it leaves foreign text as it is: the caller has cleaned it.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(words.bounded(f"  {(' ' * _GAP).join(cells)}".rstrip(), limit))
+    return lines

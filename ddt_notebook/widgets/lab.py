@@ -12,8 +12,6 @@ Whatever starts or ends processes is run as a magic instead, in its turn.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -22,13 +20,13 @@ from ..diagnosis import diagnose
 from ..host.listeners import Moment
 from ..host.session import active
 from ..host.status import rank_resources
-from ..views import live_ranks, panel
+from ..views import panel
 from ..views.live_ranks import LiveView
 from ..views.registry import below_diagnosis
 from ..views.report import show
 from . import pages
 from .lab_output import LabOutput
-from .live_panel import add_samples, answer_where_clicked
+from .running_cell import Request, RunningCell, answer_on_requesting_shell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -59,7 +57,7 @@ class LabLink:
         self._comm: Any = None
         self._lock = threading.Lock()
         self._listening = False
-        self._memory: dict[int, deque[int]] = {}
+        self._running = RunningCell()
         self._view = _NO_SESSION
         self._run: State | None = None
         self._found: State | None = None
@@ -67,14 +65,13 @@ class LabLink:
         self._told: RunResult | None = None
         self._session: tuple[Session | None, int] | None = None
         self._runs = 0
-        self._asked = ""
 
     def open(self) -> None:
         """Be there for a panel that asks; publishes nothing."""
         from comm import create_comm, get_comm_manager
 
         self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
-        answer_where_clicked(self._comm)
+        answer_on_requesting_shell(self._comm)
         self._output = LabOutput(self._comm.send)
         self._comm.on_msg(self._on_message)
         get_comm_manager().register_comm(self._comm)
@@ -106,10 +103,8 @@ class LabLink:
         word = data.get("do")
         if word == "hello":
             self._begin()
-        elif word == "interrupt":
-            self._ask("interrupting", lambda session: session.interrupt())
-        elif word == "freeze":
-            self._ask("freezing", lambda session: session.freeze())
+        elif word in ("interrupt", "freeze"):
+            self._request(word)
         elif word == "output":
             self._output.asked(data)
         elif word == "enough output":
@@ -129,35 +124,19 @@ class LabLink:
             self._look()
         self._send()
 
-    def _ask(self, word: str, do: Callable[[Session], None]) -> None:
-        session = active.get()
-        if session is not None and session.busy:  # else it came after the cell's end
-            self._asked = word
-            do(session)
-            self._send()  # it was heard
+    def _request(self, what: Request) -> None:
+        if self._running.request(what):
+            self._send()  # so that the panel shows that the request has arrived
 
     # -- what it is told -----------------------------------------------------------------------
 
     def on_moment(self, moment: Moment) -> None:
         """Tell how a cell stands."""
-        running = moment.outcome is None
         if self._run is None or self._run["outcome"] is not None:
             self._runs += 1
             self._put_aside()
-            self._asked = ""
-        add_samples(self._memory, moment)
-        head = live_ranks.headline(
-            moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen
-        )
-        if running and self._asked:
-            head += f" · {self._asked} …"
-        self._view = live_ranks.of_reports(
-            head,
-            moment.reports,
-            self._memory,
-            ended=not running and not moment.frozen,
-            notes=(_HELD,) * moment.frozen,
-        )
+            self._running.requested = ""
+        self._view = self._running.view(moment, (_HELD,) * moment.frozen)
         self._run = {
             "number": self._runs,
             "cell": moment.cell,
@@ -178,9 +157,8 @@ class LabLink:
         news = self._session != (seen := _identity())
         if news:
             self._session = seen
-            self._memory.clear()
+            self._running.clear()
             self._run = None
-            self._asked = ""
             self._view = _at_prompt(session) if session is not None else _NO_SESSION
         if last is not self._told:
             self._told, news = last, True
@@ -207,7 +185,7 @@ class LabLink:
                 "run": self._run,
                 "report": self._found,
                 "earlier": self._earlier,
-                "asked": self._asked,
+                "asked": self._running.requested,
             }
             | panel.of_view(self._view, known)
         )

@@ -9,23 +9,21 @@ own (JupyterLab 4.4 and ipykernel 7 or later), and all it does is to set a flag 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ..host.listeners import Moment
 from ..host.session import active
 from ..views import live_ranks
 from ..views.live_ranks import LiveView
+from .running_cell import Request, RunningCell, answer_on_requesting_shell
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from ..host.session import Session
 
-#: Samples of each rank's memory that the curve is drawn from.
-_SAMPLES = 240
 #: A front end that sends clicks to a subshell has asked for one by then.
 _SUBSHELL_WITHIN_S = 2.0
 
@@ -51,9 +49,8 @@ class LivePanel:
 
         self._shell = shell
         self._id = uuid4().hex
-        self._memory: dict[int, deque[int]] = {}
+        self._running = RunningCell()
         self._cell: int | None = None
-        self._asked = ""
         self._late = False
         self._session: tuple[Session | None, int, bool] | None = None
         self._shown = _NO_SESSION
@@ -67,10 +64,10 @@ class LivePanel:
             tooltip="hold the cell as it is now, to look at it; %ddt_release ends it",
             disabled=True,
         )
-        self.interrupt.on_click(self._clicked("interrupting", lambda s: s.interrupt()))
-        self.freeze.on_click(self._clicked("freezing", lambda s: s.freeze()))
+        self.interrupt.on_click(self._clicked("interrupt"))
+        self.freeze.on_click(self._clicked("freeze"))
         for button in (self.interrupt, self.freeze):
-            answer_where_clicked(button.comm)
+            answer_on_requesting_shell(button.comm)
         self._buttons = ipywidgets.HBox([self.interrupt, self.freeze])
 
     def open(self) -> None:
@@ -88,27 +85,14 @@ class LivePanel:
     def on_moment(self, moment: Moment) -> None:
         """Show how a cell stands."""
         if moment.cell != self._cell:
-            self._cell, self._asked = moment.cell, ""
-        add_samples(self._memory, moment)
+            self._cell, self._running.requested = moment.cell, ""
         running = moment.outcome is None
-        head = live_ranks.headline(
-            moment.cell, moment.elapsed_s, moment.outcome, frozen=moment.frozen
-        )
-        if running and self._asked:
-            head += f" · {self._asked} …"
         late = running and (self._late or self._no_subshell(moment.elapsed_s))
-        self._show(
-            live_ranks.of_reports(
-                head,
-                moment.reports,
-                self._memory,
-                ended=not running and not moment.frozen,
-                notes=(_HELD,) * moment.frozen + (_LATE,) * late,
-            )
-        )
+        notes = (_HELD,) * moment.frozen + (_LATE,) * late
+        self._show(self._running.view(moment, notes))
         self._enable(running)
         if not running:
-            self._cell, self._asked = None, ""
+            self._cell, self._running.requested = None, ""
             self._session = _identity()
 
     def refresh(self, *_: object) -> None:
@@ -119,7 +103,7 @@ class LivePanel:
         if session is not None and session.busy:
             return
         self._session = seen
-        self._memory.clear()
+        self._running.clear()
         self._enable(False)
         if session is None:
             self._show(_NO_SESSION)
@@ -127,13 +111,10 @@ class LivePanel:
             notes = (_HELD,) if session.frozen else ()
             self._show(live_ranks.of_status(session.status(), notes))
 
-    def _clicked(self, word: str, do: Callable[[Session], None]) -> Callable[[object], None]:
+    def _clicked(self, what: Request) -> Callable[[object], None]:
         def clicked(_: object) -> None:
             self._late = threading.current_thread() is threading.main_thread()
-            session = active.get()
-            if session is not None and session.busy:  # else the click came after the cell's end
-                self._asked = word
-                do(session)
+            self._running.request(what)
 
         return clicked
 
@@ -172,21 +153,3 @@ def _identity() -> tuple[Session | None, int, bool]:
     if session is None:
         return (None, 0, False)
     return (session, session.generation, session.frozen)
-
-
-def add_samples(memory: dict[int, deque[int]], moment: Moment) -> None:
-    """Append each rank's resident memory, in bytes, to the samples of its curve."""
-    for report in moment.reports:
-        if report.memory_bytes is not None:
-            samples = memory.setdefault(report.rank, deque(maxlen=_SAMPLES))
-            samples.append(report.memory_bytes)
-
-
-def answer_where_clicked(comm: Any) -> None:
-    """Let what is said through a comm come where the front end sends it.
-
-    ipykernel 7.4 brings what a front end says to the shell from which its comm was last used. Here
-    that is the main one: the click would wait for the end of the cell that it is to end.
-    """
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda data, sent_to: sent_to
