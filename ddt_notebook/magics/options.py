@@ -178,7 +178,7 @@ AGAIN = Option(
 SINGLE = Option(
     "--single",
     action="store_true",
-    help="run the last cell on one rank of its own, to tell distributed faults from plain ones",
+    help="run the last cell on a single rank, to distinguish distributed faults from plain ones",
 )
 FIX = Option(
     "--fix",

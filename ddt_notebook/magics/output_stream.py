@@ -324,7 +324,7 @@ class _TerminalLive:
             self._shown = []
 
     def note(self, waiting: list[str], waited_s: float) -> None:
-        """Where lines cannot be rewritten, show the wait as a line of its own, but seldom."""
+        """Print the wait as a separate line, rarely, where lines cannot be rewritten."""
         if not sys.stderr.isatty() and waited_s >= self._note_after_s:
             self._note_after_s = 10 * waited_s
             _write("stderr", f"{' · '.join(map(words.clean, waiting))}\n")

@@ -20,7 +20,7 @@ from .words import rate, short
 
 #: Rows by line of the program, and collectives listed one by one.
 LINES, LISTED = 16, 200
-#: Up to this many ranks, each one's arrival is told.
+#: Up to this many ranks, the arrival of each one is shown.
 _RANKS_TOLD = 8
 
 _LINE_HEAD = ("collective", "times", "bytes", "came last", "waited", "transfer", "rate", "line")

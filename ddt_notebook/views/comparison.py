@@ -133,7 +133,7 @@ class SingleRankView(Displayable):
         return self.found.verdict
 
     def to_text(self) -> str:
-        """The verdict and how it was told."""
+        """The verdict and its reason."""
         lines = [
             f"single-rank check · {_SINGLE[self.verdict][2]}",
             *terminal.wrap("", self._reason()),
@@ -143,7 +143,7 @@ class SingleRankView(Displayable):
         return "\n".join(lines)
 
     def to_html(self) -> str:
-        """The verdict and how it was told."""
+        """The verdict and its reason."""
         sign, kind, word = _SINGLE[self.verdict]
         return html.view(
             html.card(
@@ -172,7 +172,7 @@ class SingleRankView(Displayable):
             "called": "the cell fails on one rank, too, with the same error of torch.distributed: "
             "it comes from how the library is used, not from how the ranks work together",
             "several": "on one rank the cell is well: the fault shows with several ranks only",
-            "otherwise": "on one rank the cell fails in another way, which does not tell what the "
+            "otherwise": "on one rank the cell fails in another way, which does not show what the "
             "fault on several ranks comes from",
             "endless": "on one rank the cell did not end in the time given either",
             "well": "nothing went wrong, on several ranks or on one",

@@ -1,4 +1,4 @@
-"""How an object shows itself: text in a terminal, HTML in a notebook."""
+"""Base of objects that are displayed as text in a terminal and as HTML in a notebook."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class ExplanationView(Displayable):
 
 
 class CardView(Displayable):
-    """What a fault looks like, why it happens, how it is told from others, and what to change.
+    """What a fault looks like, why it happens, how it differs from others, and what to change.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class CardView(Displayable):
         ]
         if card.apart:
             rows = [(html.code(name), html.prose(how)) for name, how in card.apart.items()]
-            parts.append(_section("told apart from", html.table(rows)))
+            parts.append(_section("differs from", html.table(rows)))
         changed = f"the broken cell, and what repairs it ({words.count(card.n, 'rank')})"
         parts.append(_section(changed, code_diff.as_html(card.broken, card.fixed)))
         if card.setup:
@@ -344,7 +344,7 @@ def page(query: str = "") -> Page:
 
 
 def symptom_page(code: str) -> ExplanationView:
-    """What the study knows of a symptom, and its cards; raises `UnknownSymptom`."""
+    """The page of a symptom with its fault cards; raises `UnknownSymptom`."""
     symptom = study.symptom(code)
     return ExplanationView(symptom, study.fixes(symptom.code), cards_of(symptom.code))
 

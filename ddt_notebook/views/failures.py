@@ -32,7 +32,7 @@ class Failure:
     cause
         True if the report's first finding blames one of these ranks.
     freed
-        True if the session ended these ranks' wait: what they raised tells nothing more.
+        True if the session ended these ranks' wait: what they raised adds nothing.
     """
 
     ranks: tuple[int, ...]

@@ -2,7 +2,7 @@
 
 Plotly itself is imported only where a figure object is asked for. Backgrounds are transparent and
 text is grey, so that a figure reads on a light and on a dark page; colours are Okabe and Ito's, and
-each kind of bar has a pattern of its own.
+each kind of bar has its own pattern.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Turns a rank's text, as it arrives, into lines."""
+"""Splits the text of a rank into lines while it arrives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LineBuffer:
         return finished
 
     def finish(self) -> list[str]:
-        """Take what is left as a line of its own."""
+        """Return the unfinished rest as a separate line."""
         return [self._take()] if self._line else []
 
     def _write(self, text: str) -> None:

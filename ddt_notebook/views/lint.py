@@ -1,4 +1,4 @@
-"""What the code alone says: a line for each finding, with what to change."""
+"""Findings of lint, with a line and a fix for each; no rank has to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the ranks are while a cell runs: a table that is drawn anew several times a second."""
+"""The ranks while a cell runs, as a table that is updated several times per second."""
 
 from __future__ import annotations
 

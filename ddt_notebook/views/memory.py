@@ -21,7 +21,7 @@ GROUPS, ROWS = 5, 8
 _NEARLY_FULL = 0.9
 #: Ranks differ if one holds this much more than another, both as a share and in bytes.
 _DIFFERS, _DIFFERS_BYTES = 1.2, 10_000_000
-#: A limit further away than this is told in words only: the curves would be flat under it.
+#: A limit further away than this is stated in words only; the curves would be flat below it.
 _DRAWN_UP_TO = 4
 
 _HEAD = ("rank", "resident", "peak", "own share", "during the cell")

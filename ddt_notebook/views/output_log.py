@@ -1,4 +1,4 @@
-"""What the ranks printed in one cell, line by line in the order of arrival, bounded."""
+"""What the ranks printed in one cell, as a bounded log of lines in the order of arrival."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class OutputLog:
     def page(self, after: int, limit_bytes: int) -> dict[str, Any]:
         """Lines from number ``after`` on, as plain data that JSON takes ``limit_bytes`` for.
 
-        What the ranks have not finished is told with the last page.
+        The last page also contains the lines that the ranks have not finished.
         """
         start = min(max(after, self.first), self._total)
         unfinished = [

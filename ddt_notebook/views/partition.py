@@ -316,7 +316,7 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
     if seen.same_content is False:
         text = (
             f"{name}: ranks got samples of the same index with different content: each rank has "
-            "data of its own, or changes it at random"
+            "different data, or changes it at random"
         )
         return [Flag("hint", text)]
     if seen.identical:

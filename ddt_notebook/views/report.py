@@ -1,4 +1,4 @@
-"""A diagnosis that shows itself."""
+"""A diagnosis that a notebook displays as HTML and a terminal as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the ranks stood: equal places are shown once, with the ranks that stood there."""
+"""Source lines at which ranks stood; a line that several ranks share is shown once."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def straggler_flags(
 
 
 def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
-    """The first collectives that raised, or for which a rank was waited in vain."""
+    """The first collectives that raised, or for which a rank was waited for without success."""
     if snapshot.outcome == "ok":
         return []
     found = []

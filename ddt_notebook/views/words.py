@@ -150,8 +150,8 @@ def more(finding: Finding) -> list[str]:
 
 def more_pages(finding: Finding) -> list[str]:
     """Where to read on: the commands of `more`, then the lesson, if there is one."""
-    if is_unclassified(finding):  # the page of "others" would say nothing of it
-        plain = finding.cause is not None  # what to do is told, and one rank would raise it, too
+    if is_unclassified(finding):  # the page of "others" does not describe it
+        plain = finding.cause is not None  # the fix is known, and one rank would raise it, too
         return [] if plain else ["%ddt_debug --single"]
     lesson = lesson_in_folder(finding.symptom)
     return [*more(finding), *([lesson] if lesson else [])]

@@ -1,4 +1,4 @@
-"""The kernel's end of JupyterLab's side panel: one comm, through which the panel asks and is told.
+"""The kernel's end of JupyterLab's side panel: one comm for its questions and the answers.
 
 The comm is there from the beginning, and nothing is sent before a front end has said that it
 listens: in any other front end this costs nothing. A page opens the comm all the same, because a
@@ -44,7 +44,7 @@ State = dict[str, Any]
 
 
 class LabLink:
-    """Tells the side panel how the notebook's session is, and does what its buttons say.
+    """Sends the state of the notebook's session to the side panel, and executes its buttons.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class LabLink:
         self._runs = 0
 
     def open(self) -> None:
-        """Be there for a panel that asks; publishes nothing."""
+        """Open the comm; nothing is sent before a panel asks."""
         from comm import create_comm, get_comm_manager
 
         self._comm = create_comm(target_name=TARGET, comm_id=TARGET, primary=False)
@@ -85,7 +85,7 @@ class LabLink:
         get_comm_manager().register_comm(self._comm)
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Stop sending and close the comm."""
         from comm import get_comm_manager
 
         get_comm_manager().unregister_target(TARGET, self._opened)
@@ -128,10 +128,10 @@ class LabLink:
         if self._running.request(what):
             self._send()  # so that the panel shows that the request has arrived
 
-    # -- what it is told -----------------------------------------------------------------------
+    # -- what it observes ----------------------------------------------------------------------
 
     def on_moment(self, moment: Moment) -> None:
-        """Tell how a cell stands."""
+        """Send the state of a running cell to the panel."""
         if self._run is None or self._run["outcome"] is not None:
             self._runs += 1
             self._put_aside()
@@ -192,11 +192,11 @@ class LabLink:
 
 
 def _identity() -> tuple[Session | None, int]:
-    """What tells one state of the notebook's session from the next."""
+    """Identifies a state of the notebook's session, to notice changes."""
     session = active.get()
     return (session, session.generation) if session is not None else (None, 0)
 
 
 def _at_prompt(session: Session) -> LiveView:
-    """Without a word to the ranks: this may run while the main thread begins to speak to them."""
+    """Does not ask the ranks, because the main thread may be sending them a cell at this time."""
     return panel.at_prompt([psutil.pid_exists(pid) for pid in session.pids])

@@ -1,9 +1,9 @@
-"""The kernel's end of JupyterLab's "Rank Output": keeps what the last cell printed, and tells it.
+"""The kernel's end of JupyterLab's "Rank Output": keeps the output of the last cell and sends it.
 
 Lines are kept while JupyterLab listens, and sent to a front end that asks "lines after n". The
-answer is one page. To who has asked, news are told unasked for a while: each question that comes
-while a cell runs makes JupyterLab take the kernel for idle. All stays far below the rate at which
-a Jupyter server cuts a kernel's messages off (1 MB/s).
+answer is one page. After a question, news is sent without further questions for a while, because
+each question that arrives while a cell runs makes JupyterLab show the kernel as idle. All stays far
+below the rate at which a Jupyter server cuts a kernel's messages off (1 MB/s).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 class _Told(NamedTuple):
-    """How far the front ends were told: run, lines of it, version of the log."""
+    """What was sent last: number of the run, lines of it, version of the log."""
 
     run: int = 0
     lines: int = 0
@@ -75,7 +75,7 @@ class LabOutput:
             self._tell(question["after"] if question["run"] == self._number else 0)
 
     def enough(self) -> None:
-        """Tell nothing until the next question."""
+        """Send nothing until the next question."""
         self._allowed = 0
 
     # -- what a running cell says ----------------------------------------------------------------
@@ -87,7 +87,7 @@ class LabOutput:
             return _CellListener(self._log, self._lock, self._news)
 
     def _news(self, at_once: bool) -> None:
-        """Tell what was not told yet, if somebody wants to know and it is time."""
+        """Send what is new, if a front end has asked and the last message is old enough."""
         with self._lock:
             told, log = self._told, self._log
             if log is None or self._allowed <= 0:

@@ -71,19 +71,19 @@ class LivePanel:
         self._buttons = ipywidgets.HBox([self.interrupt, self.freeze])
 
     def open(self) -> None:
-        """Begin to look on."""
+        """Begin to observe the session."""
         active.observers.append(self)
         self._shell.events.register("post_run_cell", self.refresh)
         self.refresh()
 
     def close(self) -> None:
-        """Look on no more; what was shown last stays."""
+        """Stop observing; the last table stays."""
         active.observers.remove(self)
         self._shell.events.unregister("post_run_cell", self.refresh)
         self._enable(False)
 
     def on_moment(self, moment: Moment) -> None:
-        """Show how a cell stands."""
+        """Show the state of a running cell."""
         if moment.cell != self._cell:
             self._cell, self._running.requested = moment.cell, ""
         running = moment.outcome is None
@@ -148,7 +148,7 @@ class LivePanel:
 
 
 def _identity() -> tuple[Session | None, int, bool]:
-    """What tells one state of the notebook's session from the next."""
+    """Identifies a state of the notebook's session, to notice changes."""
     session = active.get()
     if session is None:
         return (None, 0, False)
