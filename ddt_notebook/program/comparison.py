@@ -257,8 +257,12 @@ def _arguments(left: GroupCall, right: GroupCall) -> Iterator[Divergence]:
 
 def _may_agree(one: Sequence[Item], other: Sequence[Item]) -> bool:
     """Whether a loop on one rank may make the same calls as several statements on the other."""
-    if not any(isinstance(item, Loop) and item.iterations is None for item in (*one, *other)):
-        return False
+    mine, theirs = (
+        {item.line for item in items if isinstance(item, Loop) and item.iterations is None}
+        for items in (one, other)
+    )
+    if mine == theirs:
+        return False  # no loop, or the same loops on both
     same_calls = {call.op for call in calls(one)} == {call.op for call in calls(other)}
     return same_calls and not all(
         isinstance(item, (GroupCall, Loop)) and item.line == match.line

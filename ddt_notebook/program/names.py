@@ -28,7 +28,8 @@ RANK_VARIABLES: Final = frozenset(
 FIRST_RANK: Final = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero",
      "is_local_process_zero", "is_master", "is_main", "is_rank_zero", "is_rank_0",
-     "is_master_process", "is_main_rank", "is_chief", "is_master_ordinal", "is_first_rank"}
+     "is_master_process", "is_main_rank", "is_chief", "is_master_ordinal", "is_first_rank",
+     "should_save", "should_log"}
 )  # fmt: skip
 #: Decorators of functions that run on rank 0 alone.
 FIRST_RANK_DECORATORS: Final = frozenset(
