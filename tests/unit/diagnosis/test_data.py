@@ -12,7 +12,7 @@ from ddt_notebook.model import Cell, RankReport, Report, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
-from .builders import CELL, all_reduce, facts, rank
+from .builders import CELL, all_reduce, at, facts, rank
 
 SOURCE = "loader = make()\nfor batch in loader:\n    step(batch)"
 SIZE = 24
@@ -32,7 +32,7 @@ def epoch(indices: list[int], **fields: Any) -> Epoch:
         "first": tuple(indices),
         "content": tuple(1000 + index for index in indices),
         "trained": 4,
-        "place": f"cell[{CELL}] line 2",
+        "where": at(2),
     }
     return Epoch(**{**values, **fields})
 
