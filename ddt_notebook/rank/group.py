@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -148,9 +149,9 @@ class RankGroup:
             if type(model) is DistributedDataParallel and model.process_group is self._default
         ]
 
-    def _before_users_init(self, options: dict[str, Any]) -> None:
+    def _before_users_init(self, options: dict[str, Any]) -> AbstractContextManager[None]:
         if self._forming:
-            return
+            return nullcontext()
         if self._joined and dist.is_initialized():
             raise RuntimeError(
                 "the session has formed the process group already: remove init_process_group(), "
@@ -171,6 +172,9 @@ class RankGroup:
             for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
                 if options.get(name) in (None, -1):
                     options[name] = int(os.environ[variable])
+        # with another port, the cell chose its own rendezvous, and rank 0 serves the store itself
+        served = os.environ.get("MASTER_PORT") == str(self.port)
+        return _agent_store() if served else nullcontext()
 
     def _misses_store(self, options: Mapping[str, Any]) -> bool:
         """Whether a cell has set another host for the port of the session's store."""
@@ -195,6 +199,19 @@ class RankGroup:
             scheme, _, address = str(method).partition("://")
             host, _, port = address.rpartition(":") if scheme == "tcp" else ("", "", "")
         return port == str(self.port) and _is_here(host)
+
+
+@contextmanager
+def _agent_store() -> Iterator[None]:
+    """Let no rank serve the store for the time of a call, as under torchrun.
+
+    Afterwards, processes that the rank starts must not inherit this.
+    """
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    try:
+        yield
+    finally:
+        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
 
 
 def _is_here(host: str) -> bool:

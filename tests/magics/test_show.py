@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from .conftest import Notebook
 
 CELL = """%%ddt -o run
+torch.manual_seed(0)
 from torch.utils.data import DataLoader, TensorDataset
 model = DDP(torch.nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1 + rank)

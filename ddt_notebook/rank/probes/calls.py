@@ -17,6 +17,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -59,7 +60,7 @@ class CallLog:
 
     def __init__(self, sockets: GroupSockets) -> None:
         self.sockets = sockets
-        self.init_hook: Callable[[dict[str, Any]], None] | None = None
+        self.init_hook: Callable[[dict[str, Any]], AbstractContextManager[None]] | None = None
         #: Changes the arguments of calls that form a group, the default group or another one.
         self.backend_hook: Callable[[dict[str, Any]], None] | None = None
         self.default_timeout: Any = None
@@ -177,7 +178,8 @@ class CallLog:
                     self.backend_hook(kwargs)
                 if op == "init_process_group" and self.init_hook is not None:
                     args, kwargs = _by_name(function, args, kwargs)
-                    self.init_hook(kwargs)
+                    with self.init_hook(kwargs):
+                        return set_up(args, kwargs, meeting)
                 return set_up(args, kwargs, meeting)
 
         def set_up(args: tuple[Any, ...], kwargs: dict[str, Any], meeting: dict[str, Any]) -> Any:
