@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -119,11 +120,8 @@ class Project:
         if len(text) > _LONGEST or not _OF_INTEREST.search(text):
             return None
         self._characters += len(text)
-        shown = file.relative_to(self.file.parent) if self._is_below(file) else file
-        return Document(shown.as_posix(), text, len(self._documents) * _LINES + _LINES + 1)
-
-    def _is_below(self, file: Path) -> bool:
-        return file.is_relative_to(self.file.parent)
+        name = Path(os.path.relpath(file, self.file.parent)).as_posix()
+        return Document(name, text, len(self._documents) * _LINES + _LINES + 1)
 
     @property
     def trees(self) -> list[Tree]:

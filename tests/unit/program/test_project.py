@@ -77,6 +77,14 @@ def test_a_collective_in_a_helper_is_shown_there(tmp_path: Path) -> None:
     assert places[0].line == SET_UP.splitlines().index("    dist.barrier()") + 1
 
 
+def test_a_file_is_named_as_seen_from_the_program(tmp_path: Path) -> None:
+    program = f"{TRAIN}if is_first(args):\n    meet()\n"
+    (tmp_path / "tools.py").write_text(SET_UP)
+    (found,) = lint(tmp_path / "scripts", train=program)
+    assert found.facts[0].place
+    assert found.facts[0].place.file == "../tools.py"
+
+
 def test_faults_of_other_files_are_not_reported(tmp_path: Path) -> None:
     tools = f"{SET_UP}\nif dist.get_rank() == 0:\n    dist.barrier()\n"
     assert not lint(tmp_path, train=TRAIN, tools=tools)
