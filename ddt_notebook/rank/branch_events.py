@@ -149,7 +149,8 @@ def _in_frame(recorder: BranchRecorder, traced: _TracedCode) -> Trace:
         index = known.get(key)
         if index is None:
             index = known[key] = recorder.index_of(code, line, kind, to_line, error)
-        recorder.note(index, frame if kind == "branch" else None)
+        if recorder.note(index) and kind == "branch":
+            recorder.keep_values(index, frame)
 
     def local(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal before, raising
@@ -260,8 +261,8 @@ class MonitoringHandlers:
         index = known.get(key)
         if index is None:
             index = known[key] = self._branch(code, offset, destination)
-        if index >= 0:
-            recorder.note(index, sys._getframe(1))
+        if index >= 0 and recorder.note(index):
+            recorder.keep_values(index, sys._getframe(1))
         return None
 
     def _branch(self, code: CodeType, offset: int, destination: int) -> int:
@@ -307,7 +308,7 @@ class MonitoringHandlers:
             lines = self.watched.get(code) or lines_of(code)
             line = _next_line(code, offset) if kind == "handled" else lines.get(offset, 0)
             index = known[key] = self._recorder.index_of(code, line, kind, 0, error)
-        self._recorder.note(index, None)
+        self._recorder.note(index)
 
 
 def lines_of(code: CodeType) -> dict[int, int]:

@@ -42,7 +42,10 @@ class BranchRecorder:
         self._outcomes: list[BranchOutcome | None] = [None]
         self._hash_keys: list[int] = [1]
         self._values: dict[int, dict[str, str]] = {}
-        self._last_at_site: dict[tuple[str, int, str, str], int] = {}
+        #: The site of each outcome, and the last outcome at each site; sites are numbered.
+        self._sites: list[int] = [0]
+        self._last_at_site: list[int] = [0]
+        self._site_numbers: dict[tuple[str, int, str, str], int] = {}
         self.hash = 0
         self.by_code: dict[CodeType, dict[Key, int]] = {}
         #: Why nothing is observed in this run; empty if it is.
@@ -54,7 +57,8 @@ class BranchRecorder:
         self._indices.clear()
         del self._outcomes[1:], self._hash_keys[1:]
         self._values.clear()
-        self._last_at_site.clear()
+        del self._sites[1:], self._last_at_site[1:]
+        self._site_numbers.clear()
         self.by_code.clear()
         self.hash = 0
         self.unobserved = ""
@@ -82,28 +86,35 @@ class BranchRecorder:
             known = self._indices[key] = self._writer.add_outcome(outcome)
             if known:
                 self._outcomes.append(outcome)
+                number = self._site_numbers.setdefault(outcome.site, len(self._last_at_site))
+                if number == len(self._last_at_site):
+                    self._last_at_site.append(0)
+                self._sites.append(number)
                 # Python's own hash of a text differs between processes
                 self._hash_keys.append(zlib.crc32(repr(key).encode()) << 1 | 1)
         return known
 
-    def note(self, index: int, frame: FrameType | None) -> None:
-        """Record an event.
+    def note(self, index: int) -> bool:
+        """Record an event; returns whether the rank went another way here before.
 
         Parameters
         ----------
         index
             Index of its outcome.
-        frame
-            Where the names of the condition are; their values are read if the rank last went
-            another way here. None if there is no condition.
         """
         self.hash = (self.hash * HASH_FACTOR + self._hash_keys[index]) & _MASK
         self._writer.write(index)
-        if frame is not None:
-            outcome = self._outcomes[index]
-            if outcome is not None and self._last_at_site.get(outcome.site) != index:
-                self._last_at_site[outcome.site] = index
-                self._values[index] = values_at(outcome.file, outcome.line, frame)
+        site = self._sites[index]
+        if self._last_at_site[site] == index:
+            return False
+        self._last_at_site[site] = index
+        return True
+
+    def keep_values(self, index: int, frame: FrameType) -> None:
+        """Read the values of the names in the condition, which ``frame`` runs."""
+        outcome = self._outcomes[index]
+        if outcome is not None:
+            self._values[index] = values_at(outcome.file, outcome.line, frame)
 
     def values(self, frame: FrameType | None) -> dict[int, dict[str, str]]:
         """The values of the names in conditions, by index of the outcome.
@@ -116,11 +127,14 @@ class BranchRecorder:
         """
         found = dict(self._values)
         live = frames_by_code(frame)
-        for site, index in list(self._last_at_site.items()):
-            file, line, function, _ = site
-            running = live.get((file, function))
+        for index in list(self._last_at_site):
+            outcome = self._outcomes[index]
+            if outcome is None or outcome.kind != "branch":
+                continue
+            running = live.get((outcome.file, outcome.function))
             if running is not None:
-                found[index] = values_at(file, line, running) or found.get(index, {})
+                now = values_at(outcome.file, outcome.line, running)
+                found[index] = now or found.get(index, {})
         return {index: values for index, values in found.items() if values}
 
 

@@ -202,10 +202,10 @@ def test_hashes_of_stretches_agree_between_ranks(tmp_path: Path) -> None:
         code = _code("pass")
         first, second = (recorder.index_of(code, line, "branch", 9) for line in (1, 2))
         for _ in range(before):
-            recorder.note(second, None)
+            recorder.note(second)
         start = recorder.hash
         for index in (first, second, first):
-            recorder.note(index, None)
+            recorder.note(index)
         hashes.append((recorder.hash - start * HASH_FACTOR**3) % (1 << 64))
     assert hashes[0] == hashes[1]
 
