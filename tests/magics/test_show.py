@@ -11,7 +11,6 @@ from .conftest import Notebook
 
 CELL = """%%ddt -o run
 torch.manual_seed(0)
-torch.manual_seed(0)
 from torch.utils.data import DataLoader, TensorDataset
 model = DDP(torch.nn.Linear(4, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1 + rank)
