@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Fact, Finding, Report, Snapshot
+from ddt_notebook.model.finding import Scope
 from ddt_notebook.model.numbering import in_session_numbers
 
 from .context import Context
 from .rules import HINTS, RULES, unexplained
-from .wording import worded
+from .wording import checked, worded
 
 
 def diagnose(snapshot: Snapshot) -> Report:
@@ -36,11 +36,13 @@ def diagnose(snapshot: Snapshot) -> Report:
     hints += [hint for rule in HINTS for hint in rule(context)]
     findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings
+    scope = _scope(context, ok)
     return Report(
         ok=ok,
         findings=[worded(finding) for finding in findings],
         hints=[worded(hint) for hint in hints],
-        checked=_checked(context, ok),
+        checked=checked(scope),
+        scope=scope,
     )
 
 
@@ -54,30 +56,18 @@ def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:
     return replace(finding, facts=[*finding.facts, *lacking]) if lacking else finding
 
 
-def _checked(context: Context, ok: bool) -> str:
-    """Return ``4 ranks, 12 collectives on 1 group agree``."""
+def _scope(context: Context, ok: bool) -> Scope:
     matching, snapshot = context.matching, context.snapshot
-    parts = [count(len(snapshot.ranks), "rank")]
-    if matching.collectives:
-        seen = count(matching.collectives, "collective")
-        parts.append(f"{seen} on {count(matching.groups, 'group')}")
-    else:
-        parts.append("no collectives")
-    if matching.messages:
-        parts.append(count(matching.messages, "message"))
-    text = ", ".join(parts)
-    if ok and (matching.collectives or matching.messages):
-        several = matching.collectives + matching.messages > 1
-        text += " agree" if several else " agrees"
-    dropped = max((report.calls_dropped for report in snapshot.ranks), default=0)
-    if dropped:
-        text += f"; {count(dropped, 'earlier call')} of a rank matched and were not kept"
-    idle = [report.rank for report in snapshot.ranks if report.state == "idle"]
-    if idle:
-        text += f"; {ranks_text(idle)} did not run the cell"
-    for missing in snapshot.missing_features:
-        text += f"; {missing}"
-    if snapshot.outcome == "interrupted":
-        stood = context.places(context.reports)
-        text += "; interrupted: " + "; ".join(f"rank {r} at {p.label}" for r, p in stood.items())
-    return text
+    return Scope(
+        ranks=len(snapshot.ranks),
+        collectives=matching.collectives,
+        groups=matching.groups,
+        messages=matching.messages,
+        agree=ok and bool(matching.collectives or matching.messages),
+        calls_dropped=max((report.calls_dropped for report in snapshot.ranks), default=0),
+        idle=tuple(report.rank for report in snapshot.ranks if report.state == "idle"),
+        missing_features=tuple(snapshot.missing_features),
+        interrupted_at=(
+            context.places(context.reports) if snapshot.outcome == "interrupted" else {}
+        ),
+    )

@@ -38,7 +38,7 @@ from typing import Any
 from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds, size
 from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.collective import call_label, shape_label, tensor_label
-from ddt_notebook.model.finding import Values
+from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.torch_features import MissingFeature
 
 from . import training_wording
@@ -67,6 +67,33 @@ def sentence(fact: Fact) -> str:
         return text
     text = f"{fact.place.place}: `{fact.place.code}` {text}".rstrip()
     return f"likely why: {text}" if is_reason(fact) else text
+
+
+def checked(scope: Scope) -> str:
+    """Return ``4 ranks, 12 collectives on 1 group agree``."""
+    parts = [count(scope.ranks, "rank")]
+    if scope.collectives:
+        seen = count(scope.collectives, "collective")
+        parts.append(f"{seen} on {count(scope.groups, 'group')}")
+    else:
+        parts.append("no collectives")
+    if scope.messages:
+        parts.append(count(scope.messages, "message"))
+    text = ", ".join(parts)
+    if scope.agree:
+        text += " agree" if scope.collectives + scope.messages > 1 else " agrees"
+    notes = []
+    if scope.calls_dropped:
+        dropped = count(scope.calls_dropped, "earlier call")
+        notes.append(f"{dropped} of a rank matched and were not kept")
+    if scope.idle:
+        notes.append(f"{ranks_text(scope.idle)} did not run the cell")
+    notes += map(str, scope.missing_features)
+    text = "; ".join([text, *notes])
+    if scope.interrupted_at:
+        stood = [f"rank {rank} at {place.label}" for rank, place in scope.interrupted_at.items()]
+        text += "; interrupted: " + "; ".join(stood)
+    return text
 
 
 def is_reason(fact: Fact) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from . import codec
 from .position import Place
+from .torch_features import MissingFeature
 
 Confidence = Literal["certain", "likely", "possible"]
 #: The values of a finding or a fact besides its ranks and its line. Names have their unit
@@ -126,6 +127,39 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a diagnosis compared.
+
+    Attributes
+    ----------
+    ranks
+        How many ranks there are.
+    collectives, groups, messages
+        How many collectives, on how many groups, and how many messages were compared.
+    agree
+        Whether all of them agree, in a run without findings.
+    calls_dropped
+        The largest number of earlier calls of a rank that matched and were not kept.
+    idle
+        Ranks that did not run the cell.
+    missing_features
+        What could not be observed because the ranks' torch lacks names.
+    interrupted_at
+        Where the ranks were when the user interrupted the run; empty if nobody did.
+    """
+
+    ranks: int
+    collectives: int = 0
+    groups: int = 0
+    messages: int = 0
+    agree: bool = False
+    calls_dropped: int = 0
+    idle: tuple[int, ...] = ()
+    missing_features: tuple[MissingFeature, ...] = ()
+    interrupted_at: dict[int, Place] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The diagnosis of one run.
 
@@ -137,14 +171,17 @@ class Report:
         Faults, cause first; empty for a healthy run.
     hints
         Findings that may be intended.
+    scope
+        What was compared, None if the report is not about a run.
     checked
-        What was checked, in one line ("4 ranks, 12 collectives on 1 group").
+        The same in one line: ``"4 ranks, 12 collectives on 1 group agree"``.
     """
 
     ok: bool
     findings: list[Finding] = field(default_factory=list)
     hints: list[Finding] = field(default_factory=list)
     checked: str = ""
+    scope: Scope | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in the published form: every key is always present."""
@@ -153,6 +190,7 @@ class Report:
             "findings": [_finding_to_json(finding) for finding in self.findings],
             "hints": [_finding_to_json(finding) for finding in self.hints],
             "checked": self.checked,
+            "scope": codec.to_plain(self.scope) if self.scope is not None else None,
         }
 
     @classmethod
