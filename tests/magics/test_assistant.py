@@ -81,7 +81,7 @@ def test_a_finding_its_views_and_its_repair(page: Page) -> None:
     assert "stacks at the end of cell[" not in page.saved()
 
     page.press("Explain")
-    assert "told apart from" in page.shown()
+    assert "differs from" in page.shown()
     page.press("Try the fixed cell")
     assert "your cell, corrected" in flat(page.saved())
     assert "+ dist.all_reduce(x)" in page.saved()
