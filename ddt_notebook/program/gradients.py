@@ -74,6 +74,51 @@ def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> I
                 yield program.place(node)
 
 
+def holds_gradients(program: Program, node: ast.AST, depth: int = 3) -> bool:
+    """Whether an expression reads ``.grad``, or a variable that was made from gradients.
+
+    Parameters
+    ----------
+    depth
+        Of how many variables in turn the origin is followed.
+    """
+    if any(isinstance(inner, ast.Attribute) and inner.attr == "grad" for inner in ast.walk(node)):
+        return True
+    if not depth:
+        return False
+    wanted = _outermost_keys(node)
+    return any(
+        holds_gradients(program, value, depth - 1)
+        for targets, value in _bound(program.tree_of(node).nodes)
+        if any(wanted & _outermost_keys(target) for target in targets)
+    )
+
+
+def _outermost_keys(node: ast.AST) -> set[str]:
+    """The results of `nodes.key` without those of their parts: ``self.loss``, not ``self``."""
+    found = key(node)
+    if found is not None:
+        return {found}
+    return {name for child in ast.iter_child_nodes(node) for name in _outermost_keys(child)}
+
+
+def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[ast.expr], ast.expr]]:
+    """The targets and the value of each assignment, loop and comprehension."""
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                yield targets, value
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+            ):
+                yield [target], value
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                yield [node.target], node.iter
+            case ast.Call(func=ast.Attribute(value=held, attr="append"), args=[value]):
+                yield [held], value
+
+
 class _Graphs:
     """The variables of a loop that hold what a module has computed in the same iteration.
 

@@ -86,13 +86,18 @@ def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
         return
     if program.imports_anywhere(*_TRAINING_LIBRARIES) or program.calls_anywhere(*_PARALLELIZING):
         return
-    if program.calls_anywhere(*names.CARRYING) or any(map(may_agree, program.tree.calls)):
-        return  # the program may average the gradients by itself
+    if _may_agree_by_itself(program):
+        return
     trace = program.first
     samplers, steps = trace.made("DistributedSampler"), _steps(trace)
     if samplers and steps and trace.of(Kind.BACKWARD):
         divides = shown(samplers[0].line, "divides-the-data")
         yield foreseen("each-rank-trains-alone", "model-not-wrapped", steps[0].line, divides)
+
+
+def _may_agree_by_itself(program: TracedProgram) -> bool:
+    """Whether the program, or a function that it calls, may average or copy tensors itself."""
+    return bool(program.calls_anywhere(*names.CARRYING)) or any(map(may_agree, program.tree.calls))
 
 
 def past_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
@@ -189,7 +194,7 @@ def attribute_of_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
 
 def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
     """Report weights that only some ranks load after the wrapper has made the ranks equal."""
-    if any("broadcast" in name or name == "all_reduce" for name in program.tree.calls):
+    if _may_agree_by_itself(program):
         return
     for trace in program.traces:
         wrapped: list[object] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
+from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.sharded_values import slices_by_rank
 
 
@@ -70,8 +71,9 @@ def _reduced_by_hand(context: Context) -> Iterator[Team]:
                 lines[call.members, call.where.file, call.where.line] += 1
     times: Counter[tuple[int, ...]] = Counter()
     for (members, file, line), number in lines.items():
-        place = context.place(Position(file=file, line=line))
-        times[members] += number if place is not None and "grad" in place.code else 0
+        written = context.program.call_at(Position(file=file, line=line), "all_reduce")
+        if written is not None and holds_gradients(context.program, written):
+            times[members] += number
     for members, reduced in times.items():
         if reduced:
             yield Team(members, Fact(kind="cell-reduces-gradients", values={"calls": reduced}))

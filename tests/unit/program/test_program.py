@@ -11,7 +11,7 @@ from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.program.async_work import first_change, first_read
 from ddt_notebook.program.collective_functions import collective_functions
 from ddt_notebook.program.escape_paths import EscapePaths
-from ddt_notebook.program.gradients import calls_past_wrapper
+from ddt_notebook.program.gradients import calls_past_wrapper, holds_gradients
 from ddt_notebook.program.iterations import comes_again
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
@@ -323,3 +323,22 @@ def test_the_work_grows_with_the_length_of_a_program(monkeypatch: pytest.MonkeyP
     small, large = visits(20), visits(80)
     assert small > 0
     assert large < 8 * small
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("for p in model.parameters():\n    dist.all_reduce(p.grad)\n", True),
+        ("found = [p.grad for p in ps]\nfor g in found:\n    dist.all_reduce(g)\n", True),
+        (
+            "flat = []\nfor p in ps:\n    flat.append(p.grad)\ndist.all_reduce(torch.cat(flat))\n",
+            True,
+        ),
+        ("self.kept = p.grad\ndist.all_reduce(self.gradual)\n", False),
+        ("total = p.grad\nloss = f(x)\ndist.all_reduce(loss)\n", False),
+    ],
+)
+def test_what_is_made_from_gradients(source: str, expected: bool) -> None:
+    read = program(source)
+    (call,) = read.calls("all_reduce")
+    assert holds_gradients(read, call) is expected
