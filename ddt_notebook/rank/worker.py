@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from ..model import RankError
 from ..model.torch_features import SIMULATED_GPUS
+from ..model.user_code import is_user_code
 from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
@@ -51,7 +52,7 @@ from .monitor import Monitor
 from .probes import automatic, checkpoints, loaders, performance, registry, simulated, training
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
-from .script import ImportedFiles, as_main, seed
+from .script import ImportedFiles, as_main, last_module_at_start, seed
 from .shell import RankShell, describe_error, make_shell
 
 _MAX_NAMES = 50
@@ -64,7 +65,7 @@ def prepare() -> None:
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
-    ImportedFiles().new()  # so that the ranks share what is found out of torch's modules
+    is_user_code(__file__)  # so that the ranks share what is found out of installed libraries
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
 
 
@@ -115,6 +116,7 @@ class Rank:
         self._names_at_start: set[str] = set()
         self._fill_namespace(rank, world_size)
         self._script_names: dict[str, Any] | None = None
+        last_module_at_start()
         self._imported = ImportedFiles()
         self._script_imported: tuple[str, ...] = ()
         seed(spec.seed, rank)  # a fork shares them with the other ranks
