@@ -642,10 +642,14 @@ def _state(text: str) -> Sentence:
 
 def _parted(fact: Fact) -> str:
     """Return ``train.py line 9: if loss < best:  rank 1 no (loss 0.31, best 0.3) · rank 0 yes``."""
-    text = f"the ranks parted at {at(fact.place)}  {_ways(fact.values['sides'])}"
+    shown = list(fact.values["sides"])
+    text = f"the ranks parted at {at(fact.place)}  {_ways(shown)}"
     if "decided" in fact.values:
         line, code, sides = fact.values["decided"]
+        shown += sides
         text += f"; within it at {line}: {code}  {_ways(sides)}"
+    if any(values for _, _, values in shown):
+        text += "; values are those at a rank's last change of way there, or at the end"
     return text
 
 

@@ -28,8 +28,9 @@ class BranchOutcome:
     times
         How often the rank went this way in the run.
     values
-        Values of the names in the condition when the rank last went this way, as short texts; only
-        of simple values. Empty if they were not read.
+        Values of the names in the condition, as short texts; only of simple values. They are those
+        when the rank last changed to this way, or those at the end in a function that still runs.
+        Empty if they were not read.
     """
 
     file: str
