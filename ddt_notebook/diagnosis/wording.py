@@ -729,6 +729,7 @@ FACTS: dict[str, Sentence] = {
     "died-of-it": "{ranks} died of it ({ending})",
     "raised": "{ranks} raised {exception}",
     "raised-at": "raised at {place}",
+    "line-lost-for-memory": "Python had no memory left to note the line",
     "raised-inside": "raised inside {label}",
     "raised-in-worker": lambda f: (
         f"in the worker: {f.values['error']}" + (f", at {f.place.label}" if f.place else "")

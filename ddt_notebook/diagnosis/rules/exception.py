@@ -92,6 +92,9 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     if error.where is not None:
         at = context.place(error.where, "raised")
         facts.append(Fact(kind="raised-at", place=at, ranks=tuple(ranks)))
+    elif error.type == MemoryError.__name__:
+        # Python allocates an entry of the traceback for each frame, and drops it if it cannot.
+        facts.append(Fact(kind="line-lost-for-memory", ranks=tuple(ranks)))
     facts += told
     if call is not None:
         inside = of_call(context, call, issuer=False)

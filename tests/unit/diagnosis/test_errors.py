@@ -232,3 +232,10 @@ def test_what_was_raised_in_a_worker_is_told():
     assert fact.values["error"] == "ValueError: image 5 is truncated"
     assert fact.place is not None
     assert (fact.place.cell, fact.place.line, fact.place.role) == (3, 2, "raised")
+
+
+@pytest.mark.parametrize("frames", [(), (RAISE,)])
+def test_a_traceback_for_which_there_was_no_memory(frames: tuple[Position, ...]):
+    finding = only(diagnose(snapshot(rank(0), raised(1, error=error("MemoryError", "", *frames)))))
+    assert (finding.cause, finding.ranks) == ("out-of-memory", [1])
+    assert ("line-lost-for-memory" in facts(finding)) == (1 not in finding.places) == (not frames)
