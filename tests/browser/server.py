@@ -27,10 +27,12 @@ from jupyter_core.paths import ENV_JUPYTER_PATH, SYSTEM_JUPYTER_PATH
 from jupyterlab_server.config import get_federated_extensions
 
 _START_LIMIT_S, _STOP_LIMIT_S, _ANSWER_LIMIT_S = 90.0, 10.0, 60.0
-#: For chromium: no sandbox (CI is root), no GPU, and nothing beyond this machine has an address.
+#: For chromium: no sandbox (CI is root), no GPU, and nothing beyond this machine has an address. A
+#: key scrolls at once: on a busy machine, a smooth scrolling goes on for as long as a test looks.
 BROWSER_ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-smooth-scrolling",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
