@@ -400,6 +400,18 @@ def _uneven_steps(finding: Finding) -> str:
     )
 
 
+def _uneven_passes(finding: Finding) -> str:
+    made = listing(
+        f"{count(fact.values['passes'], 'backward pass')} on {ranks_text(fact.ranks)}"
+        for fact in finding.facts
+        if fact.kind == "passes-in-a-step"
+    )
+    return (
+        f"each step of {finding.values['optimizer']} follows {made}: the mean over the ranks "
+        "weighs their samples differently"
+    )
+
+
 #: Kind of a finding -> its title.
 TITLES: dict[str, Title] = {
     **training_wording.TITLES,
@@ -479,6 +491,7 @@ TITLES: dict[str, Title] = {
     "words-fit": "the words fit {title} in {stage}",
     # values
     "uneven-steps": _uneven_steps,
+    "uneven-passes": _uneven_passes,
     "reduced-elsewhere": (
         "{ranks} {uses|use} a tensor in line {line}, but {label} left the result on rank {root} "
         "only"
@@ -768,6 +781,7 @@ FACTS: dict[str, Sentence] = {
     "calls-fit": "the calls fit each other, so nothing fails; the results may be exchanged",
     # values
     "took-steps": "the optimizer took {steps:step} on {ranks}",
+    "passes-in-a-step": "{passes:backward pass} came before nearly every step on {ranks}",
     "averaged-in-every-pass": (
         "DDP averaged the gradients of {model} in every pass; not every rank used them"
     ),

@@ -72,6 +72,8 @@ class OptimizerTraining:
     synchronised
         Number of steps for which DDP averaged gradients, because the last forward pass before them
         went through DDP with synchronisation on. For models in DDP only.
+    passes
+        Number of steps, by the number of backward passes since the step before.
     changed_before
         Steps (numbers as in `TrainingState.step`) before which something other than the optimizer
         changed the parameters; 0 stands for a change after DDP was built or since the last run.
@@ -98,6 +100,7 @@ class OptimizerTraining:
     watched: tuple[str, ...] = ()
     states: tuple[TrainingState, ...] = ()
     synchronised: int = 0
+    passes: dict[int, int] = field(default_factory=dict)
     changed_before: tuple[int, ...] = ()
     twin: str = ""
     stale: int = 0
@@ -144,6 +147,8 @@ class ModelTraining:
     first_inputs
         Fingerprints of the inputs of its first forward passes with gradients; empty if an input
         was on a device or was not a tensor.
+    values
+        Fingerprints of its watched parameters at the end of the run, or when it was deleted.
     parameters
         Names of its parameters, in DDP's order; only the first ones of a large model.
     names_digest, shapes_digest
@@ -176,6 +181,7 @@ class ModelTraining:
     forwards: int = 0
     unsynchronised: int = 0
     first_inputs: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     names_digest: int = 0
     shapes_digest: int = 0
@@ -230,6 +236,8 @@ class RankTraining:
         Global rank.
     backwards
         Number of backward passes.
+    where
+        The line that called ``backward`` first.
     optimizers
         The optimizers, in the order of their first steps.
     models
@@ -242,6 +250,7 @@ class RankTraining:
 
     rank: int
     backwards: int = 0
+    where: Position | None = None
     optimizers: tuple[OptimizerTraining, ...] = ()
     models: tuple[ModelTraining, ...] = ()
     not_finite: NotFinite | None = None

@@ -268,6 +268,8 @@ class Rank:
             return automatic.observe(self._own_variables(), well=well)
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             return {"notes": [f"what was trained could not be observed: {error}"]}
+        finally:
+            training.RECORD.end_run()
 
     def _own_variables(self) -> dict[str, Any]:
         """The user's variables: those of the script, if one ran last."""

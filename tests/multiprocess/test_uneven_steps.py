@@ -52,6 +52,36 @@ def train(net, opt, steps):
 
 train(model, optimizer, 6)
 """,
+    "nothing left at the end": """
+class Trainer:
+    def __init__(self):
+        self.net = DDP(torch.nn.Linear(6, 1))
+        self.opt = torch.optim.Adam(self.net.parameters(), lr=0.1)
+
+    def fit(self, skip):
+        for i in range(11):
+            self.opt.zero_grad()
+            self.net(torch.randn(4, 6)).square().mean().backward()
+            if not skip(i):
+                self.opt.step()
+
+def main():
+    Trainer().fit(lambda i: rank == 1 and i == 7)
+
+main()
+""",
+    "one rank never, in a function": """
+def main():
+    net = DDP(torch.nn.Linear(6, 1))
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for i in range(5):
+        opt.zero_grad()
+        net(torch.randn(4, 6)).square().mean().backward()
+        if rank < 2:
+            opt.step()
+
+main()
+""",
 }
 HEALTHY = {
     "one rank steps and hands out": """
@@ -70,6 +100,25 @@ for i in range(4):
 for p in model.parameters():
     dist.all_reduce(p.data)
     p.data /= world_size
+""",
+    "averaged in a function after its optimizer is gone": """
+def steps(net):
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    for i in range(4):
+        net(torch.randn(4, 6)).square().mean().backward()
+        if rank != 1 or i < 3:
+            opt.step()
+
+def main():
+    net = DDP(torch.nn.Linear(6, 1))
+    for _ in range(2):
+        steps(net)
+        with torch.no_grad():
+            for p in net.parameters():
+                dist.all_reduce(p)
+                p /= world_size
+
+main()
 """,
     "all skip together": """
 for i in range(6):

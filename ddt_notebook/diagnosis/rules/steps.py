@@ -1,8 +1,8 @@
-"""Rules about optimizers that took more steps on some ranks, with the same gradients."""
+"""Rules about ranks that take other steps than the rest, or make other passes for a step."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,10 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding
-from ddt_notebook.model.training import ModelTraining, OptimizerTraining
+from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
+
+#: With fewer steps, the first one may differ from all others. Chosen, not measured.
+_STEPS_TO_JUDGE = 2
 
 
 def uneven_steps(context: Context) -> Iterator[Finding]:
@@ -32,7 +35,7 @@ def _finding(context: Context, group: Replicas) -> Finding:
         "D.2.4",
         "uneven-steps",
         cause="steps-skipped-on-some-ranks",
-        ranks=group.deviating(lambda rank: group.ranks[rank].steps),
+        ranks=_culprits(group),
         values={"optimizer": first.name},
         places={rank: context.place(o.where, "steps") for rank, o in group.ranks.items()},
         facts=[
@@ -40,6 +43,15 @@ def _finding(context: Context, group: Replicas) -> Finding:
             Fact(kind="averaged-in-every-pass", values={"model": first.model}),
         ],
     )
+
+
+def _culprits(group: Replicas) -> list[int]:
+    """Return the ranks that differ from most; with as many on both sides, those that skipped."""
+    found = group.deviating(lambda rank: group.ranks[rank].steps)
+    if len(found) < len(group.ranks):
+        return found
+    most = max(optimizer.steps for optimizer in group.ranks.values())
+    return [rank for rank, optimizer in group.ranks.items() if optimizer.steps < most]
 
 
 def _groups(context: Context) -> Iterator[Replicas]:
@@ -56,11 +68,17 @@ def _groups(context: Context) -> Iterator[Replicas]:
         idle = {
             training.rank: replace(next(iter(ranks.values())), steps=0, states=(), where=None)
             for training in context.snapshot.training
-            if training.rank in members and training.rank not in ranks and not training.optimizers
+            if training.rank in members
+            and training.rank not in ranks
+            and not any(_alike(one, next(iter(ranks.values()))) for one in training.optimizers)
         }
         everyone = dict(sorted((ranks | idle).items()))
         if len(everyone) > 1 and set(everyone) == set(members):
             yield Replicas(everyone)
+
+
+def _alike(one: OptimizerTraining, other: OptimizerTraining) -> bool:
+    return one.kind == other.kind and one.shapes == other.shapes
 
 
 def _went_equally(context: Context, group: Replicas) -> bool:
@@ -88,6 +106,10 @@ def _ends_apart(context: Context, group: Replicas) -> bool:
     """Whether parameters differ at the end; a broadcast may have made them equal again."""
     if replicas.differing(context.snapshot, group.first.model, "parameter"):
         return True
+    models = [_model(context, rank, optimizer) for rank, optimizer in group.ranks.items()]
+    values = [model.values for model in models if model is not None]
+    if values and all(values):
+        return len(set(values)) > 1
     last = [o.states[-1].values if o.states else () for o in group.ranks.values()]
     return all(last) and len(set(last)) > 1
 
@@ -102,4 +124,71 @@ def _steps_taken(group: Replicas) -> list[Fact]:
     ]
 
 
-RULES = (uneven_steps,)
+def uneven_passes(context: Context) -> Iterator[Finding]:
+    """Report DDP replicas that accumulate gradients over unequal numbers of backward passes."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok":
+        return
+    for group in replicas.replicas(snapshot):
+        passes = {rank: _usual_passes(optimizer) for rank, optimizer in group.ranks.items()}
+        if None in passes.values() or len(set(passes.values())) < 2:
+            continue
+        if not (_accumulates_unequally(context, group) or _averages_by_hand(group)):
+            continue
+        by_passes: dict[int, list[int]] = defaultdict(list)
+        for rank, number in passes.items():
+            by_passes[number or 0].append(rank)
+        lines = {one.rank: one.where for one in snapshot.training}
+        yield conclude(
+            "D.2.4",
+            "uneven-passes",
+            cause="uneven-backward-passes",
+            ranks=group.deviating(passes.get),
+            values={"optimizer": group.first.name, "model": group.first.model},
+            places={rank: context.place(lines[rank], "runs") for rank in group.ranks},
+            facts=[
+                Fact(kind="passes-in-a-step", ranks=tuple(ranks), values={"passes": number})
+                for number, ranks in sorted(by_passes.items())
+            ],
+            confidence="likely",
+        )
+
+
+def _usual_passes(optimizer: OptimizerTraining) -> int | None:
+    """Return the number of passes before nearly every step; the last batch may be smaller."""
+    usual = Counter(optimizer.passes).most_common(1)
+    if not usual or usual[0][1] < max(_STEPS_TO_JUDGE, optimizer.steps - 1):
+        return None
+    return usual[0][0]
+
+
+def _averages_by_hand(group: Replicas) -> bool:
+    """Whether the code itself made the gradients of a model without wrapper equal in each step."""
+    return (
+        not group.first.wrapper
+        and len(group.stepped) >= _STEPS_TO_JUDGE
+        and not any(group.gradients_apart(step) for step in group.stepped)
+    )
+
+
+def _accumulates_unequally(context: Context, group: Replicas) -> bool:
+    """Whether only the passes inside ``no_sync()`` are unequal, and all are of this model."""
+    if group.first.wrapper != "DDP":
+        return False
+    models = {rank: _model(context, rank, optimizer) for rank, optimizer in group.ranks.items()}
+    if any(m is None or m.communication_hook or m.ignores_parameters for m in models.values()):
+        return False
+    known = [model for model in models.values() if model is not None]
+    trainings: dict[int, RankTraining] = {one.rank: one for one in context.snapshot.training}
+    return (
+        len({model.forwards for model in known}) == 1
+        and len({model.unsynchronised for model in known}) > 1
+        and all(
+            trainings[rank].backwards == model.forwards + model.unsynchronised
+            for rank, model in models.items()
+            if model is not None
+        )
+    )
+
+
+RULES = (uneven_steps, uneven_passes)

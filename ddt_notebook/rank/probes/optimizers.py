@@ -19,12 +19,14 @@ from .fingerprints import choose, next_sampled, shape_text, sketches
 from .frames import user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
 from .replicas import ReplicaLog, members, watched_parameters
+from .watched import Watched
 
 _MAX_RATES = 4
 _MAX_CHANGES = 8
 _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
+_MAX_PASSES = 16
 
 Plain = dict[str, Any]
 
@@ -60,21 +62,34 @@ class OptimizerLog:
         self.replica: ReplicaLog | None = None
         self.sharded = False
         self._seen_forwards = 0
-        self._last: list[int] | None = None
-        self._local = False
-        self._held: list[weakref.ref[torch.Tensor]] = []
+        self._watched_tensors: Watched | None = None
+        #: Steps by the number of backward passes since the step before, or since the run began.
+        self.passes: Counter[int] = Counter()
+        self._seen_backwards = 0
         #: Parameter group of each watched parameter, and its index there.
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
 
-    def begin(self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog]) -> None:
-        """Before the first step in a run, find the name and the model of its parameters."""
+    def begin(
+        self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog], backwards: int
+    ) -> None:
+        """Before the first step in a run, find the name and the model of its parameters.
+
+        Parameters
+        ----------
+        run
+            The number of the run.
+        replicas
+            The records of the known DDP models.
+        backwards
+            The number of backward passes before the run.
+        """
         self.run = run
         self._forget()
         frame = sys._getframe()
         self.place = user_line(frame)
         parameters = _parameters(optimizer)
-        found, self._local = _visible(optimizer, frame)
+        found = _visible(optimizer, frame)
         self.name = next((n for n, o in found.optimizers.items() if o is optimizer), "")
         model, wrapper = self._owner(parameters, found, replicas)
         names = found.parameter_names()
@@ -95,7 +110,9 @@ class OptimizerLog:
             "shapes": dict(Counter(map(shape_text, parameters))),
             "watched": [names.get(id(parameters[at]), f"parameter {at}") for at in watched],
         }
-        self._held = [weakref.ref(parameters[at]) for at in watched]
+        if not self.sharded:
+            self._watched_tensors = Watched(optimizer, [parameters[at] for at in watched])
+        self._seen_backwards = backwards
         places = [
             (number, at)
             for number, group in enumerate(optimizer.param_groups)
@@ -143,8 +160,10 @@ class OptimizerLog:
                 return sketches(watched_parameters(ddp.module)) != made
         return _differ(before, now)
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        """Called before each step."""
+    def before_step(self, optimizer: Optimizer, backwards: int) -> None:
+        """Called before each step, with the number of all backward passes."""
+        self.passes[backwards - self._seen_backwards] += 1
+        self._seen_backwards = backwards
         if self.steps and self._counts:
             written = _writes(optimizer)
             if written != self._written and _differ(self._written, written):
@@ -188,9 +207,6 @@ class OptimizerLog:
         if self.sharded:
             return
         self._written = _writes(optimizer)
-        # it may no longer exist at the end of the run
-        if self._local and self.steps == self._sampled_at:
-            self._last = sketches(self._watched(optimizer))
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
         """Search for parameters of a layer that the user has replaced in the model."""
@@ -225,7 +241,12 @@ class OptimizerLog:
         optimizer = self.optimizer()
         if optimizer is not None:
             return list(_parameters(optimizer))
-        return [tensor for reference in self._held if (tensor := reference()) is not None]
+        return self._watched_tensors.tensors() if self._watched_tensors is not None else []
+
+    def release(self) -> None:
+        """Hold no tensor of the user any longer."""
+        if self._watched_tensors is not None:
+            self._watched_tensors.release()
 
     def plain(self, names: Mapping[int, str]) -> Plain:
         """An `OptimizerTraining` as plain data.
@@ -240,12 +261,8 @@ class OptimizerLog:
         last: Plain = {"step": self.steps}
         if optimizer is not None:
             last["rates"] = _rates(optimizer)
-        if not self.sharded:
-            held = [tensor for reference in self._held if (tensor := reference()) is not None]
-            if held and len(held) == len(self._held):  # they may outlive the optimizer
-                last["values"] = sketches(held)
-            elif self._last is not None and self.steps == self._sampled_at:
-                last["values"] = self._last
+        if self._watched_tensors is not None:
+            last["values"] = self._watched_tensors.values()
         place = f"{self.place['file']} line {self.place['line']}" if self.place else ""
         unnamed = f"{self.kind} at {place}" if place else self.kind
         return self.about | {
@@ -255,6 +272,9 @@ class OptimizerLog:
             "made": self.made,
             "states": [*states, last],
             "synchronised": self.synchronised,
+            "passes": {
+                str(passes): steps for passes, steps in self.passes.most_common(_MAX_PASSES)
+            },
             "changed_before": self.changed_before,
             "twin": self.twin,
             "stale": self.stale,
@@ -296,8 +316,8 @@ def _differ(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool
     return before[1] != now[1]
 
 
-def _visible(optimizer: Optimizer, frame: FrameType) -> tuple[Objects, bool]:
-    """Variables of the user's frames, and whether the optimizer is local to a function."""
+def _visible(optimizer: Optimizer, frame: FrameType) -> Objects:
+    """Models and optimizers in variables of the user's frames, up to the optimizer's frame."""
     found = Objects()
     for user in list(user_frames(frame))[:_FRAMES]:
         inside = user.f_locals is not user.f_globals
@@ -309,5 +329,5 @@ def _visible(optimizer: Optimizer, frame: FrameType) -> tuple[Objects, bool]:
             for name, known in seen.optimizers.items():
                 found.optimizers.setdefault(name, known)
             if any(known is optimizer for known in seen.optimizers.values()):
-                return found, variables is not user.f_globals
-    return found, True
+                return found
+    return found

@@ -18,12 +18,15 @@ from ...model.torch_features import UNUSED_PARAMETERS
 from .. import torch_private
 from .fingerprints import choose, digest, joint_content, on_cpu, shape_text, sketches
 from .frames import user_line
+from .watched import Watched
 
 _MAX_NAMES = 256
 _MAX_MODULES = 2000
 _MAX_ENTRIES = 64
 _MAX_INPUTS = 4
 _MAX_UNREGISTERED = 20
+#: 32 watched parameters of this size are as much as `Watched` keeps.
+_SMALL_BYTES = 1 << 15
 
 #: Layers that draw random numbers while they train.
 _DROPOUT = (
@@ -68,6 +71,7 @@ class ReplicaLog:
         self._fresh = True
         self._unregistered: list[tuple[str, weakref.ref[torch.Tensor], Plain]] = []
         self._about: Plain = {}
+        self._watched: Watched | None = None
 
     def begin(self, model: DistributedDataParallel, run: int) -> None:
         """Note the model's first forward pass in a run."""
@@ -75,6 +79,7 @@ class ReplicaLog:
         self._forget()
         self.first = user_line(sys._getframe())
         self._about = _describe(model)
+        self._watched = Watched(model, _small_parameters(model.module))
         self._unregistered = [
             (name, weakref.ref(tensor), {"name": name, "shape": shape_text(tensor)})
             for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
@@ -121,6 +126,11 @@ class ReplicaLog:
         floating = [t for t in tensors if t.is_floating_point()]
         return all(bool(t.isfinite().all()) for t in floating) if floating else None
 
+    def release(self) -> None:
+        """Hold no tensor of the user any longer."""
+        if self._watched is not None:
+            self._watched.release()
+
     def plain(self) -> Plain:
         """A `ModelTraining` as plain data."""
         model = self.model()
@@ -136,6 +146,7 @@ class ReplicaLog:
             "forwards": self.forwards,
             "unsynchronised": self.unsynchronised,
             "first_inputs": list(self.first_inputs),
+            "values": self._watched.values() if self._watched is not None else [],
             "searched": self.searched,
             "unused": self.unused,
             "unregistered": [about for _, _, about in self._unregistered],
@@ -146,6 +157,12 @@ def watched_parameters(model: nn.Module) -> list[nn.Parameter]:
     """The parameters of which sketches are taken."""
     parameters = list(model.parameters())
     return [parameters[at] for at in choose(len(parameters))]
+
+
+def _small_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters whose values can be kept until the end of the cell; biases and norms are such."""
+    small = [p for p in model.parameters() if p.numel() * p.element_size() <= _SMALL_BYTES]
+    return [small[at] for at in choose(len(small))]
 
 
 def members(model: DistributedDataParallel) -> list[int]:

@@ -72,6 +72,8 @@ class TrainingRecord:
         self._stepping_log: OptimizerLog | None = None
         self._not_finite: Plain | None = None
         self._last_is_finite = True
+        #: The line of the first backward pass in this run.
+        self._first_backward: Plain | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -83,6 +85,12 @@ class TrainingRecord:
         self._last_stepped = self._last_passed = None
         self._stepping = self._stepping_log = None
         self._not_finite, self._last_is_finite = None, True
+        self._first_backward = None
+
+    def end_run(self) -> None:
+        """End a cell whose record has been read: no tensor of the user is held any longer."""
+        for log in (*self._stepped, *self._passed):
+            log.release()
 
     @property
     def active(self) -> bool:
@@ -184,6 +192,8 @@ class TrainingRecord:
             return
         try:
             self.backwards += 1
+            if self._first_backward is None:
+                self._first_backward = user_line(sys._getframe())
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
@@ -217,7 +227,7 @@ class TrainingRecord:
                 log = self._optimizer_log(optimizer)
             self._stepping_log = log
             if log is not None:
-                log.before_step(optimizer)
+                log.before_step(optimizer, self.backwards)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -239,7 +249,7 @@ class TrainingRecord:
         if log.run != self._run:
             if len(self._stepped) == _MAX_LOGS:
                 return None
-            log.begin(optimizer, self._run, self._replicas)
+            log.begin(optimizer, self._run, self._replicas, self._before)
             self._stepped.append(log)
         self._last_stepped = log
         return log
@@ -262,6 +272,7 @@ class TrainingRecord:
         not_finite = self._not_finite
         return {
             "backwards": self.backwards - self._before,
+            "where": self._first_backward,
             "optimizers": [log.plain(variables) for log in self._stepped],
             "models": [log.plain() for log in self._passed],
             "not_finite": not_finite and not_finite | {"lasting": not self._last_is_finite},

@@ -18,7 +18,15 @@ from ddt_notebook.model.training import (
 MEMBERS = (0, 1, 2)
 
 
-def training(rank: int, steps: int, value: int, *, forwards: int = 6, **model: Any) -> RankTraining:
+def training(
+    rank: int,
+    steps: int,
+    value: int,
+    *,
+    forwards: int = 6,
+    passes: dict[int, int] | None = None,
+    **model: Any,
+) -> RankTraining:
     states = tuple(TrainingState(step=s, values=(s,)) for s in range(steps))
     optimizer = OptimizerTraining(
         name="optimizer",
@@ -30,11 +38,12 @@ def training(rank: int, steps: int, value: int, *, forwards: int = 6, **model: A
         watched=("weight",),
         shapes={"1×4": 1},
         synchronised=steps,
+        passes=passes or {},
         states=(*states, TrainingState(step=steps, values=(value,))),
     )
     return RankTraining(
         rank=rank,
-        backwards=forwards,
+        backwards=forwards + model.get("unsynchronised", 0),
         optimizers=(optimizer,) if steps else (),
         models=(ModelTraining(name="model", members=MEMBERS, forwards=forwards, **model),),
     )
@@ -76,3 +85,35 @@ def test_what_else_may_be_meant() -> None:
     for seen in (equal_again, other_passes, hooked, a_rank_unknown, not_a_number):
         assert "steps-skipped-on-some-ranks" not in causes(*seen)
     assert "steps-skipped-on-some-ranks" not in causes(*APART, outcome="failed")
+
+
+def test_a_rank_that_never_steps_is_judged_by_its_model() -> None:
+    seen = (
+        training(0, 6, 70, values=(70,)),
+        training(1, 0, 0, values=(69,)),
+        training(2, 6, 70, values=(70,)),
+    )
+    assert causes(*seen) == ["steps-skipped-on-some-ranks"]
+    equal = (training(0, 6, 70, values=(70,)), training(1, 0, 0, values=(70,)), seen[2])
+    assert causes(*equal) == []
+
+
+def accumulated(rank: int, micro: int, *, extra: int = 0, **model: Any) -> RankTraining:
+    return training(rank, 6, 70, passes={micro: 6}, unsynchronised=6 * (micro - 1) + extra, **model)
+
+
+def test_unequal_accumulation_is_a_finding() -> None:
+    seen = (accumulated(0, 4), accumulated(1, 4), accumulated(2, 6))
+    assert causes(*seen) == ["uneven-backward-passes"]
+
+
+def test_passes_that_may_differ() -> None:
+    equal = tuple(accumulated(rank, 4) for rank in MEMBERS)
+    # rank 1 also trains a model of its own, so that the passes of the DDP model are equal
+    own = (equal[0], replace(equal[1], backwards=48), equal[2])
+    hooked = tuple(accumulated(r, 4 + r, communication_hook=True) for r in MEMBERS)
+    by_length = tuple(
+        training(r, 6, 70, passes={2 + r: 3, 3: 3}, unsynchronised=6 + 3 * r) for r in MEMBERS
+    )
+    for seen in (equal, own, hooked, by_length):
+        assert causes(*seen) == []
