@@ -11,6 +11,8 @@ import ast
 from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 
+from ddt_notebook.model.operations import COLLECTIVES
+
 from . import names, operators
 from .evaluator import Evaluator
 from .nodes import FunctionNode, called_name, calls_in, last_name, parameters, variables_in
@@ -53,7 +55,7 @@ class Conditions:
         self._values: dict[str, ast.expr | None] = {}  # None: bound more than once
         self._clocks: set[str] = set()
         self._clock_functions: set[str] = set()
-        self._agreed: dict[str, int] = {}  # the first line that passes the name to a collective
+        self._agreed: dict[str, int] = {}  # the first line where a collective makes it equal
         self._resized: set[str] = set()  # lists whose length the assignment alone does not show
         self._reads_rank: dict[ast.AST, bool] = {}
         self._on_rank: dict[tuple[int, int], _OnRank] = {}
@@ -70,11 +72,10 @@ class Conditions:
                     self._clock_functions.add(node.name)
                 self._read_returned(node)
                 return
-            case ast.Call(args=args) if called_name(node) in names.AGREEING:
-                for argument in args:
-                    if isinstance(argument, ast.Name):
-                        first = self._agreed.get(argument.id, node.lineno)
-                        self._agreed[argument.id] = min(first, node.lineno)
+            case ast.Call():
+                agreed = _agreed(node)
+                if agreed is not None:
+                    self._agreed[agreed] = min(self._agreed.get(agreed, node.lineno), node.lineno)
         self._resized.update(_resized(node))
         self.counters.update(_counting(node))
         for target, value in _assignments(node):
@@ -354,6 +355,16 @@ def _is_clock(node: ast.AST) -> bool:
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     last = getattr(owner, "attr", getattr(owner, "id", None))
     return name in ("time", "now") and (owner is None or last in _CLOCK_OWNERS)
+
+
+def _agreed(call: ast.Call) -> str | None:
+    """The variable that a collective makes equal on every rank; its inputs stay different."""
+    operation = COLLECTIVES.get(called_name(call))
+    if operation is None or not operation.agrees:
+        return None
+    given = operation.bind(call.args, {k.arg: k.value for k in call.keywords if k.arg})
+    result = given.get(operation.result or "")
+    return result.id if isinstance(result, ast.Name) else None
 
 
 def _is_simple(value: ast.expr) -> bool:

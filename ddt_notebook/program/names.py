@@ -97,8 +97,6 @@ CARRYING: Final = frozenset(
     {name for name, op in (COLLECTIVES | MESSAGES).items() if op.payload is not None}
     | {"gather_for_metrics", "sync", "compute"}
 )
-#: Calls whose result is the same on every rank.
-AGREEING: Final = frozenset(name for name, op in COLLECTIVES.items() if op.agrees)
 #: Calls that may return before their first argument holds the result.
 DELIVERING_LATE: Final = frozenset(
     name

@@ -15,7 +15,6 @@ Layout of the file::
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from ..model import FormatError
 from ..model.branches import BranchOutcome
+from .mapped_file import MappedReader, create
 
 #: Version of the layout; a reader rejects a file that has another one.
 VERSION = 1
@@ -36,6 +36,7 @@ _HEADER_NUMBERS = 8
 _TIMES_AT = 8 * _HEADER_NUMBERS
 _EVENTS_AT = _TIMES_AT + 8 * MOST_OUTCOMES
 _TABLE_AT = _EVENTS_AT + 4 * EVENTS
+_FILE_BYTES = _TABLE_AT + _TABLE_BYTES
 _LENGTH = struct.Struct("<I")
 #: Positions in the header.
 _VERSION, _COUNT, _RUN_START, _TABLE_END = 1, 2, 3, 4
@@ -43,18 +44,11 @@ _VERSION, _COUNT, _RUN_START, _TABLE_END = 1, 2, 3, 4
 _OTHER = BranchOutcome(file="", line=0)
 
 
-def _open(path: Path, *, create: bool) -> mmap.mmap:
-    size = _TABLE_AT + _TABLE_BYTES
-    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    try:
-        if create:
-            os.ftruncate(descriptor, size)
-        elif os.fstat(descriptor).st_size != size:
-            raise FormatError("this file does not hold the branch events of a rank")
-        access = mmap.ACCESS_WRITE if create else mmap.ACCESS_READ
-        return mmap.mmap(descriptor, size, access=access)
-    finally:
-        os.close(descriptor)
+def _check(descriptor: int) -> None:
+    if os.fstat(descriptor).st_size != _FILE_BYTES:
+        raise FormatError("this file does not hold the branch events of a rank")
+    if struct.unpack("<QQ", os.pread(descriptor, 16, 0)) != (_MAGIC, VERSION):
+        raise FormatError("this file does not hold branch events that this version reads")
 
 
 class BranchRingWriter:
@@ -74,7 +68,7 @@ class BranchRingWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._map = _open(path, create=True)
+        self._map = create(path, _FILE_BYTES)
         whole = memoryview(self._map)
         self._header = whole[:_TIMES_AT].cast("Q")
         self._times = whole[_TIMES_AT:_EVENTS_AT].cast("Q")
@@ -99,7 +93,7 @@ class BranchRingWriter:
         fields = (outcome.file, outcome.line, outcome.function, outcome.kind)
         data = json.dumps([*fields, outcome.to_line, outcome.error]).encode()
         end = self._table_end + _LENGTH.size + len(data)
-        if self._outcomes >= MOST_OUTCOMES or end > _TABLE_AT + _TABLE_BYTES:
+        if self._outcomes >= MOST_OUTCOMES or end > _FILE_BYTES:
             return 0
         self._map[self._table_end : end] = _LENGTH.pack(len(data)) + data
         self._table_end = self._header[_TABLE_END] = end
@@ -123,29 +117,11 @@ class BranchLog:
     events_dropped: int = 0
 
 
-class BranchRingReader:
-    """The notebook's side.
-
-    Parameters
-    ----------
-    path
-        Path of a file that a `BranchRingWriter` has created.
-
-    Raises
-    ------
-    FormatError
-        If it is not such a file, or has another version.
-    """
+class BranchRingReader(MappedReader):
+    """The notebook's side; takes the path of a file that a `BranchRingWriter` has created."""
 
     def __init__(self, path: Path) -> None:
-        self._map = _open(path, create=False)
-        magic, version = struct.unpack_from("<QQ", self._map)
-        if (magic, version) != (_MAGIC, VERSION):
-            raise FormatError("this file does not hold branch events that this version reads")
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
+        super().__init__(path, _FILE_BYTES, _check)
 
     @property
     def has_events(self) -> bool:

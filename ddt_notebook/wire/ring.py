@@ -1,9 +1,8 @@
 """The write-ahead log of a rank's calls: a ring of records in a mapped file.
 
-The rank writes each record *before* it makes the call. The pages belong to the file and not to the
-process, so the notebook can read them whatever happens to the rank: SIGKILL, SIGABRT, a
-segmentation fault, or C code that never releases the interpreter. There are one writer, any number
-of readers, and no lock.
+The rank writes each record *before* it makes the call. The notebook can read them whatever happens
+to the rank: SIGKILL, SIGABRT, a segmentation fault, or C code that never releases the interpreter.
+There are one writer, any number of readers, and no lock.
 
 The kernel may stop or kill a rank in the middle of a copy. Therefore the rank first writes data to
 a place that no reader uses yet. Then a last copy of at most 8 bytes, which is atomic, makes the
@@ -20,7 +19,6 @@ Layout of the file::
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 from collections.abc import Callable
@@ -30,6 +28,7 @@ from typing import TypeVar
 
 from ..model import FormatError
 from ..model.collective import CallStatus
+from .mapped_file import MappedReader, create
 from .records import (
     NO_GROUP,
     VERSION,
@@ -65,6 +64,7 @@ _END_AT = _SLOT.size - _END.size
 _ROOM = SLOT_BYTES - _SLOT.size
 
 _TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
+FILE_BYTES = _TABLE_AT + TABLE_BYTES
 #: The table begins with a number, 1 if something did not fit. Entries (length, bytes) follow.
 _LENGTH = struct.Struct("<I")
 
@@ -87,21 +87,8 @@ class Record:
     call: CallRecord
 
 
-def _open(path: Path, *, create: bool) -> mmap.mmap:
-    size = _TABLE_AT + TABLE_BYTES
-    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
-    try:
-        if create:
-            os.ftruncate(descriptor, size)
-        else:
-            _check(os.pread(descriptor, _VERSION.size, _VERSION_AT))
-        access = mmap.ACCESS_WRITE if create else mmap.ACCESS_READ
-        return mmap.mmap(descriptor, size, access=access)
-    finally:
-        os.close(descriptor)
-
-
-def _check(stamp: bytes) -> None:
+def _check(descriptor: int) -> None:
+    stamp = os.pread(descriptor, _VERSION.size, _VERSION_AT)
     if len(stamp) < _VERSION.size or not stamp.startswith(_MAGIC):
         raise FormatError("this file is not the call log of a rank")
     (_, version) = _VERSION.unpack(stamp)
@@ -130,7 +117,7 @@ class RingWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._map = _open(path, create=True)
+        self._map = create(path, FILE_BYTES)
         self._count = self._turn = 0
         self._texts: dict[str | None, int] = {None: 0, "": 0}
         self._groups: dict[Group, int] = {NO_GROUP: 0}
@@ -193,7 +180,7 @@ class RingWriter:
     def _append(self, data: bytes) -> int:
         """Add an entry and return its offset, or 0 if the table is full."""
         at = self._table_end
-        if at + _LENGTH.size + len(data) > _TABLE_AT + TABLE_BYTES:
+        if at + _LENGTH.size + len(data) > FILE_BYTES:
             self._put(_TABLE_AT, _NUMBER.pack(1))
             return 0
         self._put(at, _LENGTH.pack(len(data)) + data)
@@ -201,28 +188,13 @@ class RingWriter:
         return at - _TABLE_AT
 
 
-class RingReader:
-    """The notebook's side of the ring.
-
-    Parameters
-    ----------
-    path
-        Path of a file that a `RingWriter` has created.
-
-    Raises
-    ------
-    FormatError
-        If it is not such a file, or has another version.
-    """
+class RingReader(MappedReader):
+    """The notebook's side of the ring; takes the path of a file that a `RingWriter` has created."""
 
     def __init__(self, path: Path) -> None:
-        self._map = _open(path, create=False)
+        super().__init__(path, FILE_BYTES, _check)
         self._texts: dict[int, str] = {0: ""}
         self._groups: dict[int, Group] = {0: NO_GROUP}
-
-    def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
 
     @property
     def count(self) -> int:

@@ -47,8 +47,6 @@ def test_what_the_flight_recorder_calls_an_operation_is_an_operation() -> None:
 def test_derived_tables() -> None:
     assert {"all_reduce", "send", "gather_object", "compute"} <= names.CARRYING
     assert not names.CARRYING & {"barrier", "monitored_barrier", "new_group"}
-    assert "all_gather" in names.AGREEING
-    assert not names.AGREEING & {"reduce", "gather", "scatter", "reduce_scatter"}
     assert {"all_reduce", "irecv"} <= names.DELIVERING_LATE
     assert not names.DELIVERING_LATE & {"isend", "gather", "recv", "broadcast_object_list"}
     assert {*COLLECTIVES, "new_group", "init_device_mesh"} <= names.CALLED_TOGETHER

@@ -10,6 +10,7 @@ import pytest
 from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.program.async_work import first_change, first_read
 from ddt_notebook.program.collective_functions import collective_functions
+from ddt_notebook.program.conditions import Conditions
 from ddt_notebook.program.escape_paths import EscapePaths
 from ddt_notebook.program.gradients import calls_past_wrapper, holds_gradients
 from ddt_notebook.program.iterations import comes_again
@@ -152,6 +153,24 @@ class TestConditions:
     )
     def test_clocks(self, test: str, reads: bool) -> None:
         assert program(self.PROGRAM).conditions.reads_clock(condition(test)) == reads
+
+    @pytest.mark.parametrize(
+        ("call", "agreed"),
+        [
+            ("dist.all_reduce(flag)", True),
+            ("dist.broadcast_object_list(object_list=flag)", True),
+            ("dist.all_gather_object(flag, mine)", True),
+            ("dist.all_gather(parts, flag)", False),
+            ("dist.reduce(flag, 0)", False),
+        ],
+    )
+    def test_a_collective_makes_its_result_equal_and_not_its_input(
+        self, call: str, agreed: bool
+    ) -> None:
+        tree = ast.parse(f"{call}\nflag > 0")
+        test = tree.body[1]
+        assert isinstance(test, ast.Expr)
+        assert Conditions([list(ast.walk(tree))]).is_agreed(test.value) == agreed
 
     def test_conditions_that_only_one_rank_meets(self) -> None:
         cell = program("""

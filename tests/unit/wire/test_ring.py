@@ -177,7 +177,7 @@ def test_neither_large_groups_nor_long_paths_shorten_a_record(path: Path) -> Non
 
 
 def test_a_full_table_costs_names_and_is_noted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring, "TABLE_BYTES", 100)
+    monkeypatch.setattr(ring, "FILE_BYTES", ring.FILE_BYTES - ring.TABLE_BYTES + 100)
     writer = RingWriter(path)
     reader = RingReader(path)
     writer.begin(CALL, 1.0, blocking=True)
