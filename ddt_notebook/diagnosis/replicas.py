@@ -33,6 +33,11 @@ class Replicas:
         """The record of the lowest rank."""
         return next(iter(self.ranks.values()))
 
+    @property
+    def gone(self) -> bool:
+        """Whether its parameters were not compared at the end of the run."""
+        return any(optimizer.gone for optimizer in self.ranks.values())
+
     @cached_property
     def states(self) -> dict[int, dict[int, TrainingState]]:
         """By step, then rank: the states of steps with fingerprints from every rank."""

@@ -202,6 +202,18 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"the ranks' copies of {_model(f.values)} differed before the first step of "
         f"{f.values['optimizer']}, and averaging their gradients keeps them apart"
     ),
+    "clipped-before-average": (
+        "{ranks} {clips|clip} the gradients of {name} before they are averaged: what is clipped "
+        "are the gradients of each rank's own batch"
+    ),
+    "gradients-summed": lambda f: (
+        f"{f.values['optimizer']} uses the sum of the gradients of {f.values['size']} ranks, not "
+        f"their mean: its steps are {f.values['size']} times as large"
+    ),
+    "accumulated-loss-undivided": lambda f: (
+        f"{f.values['optimizer']} uses the sum of the gradients of {f.values['passes']} "
+        "micro-batches, not their mean: no loss is divided by their number"
+    ),
     "rate-not-scaled": lambda f: (
         f"{f.values['optimizer']} takes {f.values['name']} = {f.values['rate']:.6g} as it is, "
         f"although {f.values['size']} ranks make the batch {f.values['size']} times as large"
@@ -427,6 +439,17 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "apart-throughout": "apart before the first step and at the end, first in {name}",
     "gradients-equal": "at {steps:sampled step} all watched gradients were equal",
     "no-broadcast": "no parameter was broadcast in this cell",
+    "clipped-then-combined": (
+        "at {steps:sampled step} the gradients of the step were those that the ranks had clipped, "
+        "combined afterwards"
+    ),
+    "clipped-in-no-sync": "gradients were clipped {times} times after passes inside no_sync()",
+    "used-the-sum": (
+        "the gradients that {optimizer} used were the sum of those of the ranks, in each sampled "
+        "step"
+    ),
+    "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
+    "gradients-as-accumulated": "the step used the gradients as the backward passes left them",
     "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",
     "batches-in-a-step": ("DDP averages the gradients of {size:rank}: a step follows {size:batch}"),
     "summed-at": "summed at {place}",

@@ -62,7 +62,10 @@ UNUSED_PARAMETERS = Feature(
 )
 DDP_BUCKETS = Feature("ddp-buckets", "the sizes of DDP's gradient buckets are unknown", ("D.2.3",))
 ACTIVATIONS = Feature(
-    "activations", "memory that a forward pass keeps for backward is not measured", ("D.1.2",)
+    "activations",
+    "memory that a forward pass keeps for backward is not measured, and whether a loss is a mean "
+    "is not known",
+    ("D.1.2", "D.2.4"),
 )
 COMPILED_MODULES = Feature(
     "compiled-modules", "the model inside torch.compile's wrapper is not recognized", ("D.2.2",)

@@ -28,6 +28,10 @@ class TrainingState:
         Fingerprints of their gradients, `NO_GRADIENT` if missing; empty at the end of the run.
     with_gradient
         How many of all the optimizer's parameters had a gradient.
+    local, clipped, used
+        Projections of the first watched gradients: after the last backward pass, after they were
+        clipped, and as the step used them. A projection of a sum is the sum of the projections.
+        Empty if not known; for models in DDP only if gradients were accumulated.
     rates
         Learning rates of its first parameter groups.
     """
@@ -37,6 +41,9 @@ class TrainingState:
     gradients: tuple[int, ...] = ()
     with_gradient: int = 0
     rates: tuple[float, ...] = ()
+    local: tuple[float, ...] = ()
+    clipped: tuple[float, ...] = ()
+    used: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +90,9 @@ class OptimizerTraining:
     stale, left_out
         How many of its parameters had no gradient and are not part of the model that holds the
         others; and how many parameters of that model had one but are not in this optimizer.
+    gone
+        Whether its parameters belong to no variable at the end of the run, so that `RankParity`
+        does not compare them; another model may have the same name.
     """
 
     name: str
@@ -105,6 +115,7 @@ class OptimizerTraining:
     twin: str = ""
     stale: int = 0
     left_out: tuple[str, ...] = ()
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +155,8 @@ class ModelTraining:
         Number of forward passes with gradients and synchronisation.
     unsynchronised
         Number of forward passes with gradients inside ``no_sync()``.
+    clipped_alone, clipped_where
+        How often gradients were clipped while the last pass was inside ``no_sync()``, and where.
     first_inputs
         Fingerprints of the inputs of its first forward passes with gradients; empty if an input
         was on a device or was not a tensor.
@@ -180,6 +193,8 @@ class ModelTraining:
     members: tuple[int, ...] = ()
     forwards: int = 0
     unsynchronised: int = 0
+    clipped_alone: int = 0
+    clipped_where: Position | None = None
     first_inputs: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -227,6 +242,22 @@ class NotFinite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LossGraph:
+    """How a loss was computed, as its graph shows.
+
+    Attributes
+    ----------
+    reduction
+        ``"mean"``, ``"sum"``, or empty if not known.
+    factor
+        By what constant the reduced loss was multiplied; None if it was not a constant.
+    """
+
+    reduction: str = ""
+    factor: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTraining:
     """How one rank trained in this run.
 
@@ -238,6 +269,10 @@ class RankTraining:
         Number of backward passes.
     where
         The line that called ``backward`` first.
+    loss
+        How the loss of that first pass was computed.
+    clips_at
+        The line that clipped gradients first.
     optimizers
         The optimizers, in the order of their first steps.
     models
@@ -251,6 +286,8 @@ class RankTraining:
     rank: int
     backwards: int = 0
     where: Position | None = None
+    loss: LossGraph | None = None
+    clips_at: Position | None = None
     optimizers: tuple[OptimizerTraining, ...] = ()
     models: tuple[ModelTraining, ...] = ()
     not_finite: NotFinite | None = None

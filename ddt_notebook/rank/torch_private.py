@@ -192,6 +192,16 @@ _Square = type(torch.zeros((), requires_grad=True).square().grad_fn)
 NAMES[_SAVED] = ACTIVATIONS
 if not hasattr(_Square, "_saved_self") or _SAVED in _without:
     give_up(ACTIVATIONS, _SAVED)
+
+
+def saved_by(node: Any, name: str) -> Any:
+    """What an autograd node has kept under a name, such as ``other``; None if it has not."""
+    try:
+        return getattr(node, f"_saved_{name}", None) if available(ACTIVATIONS) else None
+    except RuntimeError:  # freed by an earlier backward pass
+        return None
+
+
 _look_up(PARAMETER_WRITES, "torch:Tensor._version")
 for _part in ("_indices", "_values"):
     _look_up(SPARSE_SIZES, f"torch:Tensor.{_part}")

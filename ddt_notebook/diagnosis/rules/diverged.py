@@ -244,7 +244,7 @@ def _differing_state(context: Context, group: Replicas) -> list[Disagreement]:
         name.startswith("weight_decay") and value not in ("0", "0.0")
         for name, value in group.first.settings.items()
     )
-    if decays:  # then different parameters also cause different state
+    if decays or group.gone:  # with decay, different parameters also cause different state
         return []
     return replicas.differing(context.snapshot, f"{group.first.name}.state", "state")
 
@@ -252,6 +252,8 @@ def _differing_state(context: Context, group: Replicas) -> list[Disagreement]:
 def _unwatched(context: Context, group: Replicas) -> Finding | None:
     """Report a parameter without fingerprints during the run that differs at the end."""
     first = group.first
+    if group.gone:
+        return None
     found = [
         item
         for item in replicas.differing(context.snapshot, first.model, "parameter")
@@ -309,7 +311,8 @@ def _course(context: Context, group: Replicas, step: int) -> list[Fact]:
         "equal_at": group.before(step),
         "sides": tuple(map(tuple, sides.values())),
     }
-    return [Fact(kind="apart-since", values=values), *replicas.how_far(context.snapshot, name)]
+    distance = [] if group.gone else replicas.how_far(context.snapshot, name)
+    return [Fact(kind="apart-since", values=values), *distance]
 
 
 def _moment(group: Replicas, step: int) -> Values:

@@ -104,7 +104,7 @@ def _model(context: Context, rank: int, optimizer: OptimizerTraining) -> ModelTr
 
 def _ends_apart(context: Context, group: Replicas) -> bool:
     """Whether parameters differ at the end; a broadcast may have made them equal again."""
-    if replicas.differing(context.snapshot, group.first.model, "parameter"):
+    if not group.gone and replicas.differing(context.snapshot, group.first.model, "parameter"):
         return True
     models = [_model(context, rank, optimizer) for rank, optimizer in group.ranks.items()]
     values = [model.values for model in models if model is not None]
@@ -130,7 +130,7 @@ def uneven_passes(context: Context) -> Iterator[Finding]:
     if snapshot.outcome != "ok":
         return
     for group in replicas.replicas(snapshot):
-        passes = {rank: _usual_passes(optimizer) for rank, optimizer in group.ranks.items()}
+        passes = {rank: usual_passes(optimizer) for rank, optimizer in group.ranks.items()}
         if None in passes.values() or len(set(passes.values())) < 2:
             continue
         if not (_accumulates_unequally(context, group) or _averages_by_hand(group)):
@@ -154,7 +154,7 @@ def uneven_passes(context: Context) -> Iterator[Finding]:
         )
 
 
-def _usual_passes(optimizer: OptimizerTraining) -> int | None:
+def usual_passes(optimizer: OptimizerTraining) -> int | None:
     """Return the number of passes before nearly every step; the last batch may be smaller."""
     usual = Counter(optimizer.passes).most_common(1)
     if not usual or usual[0][1] < max(_STEPS_TO_JUDGE, optimizer.steps - 1):

@@ -8,6 +8,7 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.gradients import factor
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Confidence
@@ -70,8 +71,10 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
     sent = {rank: communication(context.reports[rank]) for rank in group.ranks}
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
-    if any(one.is_opaque(shapes) for one in sent.values()) or _in_smaller_groups(context, group):
+    if _in_smaller_groups(context, group):
         return None
+    if any(one.is_opaque(shapes) for one in sent.values()):
+        return _started_apart(context, group, {})  # one bucket may hold all gradients
     if all(reduced.values()):
         fewest = min(reduced.values(), key=lambda r: sum(r.values()))
         return _partly_reduced(context, group, fewest) or _started_apart(context, group, fewest)
@@ -216,7 +219,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
             Fact(kind="apart-throughout", values={"name": name}),
             Fact(kind="gradients-equal", values={"steps": len(group.stepped)}),
             Fact(kind="no-broadcast"),
-            *replicas.how_far(context.snapshot, name),
+            *([] if group.gone else replicas.how_far(context.snapshot, name)),
         ],
         confidence="likely",
     )
@@ -226,12 +229,13 @@ def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, 
     """Whether all ranks reduced each parameter's gradient in every step and sent nothing else."""
     shapes = group.first.shapes
     steps = _steps(context, group.first)
-    if any(reduced.get(shape, 0) < times * steps for shape, times in shapes.items()):
+    one_by_one = all(reduced.get(shape, 0) >= times * steps for shape, times in shapes.items())
+    if not one_by_one and factor(group, lambda state: state.local) is None:
         return False
-    for rank in group.ranks:
-        if any(communication(context.reports[rank]).broadcast[shape] for shape in shapes):
-            return False
-    return True
+    sent = [communication(context.reports[rank]).broadcast for rank in group.ranks]
+    if one_by_one:
+        return not any(broadcast[shape] for broadcast in sent for shape in shapes)
+    return not any(map(len, sent))
 
 
 def _in_smaller_groups(context: Context, group: Replicas) -> bool:

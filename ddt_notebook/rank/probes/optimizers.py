@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .. import torch_private
-from .fingerprints import choose, next_sampled, shape_text, sketches
+from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
 from .replicas import ReplicaLog, members, watched_parameters
@@ -27,6 +27,8 @@ _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
 _MAX_PASSES = 16
+#: Of so many gradients it is noted how the ranks combine them.
+_PROJECTED = 8
 
 Plain = dict[str, Any]
 
@@ -66,6 +68,9 @@ class OptimizerLog:
         #: Steps by the number of backward passes since the step before, or since the run began.
         self.passes: Counter[int] = Counter()
         self._seen_backwards = 0
+        #: Projections of gradients after the last backward pass, and after they were clipped.
+        self._local: list[float] = []
+        self._clipped: list[float] = []
         #: Parameter group of each watched parameter, and its index there.
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
@@ -178,6 +183,26 @@ class OptimizerLog:
         if self.steps == self._sampled_at:
             self._sample(optimizer)
 
+    def is_sampled(self) -> bool:
+        """Whether gradients are examined before the next step."""
+        return self.steps == self._sampled_at and not self.sharded
+
+    def after_backward(self, backwards: int) -> None:
+        """Called after each backward pass before a sampled step, with the number of all passes."""
+        replica = self.replica
+        if replica is None or (replica.averages and backwards - self._seen_backwards > 1):
+            self._local, self._clipped = self._projections(), []
+
+    def after_clip(self) -> None:
+        """Called after gradients were clipped before a sampled step."""
+        if self._local:
+            self._clipped = self._projections()
+
+    def _projections(self) -> list[float]:
+        optimizer = self.optimizer()
+        watched = self._watched(optimizer) if optimizer is not None else []
+        return [projection(p.grad) for p in watched[:_PROJECTED]]
+
     def _sample(self, optimizer: Optimizer) -> None:
         parameters = _parameters(optimizer)
         with_gradient = sum(p.grad is not None for p in parameters)
@@ -190,6 +215,11 @@ class OptimizerLog:
             watched = self._watched(optimizer)
             state["values"] = sketches(watched)
             state["gradients"] = sketches([p.grad for p in watched])
+            if self._local:
+                state |= {"local": self._local, "used": self._projections()}
+                if self._clipped:
+                    state["clipped"] = self._clipped
+                self._local, self._clipped = [], []
         self.states.append(state)
         if self.replica is not None:
             self.replica.look_at_gradients()
@@ -248,13 +278,15 @@ class OptimizerLog:
         if self._watched_tensors is not None:
             self._watched_tensors.release()
 
-    def plain(self, names: Mapping[int, str]) -> Plain:
+    def plain(self, names: Mapping[int, str], owned: Container[int]) -> Plain:
         """An `OptimizerTraining` as plain data.
 
         Parameters
         ----------
         names
             Names of variables, by the ``id`` of the optimizer that they hold.
+        owned
+            The ``id`` of each parameter of the models among the variables.
         """
         optimizer = self.optimizer()
         states = list(self.states)
@@ -278,6 +310,7 @@ class OptimizerLog:
             "changed_before": self.changed_before,
             "twin": self.twin,
             "stale": self.stale,
+            "gone": not any(id(p) in owned for p in self.parameters()),
             "left_out": [f"{self.about['model']}.{name}" for name in self.left_out],
         }
 

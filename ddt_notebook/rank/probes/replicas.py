@@ -58,6 +58,9 @@ class ReplicaLog:
 
     def _forget(self) -> None:
         self.forwards = self.unsynchronised = 0
+        #: How often gradients were clipped before DDP averaged them, and where first.
+        self.clipped_alone = 0
+        self.first_clipped_alone: Plain | None = None
         #: Whether DDP averages the gradients of the last pass, with those accumulated before.
         self.averages = False
         #: Whether the last pass was inside ``join()``: ranks that end early keep older gradients.
@@ -100,6 +103,12 @@ class ReplicaLog:
                 kept.append(weakref.ref(one))
         if self._fresh:
             self._look_at_inputs(inputs)
+
+    def clipped(self, where: Plain | None) -> None:
+        """Called when gradients were clipped and the last pass was inside ``no_sync()``."""
+        self.clipped_alone += 1
+        if self.first_clipped_alone is None:
+            self.first_clipped_alone = where
 
     def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
         tensors = on_cpu(inputs)
@@ -145,6 +154,8 @@ class ReplicaLog:
             "unsynchronised_where": self.first_unsynchronised,
             "forwards": self.forwards,
             "unsynchronised": self.unsynchronised,
+            "clipped_alone": self.clipped_alone,
+            "clipped_where": self.first_clipped_alone,
             "first_inputs": list(self.first_inputs),
             "values": self._watched.values() if self._watched is not None else [],
             "searched": self.searched,

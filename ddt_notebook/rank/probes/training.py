@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
+from . import loss_graph
 from .frames import user_line
 from .objects import find
 from .optimizers import OptimizerLog
@@ -72,8 +74,13 @@ class TrainingRecord:
         self._stepping_log: OptimizerLog | None = None
         self._not_finite: Plain | None = None
         self._last_is_finite = True
-        #: The line of the first backward pass in this run.
+        #: The line of the first backward pass in this run, and how its loss was computed.
         self._first_backward: Plain | None = None
+        self._loss: Plain | None = None
+        #: The line of the first call in this run that clips gradients.
+        self._first_clip: Plain | None = None
+        #: Optimizers before whose next step gradients are examined.
+        self.sampling: list[OptimizerLog] = []
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -85,12 +92,14 @@ class TrainingRecord:
         self._last_stepped = self._last_passed = None
         self._stepping = self._stepping_log = None
         self._not_finite, self._last_is_finite = None, True
-        self._first_backward = None
+        self._first_backward = self._loss = self._first_clip = None
+        self.sampling = []
 
     def end_run(self) -> None:
         """End a cell whose record has been read: no tensor of the user is held any longer."""
         for log in (*self._stepped, *self._passed):
             log.release()
+        self.sampling = []
 
     @property
     def active(self) -> bool:
@@ -194,12 +203,38 @@ class TrainingRecord:
             self.backwards += 1
             if self._first_backward is None:
                 self._first_backward = user_line(sys._getframe())
+                self._loss = loss_graph.describe(loss)
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
                 if not finite and self._not_finite is None:
                     self._not_finite = self._first_not_finite(value)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def after_backward(self) -> None:
+        """Called after a backward pass if gradients are examined before the next step."""
+        if get_ident() != self._thread:
+            return
+        try:
+            for log in self.sampling:
+                log.after_backward(self.backwards)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def clipped(self, *_: object, **__: object) -> None:
+        """Called when gradients have been clipped."""
+        if get_ident() != self._thread:
+            return
+        try:
+            if self._first_clip is None:
+                self._first_clip = user_line(sys._getframe())
+            log = self._last_passed
+            if log is not None and not log.averages:
+                log.clipped(user_line(sys._getframe()) if not log.clipped_alone else None)
+            for optimizer in self.sampling:
+                optimizer.after_clip()
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -237,8 +272,14 @@ class TrainingRecord:
             return
         try:
             self._stepping = None
-            if self._stepping_log is not None:
-                self._stepping_log.after_step(optimizer)
+            log = self._stepping_log
+            if log is not None:
+                log.after_step(optimizer)
+                if log.is_sampled():
+                    if log not in self.sampling:
+                        self.sampling.append(log)
+                elif self.sampling and log in self.sampling:
+                    self.sampling.remove(log)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -269,11 +310,14 @@ class TrainingRecord:
             log = self._replicas.get(module) if _is_replica(module) else None
             if log is not None:
                 log.name = name
+        owned = {id(p) for module in found.modules.values() for p in module.parameters()}
         not_finite = self._not_finite
         return {
             "backwards": self.backwards - self._before,
             "where": self._first_backward,
-            "optimizers": [log.plain(variables) for log in self._stepped],
+            "loss": self._loss,
+            "clips_at": self._first_clip,
+            "optimizers": [log.plain(variables, owned) for log in self._stepped],
             "models": [log.plain() for log in self._passed],
             "not_finite": not_finite and not_finite | {"lasting": not self._last_is_finite},
             "threads": torch.get_num_threads(),
@@ -314,7 +358,10 @@ def install() -> None:
         __tracebackhide__ = True
         if not is_compiling():
             RECORD.losses(self)
-        return original_backward(self, *args, **kwargs)
+        result = original_backward(self, *args, **kwargs)
+        if RECORD.sampling:
+            RECORD.after_backward()
+        return result
 
     @functools.wraps(original_exit)
     def leave(self: Any, *raised: Any) -> Any:
@@ -325,22 +372,25 @@ def install() -> None:
     Join.__exit__ = leave
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _then(clip_grad, name, RECORD.clipped)
+        setattr(torch.nn.utils, name, getattr(clip_grad, name))
     register_optimizer_step_pre_hook(RECORD.before_step)
     register_optimizer_step_post_hook(RECORD.after_step)
 
 
-def _then(owner: type, name: str, record: Callable[..., None]) -> None:
-    """Make a method of a class call ``record`` with the same arguments after it returns."""
+def _then(owner: Any, name: str, record: Callable[..., None]) -> None:
+    """Make a function of a class or a module call ``record`` with the same arguments at its end."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        result = original(self, *args, **kwargs)
-        record(self, *args, **kwargs)
+        result = original(*args, **kwargs)
+        record(*args, **kwargs)
         return result
 
-    setattr(owner, name, method)
+    setattr(owner, name, function)
 
 
 def _processors() -> int:

@@ -1,0 +1,63 @@
+"""How the ranks' gradients became those that an optimizer used: from projections, which add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddt_notebook.diagnosis.replicas import Replicas
+from ddt_notebook.model.training import TrainingState
+
+#: Relative error up to which projections count as equal: sums of 1,024 products in float32, and
+#: gradients that were sent as bfloat16 (2**-8) do not count.
+_TOLERANCE = 1e-3
+
+
+def factor(
+    group: Replicas, before: Callable[[TrainingState], tuple[float, ...]], *, of_sum: bool = True
+) -> float | None:
+    """Return by what the ranks' sum was multiplied to give the gradients that were used.
+
+    It is 1 for a sum and 1 / number of ranks for a mean; None if no such factor fits all watched
+    gradients in all sampled steps, or if the ranks' gradients were equal.
+
+    Parameters
+    ----------
+    before
+        Returns the projections to start from: ``local`` or ``clipped``.
+    of_sum
+        False to compare with the rank's own gradients instead of the sum over the ranks.
+    """
+    sampled = [
+        at
+        for step, at in group.states.items()
+        if step in group.stepped and all(state.used and before(state) for state in at.values())
+    ]
+    factors = (1.0, 1.0 / len(group.ranks)) if of_sum else (1.0,)
+    if not sampled:
+        return None
+    for one in factors:
+        if all(_fits(at, before, one, of_sum) for at in sampled):
+            return one
+    return None
+
+
+def _fits(
+    at: dict[int, TrainingState],
+    before: Callable[[TrainingState], tuple[float, ...]],
+    number: float,
+    of_sum: bool,
+) -> bool:
+    """Whether the factor fits all gradients of a step, and at least one differs between ranks."""
+    differs = False
+    for own, used in zip(
+        zip(*map(before, at.values()), strict=False),
+        zip(*(state.used for state in at.values()), strict=False),
+        strict=False,
+    ):
+        size = sum(map(abs, own))
+        near = _TOLERANCE * size
+        expected = [number * sum(own)] * len(own) if of_sum else [number * one for one in own]
+        if any(abs(a - b) > near for a, b in zip(expected, used, strict=True)):
+            return False
+        differs = differs or max(own) - min(own) > near
+    return differs or not of_sum

@@ -1,0 +1,170 @@
+"""Rules about gradients that are summed, clipped or accumulated in another way than it seems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis import replicas
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.gradients import factor
+from ddt_notebook.diagnosis.replicas import Replicas
+from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.training import LossGraph, RankTraining
+
+from .steps import usual_passes
+
+
+def clipped_first(context: Context) -> Iterator[Finding]:
+    """Report gradients that each rank clipped before they were averaged."""
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = _trainings(context)
+    for group in replicas.replicas(context.snapshot):
+        if group.first.wrapper or factor(group, lambda state: state.clipped) is None:
+            continue
+        if not _clipping_changed(group):
+            continue
+        yield _clipped(
+            context,
+            {rank: context.place(trainings[rank].clips_at, "changes") for rank in group.ranks},
+            group.first.name,
+            Fact(kind="clipped-then-combined", values={"steps": len(group.stepped)}),
+        )
+        return
+    for models in replicas.models(context.snapshot):
+        if all(m.clipped_alone and m.unsynchronised and m.forwards for m in models.values()):
+            first = next(iter(models.values()))
+            yield _clipped(
+                context,
+                {r: context.place(m.clipped_where, "changes") for r, m in models.items()},
+                first.name,
+                Fact(kind="clipped-in-no-sync", values={"times": first.clipped_alone}),
+            )
+            return
+
+
+def _clipped(context: Context, places: dict[int, Place | None], name: str, seen: Fact) -> Finding:
+    return conclude(
+        "D.2.4",
+        "clipped-before-average",
+        cause="clipped-before-average",
+        ranks=places,
+        places=places,
+        values={"name": name},
+        facts=[seen],
+        confidence="likely",
+    )
+
+
+def _clipping_changed(group: Replicas) -> bool:
+    """Whether clipping changed a gradient: below the limit it does nothing."""
+    return any(
+        not math.isclose(before, after, rel_tol=1e-3)
+        for at in group.states.values()
+        for state in at.values()
+        for before, after in zip(state.local, state.clipped, strict=False)
+    )
+
+
+def summed(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, gradients of mean losses that are summed over the ranks, not averaged."""
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = _trainings(context)
+    for group in replicas.replicas(context.snapshot):
+        if group.first.wrapper or factor(group, lambda state: state.local) != 1.0:
+            continue
+        losses = [trainings[rank].loss for rank in group.ranks]
+        passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
+        if not all(_is_mean(loss, passes) for loss in losses):
+            continue
+        yield conclude(
+            "D.2.4",
+            "gradients-summed",
+            cause="gradients-not-divided",
+            ranks=group.ranks,
+            values={"optimizer": group.first.name, "size": len(group.ranks)},
+            places={rank: _reduces(context, group, rank) for rank in group.ranks},
+            facts=[
+                Fact(kind="used-the-sum", values={"optimizer": group.first.name}),
+                Fact(kind="loss-is-mean"),
+            ],
+            confidence="possible",
+        )
+
+
+def _is_mean(loss: LossGraph | None, passes: set[int | None]) -> bool:
+    """Whether a loss is a mean that was not divided, unless by the number of accumulated passes."""
+    if loss is None or loss.reduction != "mean" or loss.factor is None:
+        return False
+    usual = {1.0 / one for one in passes if one}
+    return any(math.isclose(loss.factor, one, rel_tol=1e-6) for one in (1.0, *usual))
+
+
+def _reduces(context: Context, group: Replicas, rank: int) -> Place | None:
+    """Return the line that reduces gradients; that of the step if it is not known."""
+    shapes = group.first.shapes
+    whole = sum(_elements(shape) * times for shape, times in shapes.items())
+    for call in context.reports[rank].calls:
+        sent = ["×".join(map(str, shape)) or "scalar" for shape in call.shapes]
+        if call.reduce_op == "SUM" and any(s in shapes or _elements(s) >= whole for s in sent):
+            return context.place(call.where, "called")
+    return context.place(group.ranks[rank].where, "steps")
+
+
+def _elements(shape: str) -> int:
+    return 1 if shape == "scalar" else math.prod(map(int, shape.split("×")))
+
+
+def accumulated_undivided(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, mean losses whose gradients are accumulated and divided nowhere."""
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = _trainings(context)
+    for group in replicas.replicas(context.snapshot):
+        passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
+        if len(passes) != 1 or (next(iter(passes)) or 0) < 2:
+            continue
+        number = next(iter(passes)) or 0
+        if not _uses_no_sync(context, group, number):
+            continue
+        losses = [trainings[rank].loss for rank in group.ranks]
+        if not all(_is_mean(loss, set()) for loss in losses):
+            continue
+        if factor(group, lambda state: state.local, of_sum=False) is None:
+            continue
+        yield conclude(
+            "D.2.4",
+            "accumulated-loss-undivided",
+            cause="accumulated-loss-not-divided",
+            ranks=group.ranks,
+            values={"optimizer": group.first.name, "passes": number},
+            places={rank: context.place(trainings[rank].where, "runs") for rank in group.ranks},
+            facts=[
+                Fact(kind="passes-in-a-step", ranks=tuple(group.ranks), values={"passes": number}),
+                Fact(kind="loss-is-mean"),
+                Fact(kind="gradients-as-accumulated"),
+            ],
+            confidence="possible",
+        )
+
+
+def _uses_no_sync(context: Context, group: Replicas, passes: int) -> bool:
+    """Whether all passes of a step but the last were inside ``no_sync()``: one batch in parts."""
+    for rank, optimizer in group.ranks.items():
+        model = replicas.model_of(context.snapshot, rank, optimizer)
+        if model is None or not model.forwards or model.unsynchronised < model.forwards:
+            return False
+        if model.unsynchronised != model.forwards * (passes - 1):
+            return False
+    return True
+
+
+def _trainings(context: Context) -> dict[int, RankTraining]:
+    return {one.rank: one for one in context.snapshot.training}
+
+
+RULES = (clipped_first,)
+HINTS = (summed, accumulated_undivided)

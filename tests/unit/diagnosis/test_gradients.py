@@ -1,0 +1,119 @@
+"""Gradients that are summed, clipped or accumulated: what must be seen for it to be said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Cell, RankReport, Snapshot
+from ddt_notebook.model.training import (
+    LossGraph,
+    ModelTraining,
+    OptimizerTraining,
+    RankTraining,
+    TrainingState,
+)
+
+MEAN = LossGraph(reduction="mean", factor=1.0)
+OWN = {0: (1.0, 4.0), 1: (3.0, -2.0)}
+#: Equal on both ranks.
+SHARED = {0: (2.0, 1.0), 1: (2.0, 1.0)}
+Projections = dict[int, tuple[float, ...]]
+
+
+def scaled(by: float) -> Projections:
+    total = tuple(by * (a + b) for a, b in zip(OWN[0], OWN[1], strict=True))
+    return {0: total, 1: total}
+
+
+def causes(
+    used: Projections,
+    local: Projections = OWN,
+    clipped: Projections | None = None,
+    loss: LossGraph | None = MEAN,
+    passes: int = 1,
+    models: tuple[ModelTraining, ...] = (),
+    **optimizer: Any,
+) -> list[str | None]:
+    trainings = []
+    for rank in (0, 1):
+        states = tuple(
+            TrainingState(
+                step=step,
+                values=(step,),
+                gradients=(step + 10,),
+                local=local[rank],
+                used=used[rank],
+                clipped=clipped[rank] if clipped else (),
+            )
+            for step in (1, 2)
+        )
+        one = OptimizerTraining(
+            name="optimizer",
+            kind="SGD",
+            steps=3,
+            model="model",
+            watched=("weight",),
+            shapes={"1×4": 1},
+            passes={passes: 3},
+            states=(*states, TrainingState(step=3, values=(3,))),
+            **optimizer,
+        )
+        trainings.append(
+            RankTraining(
+                rank=rank, backwards=3 * passes, optimizers=(one,), loss=loss, models=models
+            )
+        )
+    snapshot = Snapshot(
+        cell=Cell(number=1, source="train()"),
+        ranks=tuple(RankReport(rank=rank) for rank in (0, 1)),
+        world_size=2,
+        training=tuple(trainings),
+    )
+    report = diagnose(snapshot)
+    return [finding.cause for finding in (*report.findings, *report.hints)]
+
+
+def test_a_sum_is_a_hint() -> None:
+    assert causes(scaled(1.0)) == ["gradients-not-divided"]
+    quarter = LossGraph(reduction="mean", factor=0.25)
+    assert causes(scaled(1.0), loss=quarter, passes=4) == ["gradients-not-divided"]
+
+
+@pytest.mark.parametrize(
+    ("used", "local", "loss"),
+    [
+        (scaled(0.5), OWN, MEAN),
+        (scaled(0.7), OWN, MEAN),  # clipped afterwards
+        (scaled(1.0), OWN, LossGraph(reduction="mean", factor=0.5)),
+        (scaled(1.0), OWN, LossGraph(reduction="mean", factor=None)),
+        (scaled(1.0), OWN, LossGraph(reduction="sum", factor=1.0)),
+        (scaled(1.0), OWN, None),
+        # every rank computed the same, as in a tensor-parallel group
+        ({0: (4.0, 2.0), 1: (4.0, 2.0)}, SHARED, MEAN),
+    ],
+)
+def test_what_is_no_sum(used: Projections, local: Projections, loss: LossGraph | None) -> None:
+    assert causes(used, local=local, loss=loss) == []
+
+
+def test_clipping_before_and_after_the_mean() -> None:
+    halves = {rank: tuple(0.5 * one for one in own) for rank, own in OWN.items()}
+    assert causes(scaled(0.25), clipped=halves) == ["clipped-before-average"]
+    assert causes(scaled(0.25), clipped=scaled(0.25)) == []
+    assert causes(scaled(0.5), clipped=OWN) == []  # the norm was below the limit
+
+
+def test_accumulation_without_a_division() -> None:
+    models = (ModelTraining(name="model", members=(0, 1), forwards=3, unsynchronised=9),)
+    ddp: dict[str, Any] = {"wrapper": "DDP", "members": (0, 1), "synchronised": 3}
+    seen = {"local": SHARED, "passes": 4, "models": models, **ddp}
+    assert causes(SHARED, **seen) == ["accumulated-loss-not-divided"]
+    divided = LossGraph(reduction="mean", factor=0.25)
+    assert causes(SHARED, loss=divided, **seen) == []
+    assert causes({0: (0.5, 0.25), 1: (0.5, 0.25)}, **seen) == []
+    # two losses of one step, as of a GAN's judge, both in synchronised passes
+    two = (ModelTraining(name="model", members=(0, 1), forwards=6),)
+    assert causes(SHARED, **seen | {"passes": 2, "models": two}) == []
