@@ -157,7 +157,8 @@ class Context:
     @cached_property
     def endless(self) -> frozenset[int]:
         """Blocked ranks that could never have continued."""
-        return cannot_complete(self.snapshot.ranks)
+        ranks = self.snapshot.ranks
+        return cannot_complete(waits(ranks), ranks)
 
     def victims(self, ranks: Iterable[int]) -> list[int]:
         """Return the ranks that wait for ``ranks``, directly or through others."""

@@ -148,11 +148,15 @@ def match(snapshot: Snapshot) -> Matching:
 def _meetings(snapshot: Snapshot) -> tuple[dict[str, Meetings], list[Single]]:
     by_group: dict[str, Meetings] = defaultdict(dict)
     outsiders = []
+    sets: dict[int, frozenset[int]] = {}  # by the tuple that calls of one group share
     for report in snapshot.ranks:
         for call in report.calls:
             if call.kind != "collective":
                 continue
-            if call.sequence is None or (call.members and report.rank not in call.members):
+            members = sets.get(id(call.members))
+            if members is None:
+                members = sets[id(call.members)] = frozenset(call.members)
+            if call.sequence is None or (members and report.rank not in members):
                 outsiders.append(Single(report.rank, call))
             else:
                 by_group[call.group].setdefault(call.sequence, {})[report.rank] = call

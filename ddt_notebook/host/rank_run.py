@@ -243,7 +243,8 @@ def state_of(
     """
     reports = tuple(_report(run, members, whole=whole) for run in runs)
     numbered = in_session_numbers(reports)
-    return RunState(reports, waits(numbered), cannot_complete(numbered))
+    waiting = waits(numbered)
+    return RunState(reports, waiting, cannot_complete(waiting, numbered))
 
 
 def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:

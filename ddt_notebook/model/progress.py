@@ -6,10 +6,11 @@ distinguish a slow rank from a hang, and the diagnosis needs them afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .collective import Call
+from .collective import Call, Fingerprint
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
 from .rendezvous import complete_groups
@@ -97,8 +98,13 @@ def message_partner(call: Call, caller: int, other: RankReport) -> Call | None:
 
 
 def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
-    """What each blocked rank waits for."""
+    """What each blocked rank waits for.
+
+    Ranks that wait in the same collective share what is known of it, so that the time grows with
+    the number of ranks and not with its square.
+    """
     by_rank = {report.rank: report for report in reports}
+    collectives: dict[tuple[object, ...], list[_Collective]] = defaultdict(list)
     result: dict[int, Wait] = {}
     for report in by_rank.values():
         call = report.blocked_call
@@ -106,42 +112,95 @@ def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
             continue
         if call.kind == "p2p":
             result[report.rank] = _message_wait(call, report.rank, by_rank)
-        else:
-            result[report.rank] = _collective_wait(call, report.rank, by_rank)
+            continue
+        op = call.op if call.kind == "setup" else None
+        known = collectives[call.kind, call.group, call.sequence, op]
+        found = next((one for one in known if one.is_of(call)), None)
+        if found is None:
+            found = _Collective(call, by_rank)
+            known.append(found)
+        result[report.rank] = found.wait(call, report.rank)
     return result
 
 
-def _collective_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wait:
-    missing, mismatched = set(), set()
-    # The call that forms the first group has no members yet; it concerns every rank.
-    for member in call.members or (by_rank if call.kind == "setup" else ()):
-        other = by_rank.get(member)
-        if member == caller:
-            continue
-        theirs = counterpart(call, other) if other is not None else None
-        if theirs is None:
-            if other is None or not _passed(call, other):
-                missing.add(member)
-        elif _KEEPS_APART.intersection(call.differences(theirs)):
-            missing.add(member)
-            mismatched.add(member)
-        elif theirs.status == "failed" or (other is not None and other.state == "died"):
-            missing.add(member)
-    if call.rendezvous is not None and not missing and not _meets(call, caller, by_rank):
-        missing = mismatched = set(by_rank) - {caller}
-    return Wait(call, frozenset(missing), mismatched=frozenset(mismatched))
+class _Collective:
+    """One collective in which ranks wait, or one set-up call, with every member's own call.
+
+    Parameters
+    ----------
+    call
+        The call of one of the ranks that wait in it.
+    by_rank
+        The report of each rank.
+    """
+
+    def __init__(self, call: Call, by_rank: Mapping[int, RankReport]) -> None:
+        self._by_rank, self._members = by_rank, call.members
+        self._absent: set[int] = set()  # have neither made the call nor passed it
+        self._left: set[int] = set()  # left it when they raised or died
+        self._made: dict[_Kind, dict[int, Call]] = defaultdict(dict)
+        self._waits: dict[_Kind, tuple[frozenset[int], frozenset[int]]] = {}
+        self._meeting: dict[str, bool] = {}
+        # The call that forms the first group has no members yet; it concerns every rank.
+        for member in call.members or (by_rank if call.kind == "setup" else ()):
+            other = by_rank.get(member)
+            theirs = counterpart(call, other) if other is not None else None
+            if theirs is not None and other is not None:
+                self._made[_kind(theirs)][member] = theirs
+                if theirs.status == "failed" or other.state == "died":
+                    self._left.add(member)
+            elif other is None or not _passed(call, other):
+                self._absent.add(member)
+
+    def is_of(self, call: Call) -> bool:
+        """Whether a call with its name and number has its members, too."""
+        return call.members is self._members or call.members == self._members
+
+    def wait(self, call: Call, caller: int) -> Wait:
+        """What a rank waits for that is blocked in its call of this collective."""
+        kind = _kind(call)
+        if kind not in self._waits:
+            mismatched = frozenset(
+                member
+                for other, made in self._made.items()
+                if other != kind and _KEEPS_APART.intersection(call.differences(_first(made)))
+                for member in made
+            )
+            self._waits[kind] = mismatched | self._absent | self._left, mismatched
+        missing, mismatched = self._waits[kind]
+        if caller in missing:
+            missing = missing - {caller}
+        if call.rendezvous is not None and not missing and not self._meets(call):
+            missing = mismatched = frozenset(self._by_rank) - {caller}
+        return Wait(call, missing, mismatched=mismatched)
+
+    def _meets(self, call: Call) -> bool:
+        """Whether a group can form, now that every rank has called ``init_process_group``."""
+        here = call.rendezvous.meeting_point if call.rendezvous is not None else ""
+        if here not in self._meeting:
+            joined = [
+                made.rendezvous
+                for calls in self._made.values()
+                for made in calls.values()
+                if made.rendezvous is not None
+            ]
+            if len(joined) < len(self._by_rank) or not all(one.known for one in joined):
+                return True  # perhaps
+            points = (one for one in joined if one.meeting_point == here)
+            self._meeting[here] = complete_groups(points)
+        return self._meeting[here]
 
 
-def _meets(call: Call, caller: int, by_rank: dict[int, RankReport]) -> bool:
-    """Whether a group can form, now that every rank has called ``init_process_group``."""
-    calls = [
-        call if rank == caller else counterpart(call, other) for rank, other in by_rank.items()
-    ]
-    joined = [one.rendezvous for one in calls if one is not None and one.rendezvous is not None]
-    if len(joined) < len(by_rank) or not all(one.known for one in joined):
-        return True  # perhaps
-    here = call.rendezvous.meeting_point if call.rendezvous is not None else ""
-    return complete_groups(one for one in joined if one.meeting_point == here)
+#: Calls of one kind do not differ from each other.
+_Kind = tuple[str, Fingerprint]
+
+
+def _kind(call: Call) -> _Kind:
+    return call.source, call.fingerprint()
+
+
+def _first(made: Mapping[int, Call]) -> Call:
+    return next(iter(made.values()))
 
 
 def _passed(call: Call, other: RankReport) -> bool:
@@ -166,28 +225,34 @@ def _message_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wa
     return Wait(call, frozenset())
 
 
-def cannot_complete(reports: Iterable[RankReport]) -> frozenset[int]:
+def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) -> frozenset[int]:
     """Blocked ranks whose wait can never end, whatever the other ranks do.
 
     A wait can end if every missing rank can still enter the call, because it runs code or is itself
     blocked in a wait that can end. Waits in a cycle cannot end (least fixed point from the moving
     ranks). A blocked rank without missing ranks is assumed to be transferring data.
+
+    Parameters
+    ----------
+    waiting
+        As `waits` returns it for these reports.
     """
-    reports = list(reports)
-    waiting = waits(reports)
-    can_move = {report.rank for report in reports if report.state in MOVING}
-    while True:
-        freed = {
-            rank
-            for rank, wait in waiting.items()
-            if rank not in can_move and _can_end(wait, can_move)
-        }
-        if not freed:
-            return frozenset(waiting) - can_move
-        can_move |= freed
-
-
-def _can_end(wait: Wait, can_move: set[int]) -> bool:
-    if wait.anyone:
-        return not wait.missing or bool(wait.missing & can_move)
-    return wait.missing <= can_move
+    alike: dict[tuple[frozenset[int], bool], list[int]] = defaultdict(list)
+    for rank, wait in waiting.items():
+        alike[wait.missing, wait.anyone].append(rank)
+    needs = {key: min(len(key[0]), 1) if key[1] else len(key[0]) for key in alike}
+    needed_by: dict[int, list[tuple[frozenset[int], bool]]] = defaultdict(list)
+    for key in alike:
+        for rank in key[0]:
+            needed_by[rank].append(key)
+    moving = [report.rank for report in reports if report.state in MOVING]
+    moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
+    can_move = set(moving)
+    while moving:
+        for key in needed_by[moving.pop()]:
+            needs[key] -= 1
+            if needs[key] == 0:
+                freed = set(alike[key]) - can_move
+                can_move |= freed
+                moving += freed
+    return frozenset(waiting) - can_move

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
 from .branches import RankBranches
 from .checkpoints import RankCheckpoints
+from .collective import Call
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
@@ -23,7 +24,12 @@ from .timeline import RankTimeline
 from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
 
-FORMAT = 1
+FORMAT = 2
+#: From this format on, a call whose members are those of `Snapshot.groups` does not repeat them:
+#: with 512 ranks, they were nine tenths of a file.
+_MEMBERS_BY_GROUP = 2
+#: Stands for the members of a call whose members are not known.
+_UNKNOWN = (-1,)
 #: The line of a loop in older files: ``"cell[3] line 5"``.
 _OLD_LINE = re.compile(r"(.+) line (\d+)")
 
@@ -198,7 +204,8 @@ class Snapshot:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dumps``."""
-        return {"format": "ddt-snapshot", "version": FORMAT, **codec.to_plain(self)}
+        short = replace(self, ranks=_without_members(self.ranks, self.groups))
+        return {"format": "ddt-snapshot", "version": FORMAT, **codec.to_plain(short)}
 
     @classmethod
     def from_json(cls, plain: Any) -> Snapshot:
@@ -217,7 +224,10 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
-        return codec.from_plain(cls, _from_older_files(plain))
+        short = codec.from_plain(cls, _from_older_files(plain))
+        if version < _MEMBERS_BY_GROUP:
+            return short
+        return replace(short, ranks=_with_members(short.ranks, short.groups))
 
     def save(self, path: str | Path) -> Path:
         """Write it to ``path`` (customary ending ``.ddt.json``) and return the path."""
@@ -241,6 +251,46 @@ class Snapshot:
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise codec.FormatError(f"{path} is not a ddt_notebook snapshot: {error}") from error
         return cls.from_json(plain)
+
+
+def _without_members(
+    reports: tuple[RankReport, ...], groups: Mapping[str, tuple[int, ...]]
+) -> tuple[RankReport, ...]:
+    """The reports, in whose calls no members stand for those of the call's group."""
+
+    def short(call: Call) -> Call:
+        of_group = groups.get(call.group)
+        if of_group is None or (call.members is not of_group and call.members != of_group):
+            return call if call.members else replace(call, members=_UNKNOWN)
+        return replace(call, members=())
+
+    return _with_calls(reports, short)
+
+
+def _with_members(
+    reports: tuple[RankReport, ...], groups: Mapping[str, tuple[int, ...]]
+) -> tuple[RankReport, ...]:
+    """The inverse of `_without_members`."""
+
+    def whole(call: Call) -> Call:
+        if call.members:
+            return replace(call, members=()) if call.members == _UNKNOWN else call
+        return replace(call, members=groups.get(call.group, ()))
+
+    return _with_calls(reports, whole)
+
+
+def _with_calls(
+    reports: tuple[RankReport, ...], change: Callable[[Call], Call]
+) -> tuple[RankReport, ...]:
+    return tuple(
+        replace(
+            report,
+            calls=tuple(map(change, report.calls)),
+            joined=change(report.joined) if report.joined is not None else None,
+        )
+        for report in reports
+    )
 
 
 def _from_older_files(plain: dict[str, Any]) -> dict[str, Any]:

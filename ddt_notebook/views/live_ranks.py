@@ -143,7 +143,8 @@ def of_reports(
     ended
         Whether the cell runs no more: the states are then those just before.
     """
-    waiting, stuck = waits(reports), cannot_complete(reports)
+    waiting = waits(reports)
+    stuck = cannot_complete(waiting, reports)
     longest: dict[_Key, float] = {}
     keys: dict[int, _Key] = {}
     for report in reports:

@@ -21,15 +21,19 @@ def blocked(rank: int, call: Call) -> RankReport:
     return RankReport(rank=rank, state="blocked", blocked_in=0, calls=(call,))
 
 
+def stuck(reports: list[RankReport]) -> frozenset[int]:
+    return cannot_complete(waits(reports), reports)
+
+
 def test_waits_for_a_rank_that_runs():
     reports = [blocked(0, entered()), blocked(1, entered()), RankReport(rank=2, state="running")]
     assert waits(reports)[0].missing == {2}
-    assert cannot_complete(reports) == frozenset()
+    assert stuck(reports) == frozenset()
 
 
 def test_waits_for_a_rank_that_finished():
     reports = [blocked(0, entered()), blocked(1, entered()), RankReport(rank=2)]
-    assert cannot_complete(reports) == {0, 1}
+    assert stuck(reports) == {0, 1}
 
 
 def test_different_calls_never_meet():
@@ -39,21 +43,21 @@ def test_different_calls_never_meet():
         blocked(2, entered(reduce_op="MAX")),
     ]
     assert waits(reports)[0].mismatched == {1}
-    assert cannot_complete(reports) == {0, 1, 2}
+    assert stuck(reports) == {0, 1, 2}
 
 
 def test_a_member_that_raised_inside_never_completes_it():
     failed = RankReport(rank=2, state="raised", calls=(entered(status="failed"),))
-    assert cannot_complete([blocked(0, entered()), blocked(1, entered()), failed]) == {0, 1}
+    assert stuck([blocked(0, entered()), blocked(1, entered()), failed]) == {0, 1}
 
 
 def test_a_member_that_died_inside_never_completes_it():
     dead = RankReport(rank=2, state="died", calls=(entered(),))
-    assert cannot_complete([blocked(0, entered()), dead]) == {0}
+    assert stuck([blocked(0, entered()), dead]) == {0}
 
 
 def test_transferring():
-    assert cannot_complete([blocked(rank, entered()) for rank in MEMBERS]) == frozenset()
+    assert stuck([blocked(rank, entered()) for rank in MEMBERS]) == frozenset()
 
 
 def test_a_dropped_call_had_matched():
@@ -68,7 +72,7 @@ def test_circle_over_two_groups():
         blocked(0, entered(group="1", members=(0, 1))),
         blocked(1, entered(group="2", members=(0, 1))),
     ]
-    assert cannot_complete(reports) == {0, 1}
+    assert stuck(reports) == {0, 1}
 
 
 def test_chain_to_a_rank_that_runs():
@@ -77,7 +81,7 @@ def test_chain_to_a_rank_that_runs():
         blocked(1, entered(group="2", members=(1, 2))),
         RankReport(rank=2, state="running"),
     ]
-    assert cannot_complete(reports) == frozenset()
+    assert stuck(reports) == frozenset()
 
 
 def test_set_up_is_for_every_rank():
@@ -92,17 +96,17 @@ def message(op: str, peer: int | None, **fields) -> Call:
 def test_receive_from_anyone_needs_one():
     finished, running = RankReport(rank=1), RankReport(rank=2, state="running")
     receiver = blocked(0, message("recv", None))
-    assert cannot_complete([receiver, finished, running]) == frozenset()
-    assert cannot_complete([receiver, finished]) == {0}
+    assert stuck([receiver, finished, running]) == frozenset()
+    assert stuck([receiver, finished]) == {0}
 
 
 def test_message_meets_its_partner():
     pair = [blocked(0, message("recv", 1)), blocked(1, message("isend", 0))]
-    assert cannot_complete(pair) == frozenset()
+    assert stuck(pair) == frozenset()
     crossed = [blocked(0, message("recv", 1)), blocked(1, message("recv", 0))]
-    assert cannot_complete(crossed) == {0, 1}
+    assert stuck(crossed) == {0, 1}
     tags = [blocked(0, message("recv", 1, tag=1)), blocked(1, message("send", 0))]
-    assert cannot_complete(tags) == {0, 1}
+    assert stuck(tags) == {0, 1}
 
 
 def joining(at: int, **fields) -> RankReport:
@@ -124,9 +128,9 @@ def joining(at: int, **fields) -> RankReport:
     ids=["address", "repeated number", "outside", "world size"],
 )
 def test_ranks_whose_announcements_do_not_fit_never_form_a_group(odd: dict[str, object]) -> None:
-    assert cannot_complete([joining(0), joining(1), joining(2, **odd)]) == {0, 1, 2}
+    assert stuck([joining(0), joining(1), joining(2, **odd)]) == {0, 1, 2}
     coming = RankReport(rank=1, state="running")
-    assert cannot_complete([joining(0), coming, joining(2, **odd)]) == frozenset()
+    assert stuck([joining(0), coming, joining(2, **odd)]) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -137,9 +141,9 @@ def test_ranks_whose_announcements_do_not_fit_never_form_a_group(odd: dict[str, 
 def test_announcements_that_may_fit_are_given_the_time_that_pytorch_gives(
     other: dict[str, object],
 ) -> None:
-    assert cannot_complete([joining(0), joining(1), joining(2, **other)]) == frozenset()
+    assert stuck([joining(0), joining(1), joining(2, **other)]) == frozenset()
 
 
 def test_two_groups_at_two_addresses_are_complete() -> None:
     pairs = [joining(r, rank=r % 2, world_size=2, address=f"127.0.0.1:{r // 2}") for r in range(4)]
-    assert cannot_complete(pairs) == frozenset()
+    assert stuck(pairs) == frozenset()

@@ -46,7 +46,8 @@ def running(rank: int, **fields: Any) -> RankReport:
 
 
 def seen(*reports: RankReport) -> RunState:
-    return RunState(reports, waits(reports), cannot_complete(reports))
+    waiting = waits(reports)
+    return RunState(reports, waiting, cannot_complete(waiting, reports))
 
 
 # -- when --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,18 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
     assert "größe" in path.read_text(encoding="utf-8"), "a person may read it"
 
 
+def test_members_are_written_once_for_each_group() -> None:
+    plain = SNAPSHOT.to_json()
+    assert plain["groups"]["0"] == [0, 1]
+    assert "members" not in plain["ranks"][0]["calls"][1]
+    other = replace(SNAPSHOT, groups={"0": (0, 1, 2)})
+    assert other.to_json()["ranks"][0]["calls"][1]["members"] == [0, 1]
+    assert Snapshot.from_json(other.to_json()) == other
+    older = other.to_json() | {"version": 1}
+    del older["ranks"][0]["calls"][1]["members"]
+    assert Snapshot.from_json(older).ranks[0].calls[1].members == ()
+
+
 def test_a_field_of_a_later_version_is_ignored() -> None:
     plain = SNAPSHOT.to_json() | {"weather": "fair"}
     plain["ranks"][0]["calls"][0]["colour"] = "red"
@@ -66,7 +79,7 @@ def test_a_field_of_a_later_version_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"version": 2}, "has format 2, but this ddt_notebook reads up to 1: upgrade"),
+        ({"version": 3}, "has format 3, but this ddt_notebook reads up to 2: upgrade"),
         ({"version": "1"}, "has format 1"),
         ({"version": None}, "has format None"),
         ({"format": "something"}, "this is not a ddt_notebook snapshot"),
@@ -106,7 +119,7 @@ def test_places() -> None:
 def test_json_is_plain() -> None:
     plain = SNAPSHOT.to_json()
     assert json.loads(json.dumps(plain)) == plain
-    assert (plain["format"], plain["version"]) == ("ddt-snapshot", 1)
+    assert (plain["format"], plain["version"]) == ("ddt-snapshot", 2)
 
 
 def test_lines_of_loops_in_older_files() -> None:
