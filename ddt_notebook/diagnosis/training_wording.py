@@ -233,6 +233,13 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "to no rank"
     ),
     "same-samples": "{ranks} each trained on the same {samples:sample} of {loader}",
+    "samplers-shuffle-apart": (
+        "the samplers of {loader} shuffle with another seed on each of {ranks}: some samples go to "
+        "several ranks and others to none"
+    ),
+    "splits-differ": (
+        "{ranks} split the data of {loader} differently: each divides another part of it"
+    ),
     "shards-overlap": "{samples:sample} of {loader} went to more than one of {ranks}",
     "shards-leave-gaps": "{samples:sample} of {loader} went to no rank",
     "same-stream": "{ranks} each trained on the same samples of {loader}",
@@ -305,6 +312,11 @@ def _sampler_takes(fact: Fact) -> str:
     return f"{fact.values['sampler']} takes " + listing(
         f"rank {rank} for {part} of {parts}" for rank, (part, parts) in taken
     )
+
+
+def _sampler_seeds(fact: Fact) -> str:
+    seeds = zip(fact.ranks, fact.values["seeds"], strict=True)
+    return "seeds of the samplers: " + listing(f"{seed} on rank {rank}" for rank, seed in seeds)
 
 
 def _undivided_loader(fact: Fact) -> str:
@@ -457,6 +469,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "averaged-at": "averaged over the ranks at {place}",
     # data
     "sampler-takes": _sampler_takes,
+    "sampler-seeds": _sampler_seeds,
+    "trained-and-evaluated": (
+        "trained on by one rank and evaluated on by another: {samples:sample}"
+    ),
     "handed-out": (
         "of {universe} samples {covered} were handed out, {overlap} of them to more than one rank"
     ),

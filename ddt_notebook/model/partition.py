@@ -99,6 +99,10 @@ class LoaderPartition:
     replicas, replica
         The number of ranks for which the sampler divides the data, and the rank for which it
         selects samples.
+    seed
+        The seed of the sampler's order; None if it has none.
+    subset, subset_size
+        Digest and number of the samples that a `Subset` selects; None if the data set is not one.
     drop_last
         Whether samples are dropped so that all parts have equal size.
     workers
@@ -129,6 +133,9 @@ class LoaderPartition:
     with_replacement: bool = False
     replicas: int | None = None
     replica: int | None = None
+    seed: int | None = None
+    subset: int | None = None
+    subset_size: int | None = None
     drop_last: bool = False
     workers: int = 0
     batch_size: int | None = None

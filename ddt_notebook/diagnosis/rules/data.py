@@ -70,6 +70,60 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
     )
 
 
+def samplers_disagree(context: Context) -> Iterator[Finding]:
+    """Report samplers that divide differently ordered or different data among the ranks."""
+    for shared in shared_loaders(context):
+        loaders, size = shared.loaders, len(shared.team.ranks)
+        if not shared.trains or any(x.replicas != size for x in loaders.values()) or size < 2:
+            continue
+        seeds = tuple(loader.seed for loader in loaders.values())
+        splits = {loader.subset for loader in loaders.values()}
+        sizes = {(x.dataset, x.dataset_size, x.subset_size) for x in loaders.values()}
+        if shared.first().shuffles and None not in seeds and len(set(seeds)) > 1:
+            fact = Fact(kind="sampler-seeds", ranks=tuple(loaders), values={"seeds": seeds})
+            yield _disagree(shared, "samplers-shuffle-apart", "sampler-seeded-by-rank", [fact])
+        elif len(splits) > 1 and len(sizes) == 1:
+            both = _trained_and_evaluated(shared)
+            leaked = Fact(kind="trained-and-evaluated", values={"samples": both})
+            facts = [leaked] if both else []
+            yield _disagree(shared, "splits-differ", "split-differs", facts)
+
+
+def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact]) -> Finding:
+    seen, first = shared.division, shared.first()
+    handed_out = Fact(
+        kind="handed-out",
+        values={
+            "universe": first.universe if first.subset is None else first.dataset_size,
+            "covered": seen.covered,
+            "overlap": seen.overlap,
+        },
+    )
+    return conclude(
+        "C.7",
+        kind,
+        cause=cause,
+        ranks=shared.loaders,
+        values={"loader": shared.name},
+        places=shared.places(),
+        facts=[*facts, handed_out],
+        confidence="certain" if shared.complete and first.indexed else "likely",
+    )
+
+
+def _trained_and_evaluated(shared: Shared) -> int:
+    """Return how many samples a rank trained on that this or another one evaluated on."""
+    first = shared.first()
+    trained = reduce(or_, (unpack_indices(x.handed_out) for x in shared.loaders.values()))
+    evaluated = 0
+    for partition in shared.context.snapshot.partition:
+        for loader in partition.loaders:
+            same = (loader.dataset, loader.dataset_size) == (first.dataset, first.dataset_size)
+            if same and loader.last is not None and not loader.last.trained:
+                evaluated |= unpack_indices(loader.handed_out)
+    return (trained & evaluated).bit_count()
+
+
 def same_data(context: Context) -> Iterator[Finding]:
     """Report ranks that each train on all of the data."""
     for shared in shared_loaders(context):
@@ -256,4 +310,4 @@ def _handed_out_by_others(shared: Shared) -> int:
     return seen
 
 
-RULES = (wrong_samplers, same_data, wrong_shards)
+RULES = (wrong_samplers, samplers_disagree, same_data, wrong_shards)

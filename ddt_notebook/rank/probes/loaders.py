@@ -304,6 +304,7 @@ def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> dict[
     """Properties of a loader, as fields of `LoaderPartition`."""
     sampler = users_sampler(loader)
     replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    seed = getattr(sampler, "seed", None)
     divided = loader.dataset if isinstance(replicas, int) else None
     before = subsets[1] if subsets[1:] else dataset
     return {
@@ -316,6 +317,7 @@ def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> dict[
         and bool(getattr(sampler, "replacement", False)),
         "replicas": replicas if isinstance(replicas, int) else None,
         "replica": replica if isinstance(replica, int) else None,
+        "seed": seed if isinstance(seed, int) else None,
         "drop_last": bool(loader.drop_last or getattr(sampler, "drop_last", False)),
         "workers": loader.num_workers,
         "batch_size": loader.batch_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -28,11 +29,18 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
     logs = list(RECORD.logs)
     known = {id(log.loader()) for log in logs}
     logs += [new_log(loader, None) for loader in found.loaders.values() if id(loader) not in known]
-    loaders = [
-        _loader(log, _log_name(log.loader(), log, variables))
+    wanted = [
+        log
         for log in logs
         if id(log.loader()) in variables or (not names and not _is_left_behind(log))
     ]
+    loaders = []
+    same_name: Counter[str] = Counter()
+    for log in wanted:  # one line may loop over several loaders, such as a trainer's
+        name = _log_name(log.loader(), log, variables)
+        same_name[name] += 1
+        number = f" ({same_name[name]})" if same_name[name] > 1 else ""
+        loaders.append(_loader(log, name + number))
     modules = {name: unwrap(module) for name, module in found.modules.items()}
     shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
     return {"run": RECORD.run, "loaders": loaders, "shards": shards}
@@ -62,6 +70,8 @@ def _loader(log: LoaderLog, name: str) -> Plain:
         packed = pack_indices(np.packbits(seen, bitorder="little").tobytes())
     return log.about | {
         "name": name,
+        "subset": _digest(log.subsets),
+        "subset_size": len(log.subsets[0]) if log.subsets else None,
         "indexed": log.indexed,
         "epochs": [_epoch(log, one) for one in log.passes],
         "epochs_left_out": log.passes_begun - len(log.passes),
@@ -70,6 +80,16 @@ def _loader(log: LoaderLog, name: str) -> Plain:
         "problem": log.problem,
         "uncounted": log.uncounted + (len(indices) if too_far else 0),
     }
+
+
+def _digest(subsets: list[Any]) -> int | None:
+    """A digest of the samples that nested subsets select, in their order; None without one."""
+    if not subsets:
+        return None
+    digest = 0
+    for subset in subsets:
+        digest = zlib.crc32(np.asarray(subset, dtype=np.int64).tobytes(), digest)
+    return digest
 
 
 def _in_whole_data(log: LoaderLog, indices: Any) -> Any:

@@ -78,6 +78,7 @@ def scene(
 def causes(report: Report) -> list[tuple[str | None, list[int]]]:
     data = {
         *("no-distributed-sampler", "sampler-for-wrong-rank", "shard-gaps", "shard-overlap"),
+        *("sampler-seeded-by-rank", "split-differs"),
         *("iterable-not-sharded", "set-epoch-forgotten", "no-batches-on-a-rank"),
     }
     return [(f.cause, f.ranks) for f in report.findings if f.cause in data]
@@ -97,6 +98,61 @@ def shuffled(*orders: list[int], **fields: Any) -> LoaderPartition:
     common = {"sampler_epoch": 0, **fields}
     epochs = tuple(epoch(order, number=n, **common) for n, order in enumerate(orders, 1))
     return sampled(orders[-1], 0, shuffles=True, epochs=epochs)
+
+
+class TestSamplersThatDisagree:
+    def test_seeds(self) -> None:
+        mixed = [sampled(EVEN, 0, shuffles=True, seed=1), sampled(ALL[1::3] * 1, 1, shuffles=True)]
+        by_seed = scene(mixed[0], replace(mixed[1], seed=2))
+        (finding,) = diagnose(by_seed).findings
+        assert (finding.cause, finding.ranks) == ("sampler-seeded-by-rank", [0, 1])
+        assert facts(finding)["sampler-seeds"].values == {"seeds": (1, 2)}
+        assert finding.places[0].line == 2
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"shuffles": False, "seed": 2},  # the seed is not used
+            {"shuffles": True, "seed": 1},
+            {"shuffles": True, "seed": None},  # an unknown sampler
+        ],
+    )
+    def test_seeds_without_effect(self, fields: dict[str, Any]) -> None:
+        one = {**fields, "seed": fields["seed"] and 1}
+        assert causes(diagnose(scene(sampled(EVEN, 0, **one), sampled(ODD, 1, **fields)))) == []
+
+    def split(self, *digests: int, size: int = 12, evaluated: list[int] | None = None) -> Report:
+        parts = [
+            sampled(part, at, subset=digest, subset_size=size, universe=size)
+            for at, (part, digest) in enumerate(zip((EVEN[:6], ODD[:6]), digests, strict=True))
+        ]
+        made = scene(*parts)
+        if evaluated is None:
+            return diagnose(made)
+        held_back = loader(evaluated, name="test", epochs=(epoch(evaluated, trained=0),))
+        return diagnose(
+            replace(
+                made,
+                partition=tuple(
+                    replace(p, loaders=(*p.loaders, held_back)) for p in made.partition
+                ),
+            )
+        )
+
+    def test_splits(self) -> None:
+        report = self.split(1, 2, evaluated=[0, 2, 23])
+        (finding,) = [f for f in report.findings if f.cause == "split-differs"]
+        assert (finding.ranks, finding.confidence) == ([0, 1], "certain")
+        assert facts(finding)["trained-and-evaluated"].values == {"samples": 2}
+
+    def test_equal_splits_and_parts_by_rank(self) -> None:
+        assert causes(self.split(1, 1)) == []
+        by_hand = [loader(part, subset=at, subset_size=12) for at, part in enumerate((EVEN, ODD))]
+        assert causes(diagnose(scene(*by_hand))) == []
+        own = [
+            sampled(part, 0, 1, subset=at, subset_size=12) for at, part in enumerate((EVEN, ODD))
+        ]
+        assert "split-differs" not in dict(causes(diagnose(scene(*own))))
 
 
 class TestWholeDataEverywhere:
