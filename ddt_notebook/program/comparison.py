@@ -119,7 +119,10 @@ def _within(
                 call = first_call(body)
                 if call is not None and marks & DIFFERS:
                     reason = _reason_of_loop(marks)
-                    yield Divergence(reason, call.op, call.line, item.line, sure=False)
+                    unsure_at = _unsure_at(call, item.line)
+                    yield Divergence(
+                        reason, call.op, call.line, item.line, sure=False, unsure_at=unsure_at
+                    )
                 else:
                     yield from _within(body, answers, call)
             case Body(body=body):
@@ -345,7 +348,8 @@ class _Difference:
             if caught is not None:
                 return Divergence(Reason.EXCEPTION_CAUGHT, call.op, call.line, caught.line)
             if absent.exits:
-                last = absent.exits[-1]
+                near = [one for one in absent.exits if one.misses(call)]
+                last = (near or absent.exits)[-1].condition
                 reason = Reason.RANK_EXIT if RANK in last.marks else Reason.LOCAL_CONDITION
                 return Divergence(reason, call.op, call.line, last.line)
         return None

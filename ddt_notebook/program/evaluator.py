@@ -392,7 +392,7 @@ class Evaluator:
             text = "".join(str(operators.plain(value)) for value in values)
         except LookupError:
             return Value(UNKNOWN, marks_of(values))
-        return Value(text, marks_of(values))
+        return operators.wrap(text, marks_of(values))
 
     # -- the rest ----------------------------------------------------------------------------------
 

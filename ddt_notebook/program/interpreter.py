@@ -26,6 +26,7 @@ from .trace import (
     Caught,
     Choice,
     Ending,
+    Exit,
     GroupCall,
     Item,
     Kind,
@@ -176,7 +177,7 @@ class Interpreter:
             if made is None:
                 made = Instance(held)
                 self._library.wrapped = None in self._wrapping
-                with self.recorder.aside():
+                with self.recorder.unseen():
                     self._construct(made, [], {})
                 if self._library.wrapped:
                     self._wrapping.add(made)
@@ -519,7 +520,10 @@ class Interpreter:
             ended = self._block(node.body if holds else node.orelse, scope)
         leaves = ended in ("return", "break", "continue") or (ended and self._exited)
         if leaves and test.differs:
-            self.recorder.trace.exits.append(Condition(node.lineno, int(not holds), test.marks))
+            condition = Condition(node.lineno, int(not holds), test.marks)
+            function = self._frames[-1][0] if self._frames else None
+            last_line = getattr(function, "end_lineno", 0)
+            self.recorder.trace.exits.append(Exit(condition, last_line))
         return ended
 
     def _either(
@@ -534,17 +538,20 @@ class Interpreter:
         endings: list[Ending] = []
         bindings: list[dict[str, Value]] = []
         exited, before = self._exited, dict(scope.names)
+        wrapped = [self._library.wrapped]
         for number, body in enumerate(bodies):
-            scope.names = dict(before)
+            scope.names, self._library.wrapped = dict(before), wrapped[0]
             with self.recorder.aside() as items:
                 with self.recorder.under(node.lineno, number, test.marks, sure=False):
                     ended = self._block(body, scope)
+            wrapped.append(self._library.wrapped)
             if ended:
                 items.append(Leave(ended, body[-1].lineno))
             self._exited = exited
             paths.append(tuple(items))
             endings.append(ended)
             bindings.append(scope.names)
+        self._library.wrapped = any(wrapped)
         vague = isinstance(node, ast.If) and _asks_membership(node.test)
         self.recorder.items.append(Choice(node.lineno, test.marks, (paths[0], paths[1]), vague))
         if all(endings):

@@ -20,6 +20,7 @@ from .trace import MESSAGES, OPTIMIZER_STEPS, GroupCall, Kind, Recorder
 from .values import (
     ANYTHING,
     CLOCK,
+    DEVICE,
     LOCAL,
     NO_MARKS,
     RANK,
@@ -106,6 +107,8 @@ _OF_INTEREST = frozenset({"load_state_dict", "state_dict", "step", "set_epoch", 
 _RESIZES = frozenset({"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"})
 #: Built-in functions that show or convert the content of their argument.
 _CONVERTS = frozenset({"print", "float", "int", "bool", "str", "format"})
+#: Built-in functions that ask for the type of an object, which is the same on every rank.
+_OF_TYPE = frozenset({"callable", "hasattr", "isinstance", "issubclass", "type"})
 #: The results of these iterate over the same elements.
 _ITERATES = frozenset({"enumerate", "tqdm", "iter", "list", "islice"})
 #: What changes inside a context or a decorated function.
@@ -323,6 +326,9 @@ class LibraryCalls:
     def _environment(self, call: Arguments) -> Value:
         return self._evaluator.environment(call.args[0]) if call.args else ANYTHING
 
+    def _device(self, call: Arguments) -> Value:
+        return Value(UNKNOWN, frozenset({DEVICE}) if marks_of(call.args) else NO_MARKS)
+
     def _spawn(self, call: Arguments) -> Value:
         """Start processes that run a function of the program. This rank is one of them."""
         held = call.args[0].value if call.args else call.keywords.get("fn", ANYTHING).value
@@ -495,6 +501,8 @@ class LibraryCalls:
             return ANYTHING
         if name == "parse_args":
             return Value(Namespace())
+        if name == "format" and isinstance(held, str) and held.startswith("cuda:"):
+            return self._device(call)
         self._note_passed(call)
         if name in _OF_INTEREST:
             self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
@@ -518,7 +526,7 @@ class LibraryCalls:
         self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
         if isinstance(held, LibraryObject):
             held.methods.add(name)
-            if name == "step" and held.path.startswith("torch.optim."):
+            if name == "step" and self.wrapped and held.path.startswith("torch.optim."):
                 self._record(GroupCall("optimizer.step", node.lineno, OPTIMIZER_STEPS))
             if name == "no_sync":
                 return Value(Imported(name))
@@ -529,6 +537,7 @@ class LibraryCalls:
         name, args = function.attr, call.args
         if name in ("cuda", "to"):
             self._recorder.event(Kind.MOVED, call.node, receiver, *args, op=name)
+            args = []  # the content stays the same
         if name.endswith("_") and not name.startswith("_"):
             self._evaluator.note_change(receiver, function)
             marks = computed_from([receiver, *args])
@@ -599,6 +608,8 @@ class LibraryCalls:
             return self._evaluator.own_rank
         if name in names.WORLD_CALLS:
             return Value(self._evaluator.world_size)
+        if name in _OF_TYPE:
+            return ANYTHING
         if name not in _CONVERTS:
             self._note_passed(call)
         known = operators.call(name, args)
@@ -678,6 +689,7 @@ _SPECIAL: dict[str, Callable[[LibraryCalls, Arguments], Value]] = {
     "os.mkdir": LibraryCalls._make_folder,
     "os.path.join": LibraryCalls._join_path,
     "pathlib.Path": LibraryCalls._join_path,
+    "torch.device": LibraryCalls._device,
     "torch.load": LibraryCalls._load,
     "torch.save": LibraryCalls._save,
 }

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from .values import ANYTHING, LOCAL, RANK, UNKNOWN, Items, Marks, Value, marks_of
+from .values import ANYTHING, DEVICE, LOCAL, RANK, UNKNOWN, Items, Marks, Value, marks_of
 
 _BINARY: Final[dict[type[ast.AST], Callable[[Any, Any], object]]] = {
     ast.Add: operator.add,
@@ -61,6 +61,8 @@ def wrap(value: object, marks: Marks) -> Value:
     """The inverse of `plain`."""
     if isinstance(value, float) and RANK in marks:
         marks = marks - {RANK} | {LOCAL}  # a measure, no longer a rank
+    if isinstance(value, str) and value.startswith("cuda:") and RANK in marks:
+        marks = marks - {RANK} | {DEVICE}
     if isinstance(value, list):
         return Value(Items([wrap(item, marks) for item in value]), marks)
     return Value(value, marks)

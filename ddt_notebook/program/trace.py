@@ -347,6 +347,22 @@ class Event:
         return [one for one in self.around if one.loop]
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Where a rank left a loop or a function under a condition that differs between ranks.
+
+    ``last_line`` is that of the function; 0 outside functions.
+    """
+
+    condition: Condition
+    last_line: int = 0
+
+    def misses(self, call: GroupCall) -> bool:
+        """Whether the call, or a condition around it, is below the exit in the same function."""
+        lines = (call.line, *(one.line for one in call.around))
+        return any(self.condition.line < line <= self.last_line for line in lines)
+
+
 @dataclass(slots=True)
 class Trace:
     """The way of one rank through the program, or through one of its functions.
@@ -358,7 +374,7 @@ class Trace:
     items
         Its calls to other ranks, as a tree.
     exits
-        Conditions that differ between ranks and under which the rank left a loop or a function.
+        Where the rank left a loop or a function under a condition that differs between ranks.
     raised
         Whether it certainly ends with an exception.
     events
@@ -371,7 +387,7 @@ class Trace:
 
     rank: int
     items: list[Item] = field(default_factory=list)
-    exits: list[Condition] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
     raised: bool = False
     events: list[Event] = field(default_factory=list)
     objects: list[LibraryObject] = field(default_factory=list)

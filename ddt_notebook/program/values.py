@@ -20,9 +20,10 @@ class Source(Enum):
     OTHER_RANK = "the number of a rank that a loop goes through, not the rank's own number"
     UNREAD = "a function whose source has not been read"
     RANK_AND_MORE = "the rank, and something that is not known and is the same on every rank"
+    DEVICE = "which GPU the rank uses; data on it is not different for that reason"
 
 
-RANK, CLOCK, LOCAL, OTHER_RANK, UNREAD, RANK_AND_MORE = Source
+RANK, CLOCK, LOCAL, OTHER_RANK, UNREAD, RANK_AND_MORE, DEVICE = Source
 
 
 @dataclass(frozen=True, slots=True)

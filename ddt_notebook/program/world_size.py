@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from .conditions import mentions_rank
-from .nodes import called_name
+from .nodes import called_name, keyword
 
 _LEAST, _MOST = 2, 8
 
@@ -22,7 +22,12 @@ def world_size(nodes: Sequence[ast.AST]) -> int:
         All nodes of the program, each statement before those inside it.
     """
     lists = _lists(nodes)
+    formed = [node for node in nodes if called_name(node) == "init_process_group"]
     least = _LEAST
+    if len(formed) == 1 and isinstance(formed[0], ast.Call):
+        match keyword(formed[0], "world_size"):
+            case ast.Constant(value=int(n)):
+                return min(max(n, 1), _MOST)
     for node in nodes:
         match node:
             case ast.Assign(targets=[ast.Name(id="world_size")], value=ast.Constant(value=int(n))):

@@ -44,7 +44,11 @@ def _training_loop(program: TracedProgram, loader: LibraryObject) -> Event | Non
 
 
 def _sampler(loader: LibraryObject) -> LibraryObject | None:
+    """The sampler of a loader, or the one from which its batch sampler draws."""
+    batches = loader.given("batch_sampler", 4)
     sampler = loader.given("sampler", 3)
+    if isinstance(batches, LibraryObject) and batches.kind == "BatchSampler":
+        sampler = batches.given("sampler", 0)
     return sampler if isinstance(sampler, LibraryObject) else None
 
 
@@ -97,14 +101,25 @@ def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
         return
     if not program.calls_anywhere("step"):
         return  # gradients are computed, but nothing is trained
-    for loader in program.first.made("DataLoader"):
-        sampler, loop = _sampler(loader), _training_loop(program, loader)
-        if sampler is None or sampler.kind != "DistributedSampler" or loop is None:
+    for loop in _training_loops(program):
+        loader = loop.held()
+        sampler = _sampler(loader) if isinstance(loader, LibraryObject) else None
+        if sampler is None or sampler.kind != "DistributedSampler":
             continue
+        # A sampler that is made anew in every epoch may have another seed each time.
+        outside = [one for one in loop.loops if one not in sampler.around]
         shuffle = sampler.argument("shuffle", 3)
-        if loop.loops and (shuffle is None or shuffle.value is True):
-            epochs = shown(loop.loops[0].line, "repeats-the-pass")
+        if outside and (shuffle is None or shuffle.value is True):
+            epochs = shown(outside[0].line, "repeats-the-pass")
             yield foreseen("same-order-every-epoch", "set-epoch-forgotten", sampler.line, epochs)
+
+
+def _training_loops(program: TracedProgram) -> Iterator[Event]:
+    """Yield the loops in which a gradient is computed, also in functions that nothing calls."""
+    for passage in program.passages:
+        trace = passage.traces[0]
+        trained = {one.line for event in trace.of(Kind.BACKWARD) for one in event.loops}
+        yield from (loop for loop in trace.of(Kind.LOOP) if loop.line in trained)
 
 
 def samplers(program: TracedProgram) -> Iterator[Foreseen]:

@@ -178,7 +178,8 @@ def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
 def _set_up_elsewhere(program: TracedProgram) -> bool:
     """Whether a function of another file may have formed the group and chosen the device."""
     trace = program.first
-    return bool(trace.of(Kind.UNKNOWN_CALL)) and not trace.of(Kind.GROUP_FORMED)
+    may = program.project is not None or trace.of(Kind.UNKNOWN_CALL)
+    return bool(may) and not trace.of(Kind.GROUP_FORMED)
 
 
 def device_ids(program: TracedProgram) -> Iterator[Foreseen]:

@@ -51,6 +51,13 @@ def test_tutorials_are_silent(case: dict[str, Any]) -> None:
     assert not lint(case["source"])
 
 
+def test_the_exit_that_is_shown_is_the_one_before_the_call() -> None:
+    name = "only-rank-0-restores-before-it-stops"
+    source = next(case["source"] for case in cases("lint_faults") if case["name"] == name)
+    (found,) = lint(source.lstrip("\n"))
+    assert [fact.place and fact.place.line for fact in found.facts] == [17, 3]
+
+
 def test_what_another_file_may_do_is_a_hint() -> None:
     program = """
 from torch.nn.parallel import DistributedDataParallel
