@@ -124,7 +124,9 @@ class Context:
         if report.error.call is not None:
             wanted = report.error.call
             return next((call for call in report.calls if call.index == wanted), None)
-        last = report.calls[-1] if report.calls else None
+        # waiting for one of several asynchronous calls raised, so the later ones are still open
+        later = (call for call in reversed(report.calls) if call.status != "issued")
+        last = next(later, None)
         if last is None or not is_peer_error(report.error):
             return None
         # The Flight Recorder also retires a library's collective that failed.

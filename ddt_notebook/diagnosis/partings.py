@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ddt_notebook.model import Call, Place, Position, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Fact, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.program.branch_arms import (
     Decision,
@@ -427,11 +427,20 @@ class Partings:
 
 
 def lacks_reason(report: Report) -> bool:
-    """Whether ranks were found out of step, and neither the run nor the source shows why."""
+    """Whether ranks were found out of step, and neither the run nor the source shows why.
+
+    That a loop in a function had more rounds on some ranks explains little: in a trainer, a
+    condition elsewhere usually made it so.
+    """
     return any(
-        finding.kind in _OUT_OF_STEP and not any(map(is_reason, finding.facts))
+        finding.kind in _OUT_OF_STEP and not any(map(_explains, finding.facts))
         for finding in report.findings
     )
+
+
+def _explains(fact: Fact) -> bool:
+    in_function = fact.place is not None and fact.place.function != "<module>"
+    return is_reason(fact) and not (fact.kind == "uneven-rounds" and in_function)
 
 
 def _reads_rank_of_dict(test: ast.expr) -> bool:

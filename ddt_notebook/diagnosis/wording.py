@@ -471,6 +471,10 @@ TITLES: dict[str, Title] = {
         "{ranks} did not call {call}, which {callers:ranks} called: groups are named by their "
         "number, so later ones may not find each other"
     ),
+    "group-members-differ": (
+        "the ranks do not agree which ranks are in group {group}: {ranks} did not call new_group "
+        "alike, and groups are named by the number of the call"
+    ),
     "swapped-collectives": (
         "{ranks} came to {op} #{sequence} and #{next_sequence} from the same two lines in opposite "
         "order"
@@ -768,6 +772,10 @@ FACTS: dict[str, Sentence] = {
     "entered": _entered,
     "called": "{ranks} called {label} at {place}",
     "called-as-outsider": _called_as_outsider,
+    "group-has-members": lambda f: (
+        f"group {f.values['group']} of {ranks_text(f.ranks)} consists of "
+        f"{ranks_text(f.values['members'])}"
+    ),
     "repeated": "it happened {times:time} on a rank",
     "later-mismatches": lambda f: (
         f"{count(f.values['collectives'], 'later collective')} of the group "

@@ -139,6 +139,8 @@ class RankHandle:
             self.earlier_status, self.status = self.status, answer.message
         elif isinstance(answer.message, BranchValues):
             self.branch_values = answer.message
+            if self.recorder is not None:
+                self.recorder.branch_marks = answer.message.marks
             self._branches_asked = False
         return answer.message.entries if isinstance(answer.message, FlightEntries) else ()
 

@@ -114,6 +114,8 @@ class RankRecorder:
         self.dropped = 0
         self.overflowed = False
         self.thin_at = 2 * KEEP
+        #: As in `BranchValues`, for the current run.
+        self.branch_marks: tuple[tuple[int, int], ...] = ()
 
     def close(self) -> None:
         """Close the ring."""
@@ -132,6 +134,7 @@ class RankRecorder:
         self.thin_at = 2 * KEEP
         self._run_start = self._next
         self._flight.clear()
+        self.branch_marks = ()
         self.dropped = 0
         self.overflowed = False
 
@@ -306,6 +309,7 @@ class RankRecorder:
         for key, sequence in flight:
             entry, group = self._flight[key], members.get(key[0], ())
             call = _from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
+            call = replace(call, branches_before=self._branches_before(entry))
             found.append((call.entered_s or 0.0, key, call))
         found.sort(key=lambda item: item[0])
         by_record: dict[Any, int] = {}
@@ -319,6 +323,12 @@ class RankRecorder:
 
     def _call(self, noted: _Noted) -> Call:
         return _from_record(noted.record, noted.sequence, self._source_line)
+
+    def _branches_before(self, entry: FlightEntry) -> int | None:
+        """How many branch events precede an operation that DDP issued; None if that is unknown."""
+        marks = self.branch_marks
+        at = bisect.bisect_right(marks, (entry.created_ns, math.inf)) - 1
+        return marks[at][1] if at >= 0 and marks[at][1] >= 0 else None
 
     def _flight_sequence(self, name: str, number: int) -> int | None:
         """Sequence number of a library's operation; None if it is part of a recorded call."""

@@ -38,6 +38,8 @@ _CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time",
 _CLOCK_OWNERS = frozenset(path.split(".")[0] for path in names.CLOCKS)
 #: Functions that return a variable of the environment.
 _ENVIRONMENT_CALLS = frozenset({"getenv", "get"})
+#: Decorators of methods that are read like attributes.
+_PROPERTIES = frozenset({"property", "cached_property"})
 _DEPTH = 5  #: how many names are followed to the names that they are computed from
 
 
@@ -90,7 +92,8 @@ class Conditions:
         """Bind ``is_main()``, say, for a function that returns a single expression."""
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0] is not None:
-            self._bind(f"{function.name}()", returned[0])
+            read = any(last_name(by) in _PROPERTIES for by in function.decorator_list)
+            self._bind(f".{function.name}" if read else f"{function.name}()", returned[0])
 
     def _read_arguments(self) -> None:
         """Bind the parameters of functions that are called in one place only."""

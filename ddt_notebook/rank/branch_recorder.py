@@ -10,7 +10,9 @@ is one transition: a line with a condition or a loop, and the line at which the 
 
 from __future__ import annotations
 
+import time
 import zlib
+from collections import deque
 from collections.abc import Mapping
 from types import CodeType, FrameType
 
@@ -22,6 +24,8 @@ from .condition_values import values_at
 #: stretch follows from the hashes and the numbers of events at its two ends.
 HASH_FACTOR = 6364136223846793005
 _MASK = (1 << 64) - 1
+#: How many marks are kept; each pass through DDP makes two.
+_MARKS = 4096
 
 #: Instruction and destination of a branch, or what else identifies an outcome within a code object.
 Key = tuple[object, ...] | int
@@ -47,6 +51,8 @@ class BranchRecorder:
         self._last_at_site: list[int] = [0]
         self._site_numbers: dict[tuple[str, int, str, str], int] = {}
         self.hash = 0
+        #: See `BranchValues`.
+        self.marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
         self.by_code: dict[CodeType, dict[Key, int]] = {}
         #: Why nothing is observed in this run; empty if it is.
         self.unobserved = ""
@@ -60,6 +66,7 @@ class BranchRecorder:
         del self._sites[1:], self._last_at_site[1:]
         self._site_numbers.clear()
         self.by_code.clear()
+        self.marks.clear()
         self.hash = 0
         self.unobserved = ""
 
@@ -67,6 +74,16 @@ class BranchRecorder:
     def count(self) -> int:
         """How many events this run has had."""
         return self._writer.count - self._writer.run_start
+
+    def mark(self, *, ends: bool = False) -> None:
+        """Note the number of events now, for collectives that a library issues from here on.
+
+        Parameters
+        ----------
+        ends
+            The library's call has ended: it issues no more collectives.
+        """
+        self.marks.append((time.time_ns(), -1 if ends else self.count))
 
     def index_of(
         self, code: CodeType, line: int, kind: BranchKind, to_line: int = 0, error: str = ""

@@ -78,7 +78,11 @@ class Monitor(threading.Thread):
             case AskBranches():
                 frame = sys._current_frames().get(self._main)
                 values = self._branches.values(frame)
-                return BranchValues(values=values, unobserved=self._branches.unobserved)
+                return BranchValues(
+                    values=values,
+                    unobserved=self._branches.unobserved,
+                    marks=tuple(self._branches.marks),
+                )
             case CutSockets():
                 self._sockets.cut_as_asked(request.number)
                 return Done()

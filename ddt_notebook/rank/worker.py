@@ -201,7 +201,7 @@ class Rank:
         finally:
             self._running = False
             self._branch_events.stop()
-            self._group.calls.branches = None
+            self._group.calls.branches = training.RECORD.branches = None
         ended = time.monotonic()
         performance.RECORD.end_run()
         loaders.RECORD.end_run(well=error is None)
@@ -230,7 +230,7 @@ class Rank:
         if self._recording and (ALWAYS_ON or asked):
             self._branch_events.start()
             if not self._branches.unobserved:
-                self._group.calls.branches = self._branches
+                self._group.calls.branches = training.RECORD.branches = self._branches
 
     def _run_script(self, command: RunCell) -> RankError | None:
         spec = self._spec

@@ -434,10 +434,14 @@ class BranchValues(Message):
         Values of the names in conditions, by the index of the outcome in the ring.
     unobserved
         As in `RankBranches`.
+    marks
+        When passes through DDP began, in nanoseconds of the wall clock, with the number of branch
+        events before; -1 when a pass ended. They give the events before DDP's own collectives.
     """
 
     values: dict[int, dict[str, str]] = field(default_factory=dict)
     unobserved: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,31 @@ data = torch.randn(16 if rank == 0 else 14, 8)
 for batch in full_batches(torch.utils.data.DataLoader(data, batch_size=4), 4):
     dist.all_reduce(batch.sum(0))
 """
+DDP_ALONE = """
+class Valid:
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        for x in self.loader:
+            if x.isnan().any():  #!
+                continue
+            yield x
+
+class Trainer:
+    def __init__(self):
+        self.model = DDP(torch.nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+    def fit(self, batches):
+        for x in batches:
+            self.optimizer.zero_grad()
+            self.model(x).pow(2).mean().backward()
+            self.optimizer.step()
+
+data = torch.ones(16, 8)
+if rank == 1:
+    data[5] = float("nan")
+Trainer().fit(Valid(torch.utils.data.DataLoader(data, batch_size=4)))
+"""
 MODULE = """
 import torch
 import torch.distributed as dist
@@ -130,6 +155,7 @@ FAULTS = {
     "method": Fault(STOPPER, "collective-under-local-condition"),
     "callback": Fault(HANDLED, "exception-swallowed"),
     "generator": Fault(FILTERED, "collective-under-local-condition"),
+    "collectives of DDP alone": Fault(DDP_ALONE, "collective-under-local-condition"),
     "file": Fault(MODULE, "collective-under-rank-condition"),
 }
 

@@ -9,10 +9,11 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.rendezvous import Discord, Kind
-from ddt_notebook.model import Fact, Finding, Rendezvous
+from ddt_notebook.model import Call, Fact, Finding, RankReport, Rendezvous
 from ddt_notebook.model.finding import Confidence, Values
 
 from .facts import blocked_in, of_wait
+from .groups import hung_by_skip
 
 #: What the ranks disagree about -> the kind of the finding, which is also the id of its card.
 _CAUSES: Mapping[Kind, str] = {
@@ -84,4 +85,67 @@ def _announced(found: Discord) -> list[Fact]:
     ]
 
 
-RULES = (strangers,)
+def disagreeing_members(context: Context) -> Iterator[Finding]:
+    """Report a group that has other members on some ranks.
+
+    Ranks name a group by the number of their calls of ``new_group``. If each rank calls it for its
+    own group only, different groups get one name, and their ranks may be connected crosswise.
+    """
+    if hung_by_skip(context):
+        return
+    members: dict[str, dict[int, set[tuple[int, ...]]]] = defaultdict(lambda: defaultdict(set))
+    for rank, report in context.reports.items():
+        for call in report.calls:
+            if call.op == "destroy_process_group":  # later groups may have the same names
+                break
+            if call.kind != "setup" and call.members and call.group != "0":
+                members[call.group][rank].add(call.members)
+    for group, by_rank in members.items():
+        together: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for rank, used in by_rank.items():
+            if len(used) == 1:
+                together[next(iter(used))].append(rank)
+        if len(together) > 1:
+            yield _disagree(context, group, together)
+            return
+
+
+def _disagree(
+    context: Context, group: str, together: Mapping[tuple[int, ...], list[int]]
+) -> Finding:
+    failed = context.snapshot.outcome != "ok"
+    ranks = sorted({rank for own in together for rank in own if rank in context.reports})
+    made = {rank: _made(context.reports[rank], group) for rank in ranks}
+    places = {
+        rank: place
+        for rank, call in made.items()
+        if (place := context.place(call.where if call else None, "called")) is not None
+    }
+    return conclude(
+        "B.2" if failed else "B.1",
+        "group-members-differ",
+        cause="new-group-on-some-ranks",
+        ranks=ranks,
+        values={"group": group},
+        places=places,
+        facts=[
+            Fact(
+                kind="group-has-members",
+                ranks=tuple(users),
+                values={"group": group, "members": own},
+            )
+            for own, users in sorted(together.items())
+        ]
+        + blocked_in(context, sorted(context.halted)),
+        confidence="certain" if failed else "likely",
+        op="new_group",
+    )
+
+
+def _made(report: RankReport, group: str) -> Call | None:
+    """Return the ``new_group`` that made a group: torch names groups by the number of the call."""
+    made = [call for call in report.calls if call.op == "new_group" and call.status == "done"]
+    return next((call for call in made if str(call.sequence) == group), None)
+
+
+RULES = (strangers, disagreeing_members)

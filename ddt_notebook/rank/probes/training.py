@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ..branch_recorder import BranchRecorder
 from . import loss_graph
 from .frames import user_line
 from .objects import find
@@ -48,6 +49,8 @@ class TrainingRecord:
     def __init__(self) -> None:
         #: Backward passes of this process so far.
         self.backwards = 0
+        #: Notes when passes begin and end; None while branch events are not observed.
+        self.branches: BranchRecorder | None = None
         #: The error that ended the recording; empty if there was none.
         self.problem = ""
         #: The number of open contexts ``join()`` that allow uneven inputs.
@@ -194,6 +197,11 @@ class TrainingRecord:
             log.begin(model, self._run)
             self._passed = [*self._passed, log][-_MAX_LOGS:]
         return log
+
+    def mark(self, *, ends: bool = False) -> None:
+        """Called when a pass that may issue collectives begins or ends, with branches observed."""
+        if self.branches is not None and get_ident() == self._thread:
+            self.branches.mark(ends=ends)
 
     def losses(self, loss: torch.Tensor) -> None:
         """Called when a backward pass begins."""
@@ -351,14 +359,21 @@ def install() -> None:
         __tracebackhide__ = True
         if is_grad_enabled() and not is_compiling():
             RECORD.passes(self, inputs, kwargs)
-        return original_forward(self, *inputs, **kwargs)
+        if RECORD.branches is None:
+            return original_forward(self, *inputs, **kwargs)
+        RECORD.mark()
+        result = original_forward(self, *inputs, **kwargs)
+        RECORD.mark(ends=True)
+        return result
 
     @functools.wraps(original_backward)
     def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if not is_compiling():
             RECORD.losses(self)
+        RECORD.mark()
         result = original_backward(self, *args, **kwargs)
+        RECORD.mark(ends=True)
         if RECORD.sampling:
             RECORD.after_backward()
         return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.wording import is_reason
 
@@ -155,3 +157,52 @@ def test_exception_that_is_raised_under_a_condition_and_caught() -> None:
     raised_on = source.replace("        print(error)\n", "        raise\n")
     finding = only(diagnose(snapshot(*ranks, source=raised_on, outcome="hung")))
     assert finding.cause == "early-exit-on-rank-condition"
+
+
+def _two_pairs(members: dict[int, tuple[int, int]], outcome: str, names: dict[int, str]):
+    made = new_group(2, members=(0, 1, 2, 3))
+    return diagnose(
+        snapshot(
+            *(
+                rank(
+                    number,
+                    made,
+                    all_reduce(4, group=names[number], members=pair),
+                    blocked=outcome == "hung",
+                )
+                for number, pair in members.items()
+            ),
+            source=SOURCE,
+            outcome=outcome,
+        )
+    )
+
+
+PAIRS = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+
+
+@pytest.mark.parametrize(("outcome", "symptom"), [("hung", "B.2"), ("ok", "B.1")])
+def test_each_rank_makes_the_group_of_its_own_members_only(outcome: str, symptom: str) -> None:
+    report = _two_pairs(PAIRS, outcome, dict.fromkeys(PAIRS, "1"))
+    finding = report.findings[0]
+    assert (finding.symptom, finding.cause) == (symptom, "new-group-on-some-ranks")
+    assert (finding.kind, finding.ranks) == ("group-members-differ", [0, 1, 2, 3])
+    assert finding.places[0].line == 2
+    assert [f.values["members"] for f in finding.facts if f.kind == "group-has-members"] == [
+        (0, 1),
+        (2, 3),
+    ]
+
+
+def test_groups_with_names_of_their_own() -> None:
+    names = {0: "1", 1: "1", 2: "2", 3: "2"}
+    assert _two_pairs(PAIRS, "ok", names).ok
+
+
+def test_groups_that_were_formed_again_have_the_names_of_the_earlier_ones() -> None:
+    ended = call("destroy_process_group", 5, kind="setup")
+    ranks = [
+        rank(number, *([] if number < 2 else [ended]), all_reduce(4, group="1", members=pair))
+        for number, pair in PAIRS.items()
+    ]
+    assert diagnose(snapshot(*ranks, source=SOURCE)).ok

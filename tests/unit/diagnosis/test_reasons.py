@@ -184,6 +184,24 @@ def test_a_handle_is_waited_for_at_another_line() -> None:
     assert fact(finding, "waits-for-handle").place.line == 1
 
 
+@pytest.mark.parametrize("others_calls", [1, 3])
+def test_waiting_for_one_of_several_asynchronous_calls_raised(others_calls: int) -> None:
+    """A script's rank ends and closes its connections while another waits for a handle."""
+    issued = [all_reduce(2, asynchronous=True, status="issued")] * 2
+    mine = (all_reduce(2), all_reduce(2, asynchronous=True, status="failed"), *issued)
+    error = RankError(type="RuntimeError", message=GLOO_PEER, where=at(3))
+    scene = snapshot(
+        raised(0, *mine[: others_calls + 1], error=error),
+        rank(1, *[all_reduce(2)] * others_calls),
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    if others_calls == 1:
+        assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [1], [0])
+    else:
+        assert finding.kind == "connection-lost"
+
+
 def test_victims_of_a_death_in_a_librarys_collective() -> None:
     """The recorder of a dead process is lost, and retires what failed on the others."""
     issued = all_reduce(4, source="flight recorder", caller="DistributedDataParallel")

@@ -50,9 +50,8 @@ class RankLog:
     def fly(self, number: int, *, done: bool = True, **fields: Any) -> None:
         """The Flight Recorder's entry for operation ``number`` arrives."""
         known = {"op": "all_reduce", "shapes": ((4,),), "dtypes": ("float32",)}
-        entry = FlightEntry(
-            group="0", number=number, done=done, created_ns=time.time_ns(), **(known | fields)
-        )
+        known["created_ns"] = time.time_ns()
+        entry = FlightEntry(group="0", number=number, done=done, **(known | fields))
         self.recorder.add_flight([entry])
 
     def calls(self) -> tuple[Call, ...]:

@@ -224,6 +224,14 @@ def test_where_a_library_was_called_from(log: RankLog) -> None:
     assert (call.where.place, call.where.function) == ("cell[2] line 3", "step")
 
 
+def test_branch_events_before_collectives_of_a_library(log: RankLog) -> None:
+    for created_ns in (5, 15, 25, 35):
+        log.library(created_ns=created_ns)
+    log.recorder.drain()
+    log.recorder.branch_marks = ((10, 7), (20, -1), (30, 9))
+    assert [call.branches_before for call in log.calls()] == [None, 7, None, 9]
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 

@@ -110,6 +110,13 @@ class TestConditions:
             pass
         save(sync=first)
         limit = 3
+        class Saver:
+            @property
+            def writes(self):
+                return dist.get_rank() == 0
+            @functools.cached_property
+            def enough(self):
+                return self.saved > limit
         """
 
     @pytest.mark.parametrize(
@@ -126,6 +133,7 @@ class TestConditions:
             ("rank % 2 == 1 and rank > 1", [3]),
             ("rank >= limit", [3]),
             ("0 < rank < 3", [1, 2]),
+            ("self.writes", [0]),
         ],
     )
     def test_conditions_on_the_rank_are_known_on_every_rank(self, test: str, on: list[int]) -> None:
@@ -137,7 +145,7 @@ class TestConditions:
     def test_others_are_not(self, test: str) -> None:
         assert program(self.PROGRAM).truth(condition(test), 0) is None
 
-    @pytest.mark.parametrize("test", ["loss > 3", "frank == 0", "limit > 2"])
+    @pytest.mark.parametrize("test", ["loss > 3", "frank == 0", "limit > 2", "self.enough"])
     def test_what_does_not_read_the_rank(self, test: str) -> None:
         assert not program(self.PROGRAM).conditions.reads_rank(condition(test))
 
