@@ -145,9 +145,9 @@ class CellRun:
     def observed(self) -> dict[int, Observation]:
         """What ranks observed at the end of the cell without being asked, by rank."""
         return {
-            run.handle.rank: Observation.from_probes(run.handle.rank, run.ended.observed)
+            run.handle.rank: run.ended.observed
             for run in self._runs
-            if run.ended is not None and run.ended.observed
+            if run.ended is not None and run.ended.observed is not None
         }
 
     # -- the loop ------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..model import codec
 from ..model.observation import Observation, add_observations
-from ..model.parity import Disagreement, ValueDifference, disagreements
+from ..model.parity import Disagreement, RankParity, disagreements
 from ..wire.messages import Envelope, Failed, Observe, Observed
 from ..wire.probe_names import ASKED, PROBES
 from .errors import SessionError
@@ -56,9 +55,9 @@ def observe(
     wanted = tuple(names) if names else None
     answers = _ask(pool, Observe(probes=tuple(probes), names=wanted, options=options))
     seen = {
-        rank: Observation.from_probes(rank, answer.observed)
+        rank: answer.observed
         for rank, answer in answers.items()
-        if isinstance(answer, Observed) and answer.observed
+        if isinstance(answer, Observed) and answer.observed is not None
     }
     failed = [(rank, text) for rank, answer in answers.items() for text in _failures(answer)]
     if failed and not seen:
@@ -113,11 +112,9 @@ def _observe_traced(pool: RankPool) -> dict[int, Observation]:
     """Run every probe, and add what the ranks recorded while the cell ran."""
     seen = observe(pool, list(PROBES))
     for handle in pool.handles:
-        recorded = Observation.from_probes(handle.rank, handle.recorded)
-        if handle.recorded:
-            before = seen.get(handle.rank, recorded)
-            found = {name: getattr(recorded, name) for name in handle.recorded}
-            seen[handle.rank] = replace(before, **found)
+        if handle.recorded is not None:
+            before = seen.get(handle.rank, handle.recorded)
+            seen[handle.rank] = before.updated(handle.recorded)
     return seen
 
 
@@ -158,13 +155,11 @@ def compared(
             holding = [found for found in chosen if Path(files[found.name]).exists()]
             for rank in sorted({rank for found in holding for rank in _others(found)}):
                 mine = {f.name: files[f.name] for f in holding if rank in _others(f)}
-                for answer in _parity_answers(pool, [rank], names, against=mine):
-                    more = tuple(
-                        codec.from_plain(ValueDifference, one | {"reference": reference})
-                        for one in answer["differences"]
-                    )
+                options = {"against": mine, "reference": reference}
+                for answer in _parity_answers(pool, [rank], names, **options):
                     known = parities[rank]
-                    parities[rank] = replace(known, differences=known.differences + more)
+                    differences = known.differences + answer.differences
+                    parities[rank] = replace(known, differences=differences)
         finally:
             for file in files.values():
                 Path(file).unlink(missing_ok=True)
@@ -176,13 +171,13 @@ def compared(
 
 def _parity_answers(
     pool: RankPool, ranks: list[int], names: tuple[str, ...] | None, **options: Any
-) -> list[dict[str, Any]]:
+) -> list[RankParity]:
     """Run the parity probe with options on some ranks; returns the answers by rank."""
     answers = _ask(pool, Observe(probes=("parity",), names=names, options=options), ranks)
     return [
-        answer.observed["parity"]
+        answer.observed.parity
         for answer in answers.values()
-        if isinstance(answer, Observed) and "parity" in answer.observed
+        if isinstance(answer, Observed) and answer.observed and answer.observed.parity
     ]
 
 

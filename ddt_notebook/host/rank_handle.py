@@ -8,10 +8,10 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from ..model import Observation
 from ..model.torch_features import MissingFeature
 from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Closed, channel_pair
@@ -58,7 +58,7 @@ class RankHandle:
     def __init__(self, server: ForkServerHandle, *, fork: bool, spec: RankSpec) -> None:
         self.rank = spec.rank
         self.names: tuple[str, ...] = ()
-        self.recorded: dict[str, Any] = {}  # by fields of the snapshot, in a traced cell
+        self.recorded: Observation | None = None  # in a traced cell
         self.exit_status: int | None = None
         self.ready = False
         self.torch_version = self.device = ""
@@ -157,7 +157,7 @@ class RankHandle:
     def forget_status(self) -> None:
         """Forget answers from an earlier cell, which do not describe the next one."""
         self.status = self.earlier_status = None
-        self.recorded = {}
+        self.recorded = None
         self.branch_values = None
         self._branches_asked = False
         self.processor_share()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from . import codec
 from .checkpoints import RankCheckpoints
 from .memory import RankMemory
 from .parity import RankParity
@@ -44,20 +43,10 @@ class Observation:
     checkpoints: RankCheckpoints | None = None
     environment: dict[str, str] | None = None
 
-    @classmethod
-    def from_probes(cls, rank: int, seen: Mapping[str, Any]) -> Observation:
-        """Build it from the plain data that probes returned, by the names of the probes.
-
-        Raises
-        ------
-        FormatError
-            If a field does not have its declared type.
-        """
-        plain = {
-            name: {"rank": rank, **one} if name in _in_snapshots() else one
-            for name, one in seen.items()
-        }
-        return codec.from_plain(cls, {"rank": rank, **plain})
+    def updated(self, other: Observation) -> Observation:
+        """Take over the fields that another observation of the same rank has."""
+        found = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **{name: one for name, one in found.items() if one is not None})
 
 
 @functools.cache

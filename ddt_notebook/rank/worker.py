@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from ..model import RankError
+from ..model import Observation, RankError
 from ..model.torch_features import SIMULATED_GPUS
 from ..model.user_code import is_user_code
 from ..wire.branch_ring import BranchRingWriter
@@ -184,7 +184,7 @@ class Rank:
         loaders.RECORD.begin_run()
         training.RECORD.begin_run()
         checkpoints.RECORD.begin_run()
-        tracer = Tracer(self._own_variables) if command.trace else None
+        tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()
         performance.RECORD.begin_run()
@@ -210,7 +210,9 @@ class Rank:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         stacks = error is not None or tracer is not None
-        unasked = self._observe_unasked(well=error is None) if self._recording else {}
+        observed, notes = (
+            self._observe_unasked(well=error is None) if self._recording else (None, ())
+        )
         return CellEnded(
             error=error,
             ended_s=ended,
@@ -218,9 +220,9 @@ class Rank:
             missing_features=tuple(torch_private.missing()),
             formed=self._group.is_formed(),
             names=tuple(self._user_names()[:_MAX_NAMES]),
-            recorded=traced or {},
-            observed=unasked.get("observed", {}),
-            notes=(*unasked.get("notes", ()), *simulated.take_notes()),
+            recorded=traced,
+            observed=observed,
+            notes=(*notes, *simulated.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
         )
 
@@ -260,14 +262,14 @@ class Rank:
 
     def _observe(self, command: Observe) -> Observed:
         names = list(command.names) if command.names is not None else None
-        seen = registry.observe(list(command.probes), self._own_variables(), names, command.options)
-        return Observed(**seen)
+        variables = self._own_variables()
+        return registry.observe(self._spec.rank, command.probes, variables, names, command.options)
 
-    def _observe_unasked(self, *, well: bool) -> dict[str, Any]:
+    def _observe_unasked(self, *, well: bool) -> tuple[Observation | None, tuple[str, ...]]:
         try:
-            return automatic.observe(self._own_variables(), well=well)
+            return automatic.observe(self._spec.rank, self._own_variables(), well=well)
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
-            return {"notes": [f"what was trained could not be observed: {error}"]}
+            return None, (f"what was trained could not be observed: {error}",)
         finally:
             training.RECORD.end_run()
 

@@ -12,13 +12,13 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ..model import FormatError, Position, RankError, codec
+from ..model import FormatError, Observation, Position, RankError, codec
 from ..model.rank import WaitsFor
 from ..model.torch_features import MissingFeature
 from .records import FlightEntry
 
 #: Increase it when a message changes in a way that an older reader would misunderstand.
-VERSION = 1
+VERSION = 2
 
 DisplayKind = Literal["display", "result", "clear"]
 
@@ -289,9 +289,9 @@ class CellEnded(Message):
     names
         The user's variables.
     recorded
-        What was recorded while a traced cell ran, as plain data of fields of `model.Observation`.
+        What was recorded while a traced cell ran.
     observed
-        What was observed at the end of the cell without a request, in the same form.
+        What was observed at the end of the cell without a request; None if nothing was.
     notes
         Notes for the user about this observation.
     imported
@@ -304,8 +304,8 @@ class CellEnded(Message):
     missing_features: tuple[MissingFeature, ...] = ()
     formed: bool = True
     names: tuple[str, ...] = ()
-    recorded: dict[str, Any] = field(default_factory=dict)
-    observed: dict[str, Any] = field(default_factory=dict)
+    recorded: Observation | None = None
+    observed: Observation | None = None
     notes: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
 
@@ -324,12 +324,12 @@ class Observed(Message):
     Attributes
     ----------
     observed
-        Plain data of the fields of `model.Observation`, by the name of the probe.
+        What they observed; None if nothing was.
     failed
         Why a probe observed nothing, by its name.
     """
 
-    observed: dict[str, Any] = field(default_factory=dict)
+    observed: Observation | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...model import Observation
 from . import checkpoints, loaders, performance, registry, training
 from .objects import find, local, optimizer_state
 from .simulated import simulated_gpus
@@ -18,20 +19,19 @@ _MOST_BYTES = 1 << 30
 _SLOW_FROM_S = 0.1
 
 
-def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
-    """The records of the run and the tensors at its end; empty if nothing trained.
+def observe(
+    rank: int, namespace: Mapping[str, Any], *, well: bool
+) -> tuple[Observation | None, tuple[str, ...]]:
+    """The records of the run and the tensors at its end, and notes on what was left out.
 
     Parameters
     ----------
+    rank
+        Global rank.
     namespace
         The user's variables.
     well
         Whether the cell ended without exception; if not, tensors are not read.
-
-    Returns
-    -------
-    dict
-        As `registry.observe`, with ``"notes"`` on what was left out.
     """
     record = training.RECORD
     notes = []
@@ -39,7 +39,7 @@ def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
     if checkpoints.RECORD.uses or checkpoints.RECORD.states:
         what.append("checkpoints")
     if not record.active and not _loaders_used():
-        return registry.observe(what, namespace, None, {}) if what else {}
+        return registry.observe(rank, what, namespace, None, {}).observed, ()
     what += ["partition", "training"]
     if torch.cuda.is_initialized() or simulated_gpus():
         what.append("placement")
@@ -54,11 +54,8 @@ def observe(namespace: Mapping[str, Any], *, well: bool) -> dict[str, Any]:
             )
     if record.problem:
         notes.append(f"training is not recorded any more: {record.problem}")
-    seen = registry.observe(what, namespace, None, {})
-    return {
-        "observed": seen["observed"],
-        "notes": [*notes, *seen["failed"].values()],
-    }
+    seen = registry.observe(rank, what, namespace, None, {})
+    return seen.observed, (*notes, *seen.failed.values())
 
 
 def _loaders_used() -> bool:

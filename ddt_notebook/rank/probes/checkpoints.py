@@ -7,10 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from ...model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
 from .frames import user_line
 
 _MOST_USES = 100
@@ -22,9 +23,9 @@ class CheckpointRecord:
     """The files that this process has saved and loaded while the current cell runs."""
 
     def __init__(self) -> None:
-        self.uses: list[dict[str, Any]] = []
+        self.uses: list[CheckpointUse] = []
         #: The last state dict without any key of a model, by the ``id`` of the model.
-        self.states: dict[int, dict[str, Any]] = {}
+        self.states: dict[int, StateLoad] = {}
         self.more = 0
 
     def begin_run(self) -> None:
@@ -32,20 +33,21 @@ class CheckpointRecord:
         self.uses, self.more = [], 0
         self.states.clear()
 
-    def add(self, use: dict[str, Any]) -> None:
+    def add(self, use: CheckpointUse) -> None:
         """Keep a use; beyond `_MOST_USES`, only count it."""
         if len(self.uses) < _MOST_USES:
             self.uses.append(use)
         else:
             self.more += 1
 
-    def plain(self) -> dict[str, Any]:
-        """A `RankCheckpoints` as plain data, without the rank."""
-        return {
-            "uses": self.uses,
-            "more": self.more,
-            "states": [*self.states.values()][:_MOST_USES],
-        }
+    def observed(self, rank: int) -> RankCheckpoints:
+        """What this rank has saved and loaded."""
+        return RankCheckpoints(
+            rank=rank,
+            uses=tuple(self.uses),
+            more=self.more,
+            states=tuple(self.states.values())[:_MOST_USES],
+        )
 
 
 #: The record of this process.
@@ -54,7 +56,8 @@ RECORD = CheckpointRecord()
 
 def install() -> None:
     """Record calls of ``torch.save``, ``torch.load`` and ``Module.load_state_dict``."""
-    for action, file_at in (("save", 1), ("load", 0)):
+    actions: tuple[tuple[Literal["save", "load"], int], ...] = (("save", 1), ("load", 0))
+    for action, file_at in actions:
         original = getattr(torch, action)
         wrapper = functools.wraps(original)(_recording(original, action, file_at))
         for module in (torch, torch.serialization):
@@ -63,30 +66,45 @@ def install() -> None:
     torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
 
 
-def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dict[str, Any]:
-    """A `RankCheckpoints` as plain data, without the rank."""
-    return RECORD.plain()
+def observe(
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+) -> RankCheckpoints:
+    """What this rank has saved and loaded while the last cell ran."""
+    return RECORD.observed(rank)
 
 
-def _recording(function: Callable[..., Any], action: str, file_at: int) -> Callable[..., Any]:
+def _recording(
+    function: Callable[..., Any], action: Literal["save", "load"], file_at: int
+) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         given = kwargs.get("f", args[file_at] if len(args) > file_at else None)
         path = _path(given)
         if not path:
             return function(*args, **kwargs)
-        use: dict[str, Any] = {"action": action, "path": path, "where": user_line(sys._getframe(1))}
-        if action == "save":
-            use["wrapped"] = _wrapped(kwargs.get("obj", args[0] if args else None))
-        use |= {"began_s": time.monotonic(), "done": False}
+        where = user_line(sys._getframe(1))
+        saves = action == "save"
+        wrapped = _wrapped(kwargs.get("obj", args[0] if args else None)) if saves else ""
+        devices: tuple[str, ...] = ()
+        began_s, done = time.monotonic(), False
         try:
             result = function(*args, **kwargs)
-            use["done"] = True
-            if action == "load":
-                use["devices"] = sorted(_devices(result))
+            done = True
+            if not saves:
+                devices = tuple(sorted(_devices(result)))
             return result
         finally:
-            RECORD.add(use | {"ended_s": time.monotonic()})
+            use = CheckpointUse(
+                action=action,
+                path=path,
+                where=where,
+                began_s=began_s,
+                ended_s=time.monotonic(),
+                done=done,
+                wrapped=wrapped,
+                devices=devices,
+            )
+            RECORD.add(use)
 
     return call
 
@@ -98,13 +116,13 @@ def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
         missing, unexpected = result if isinstance(result, tuple) else ((), ())
         RECORD.states.pop(id(model), None)
         if unexpected and len(unexpected) == len(state_dict):
-            RECORD.states[id(model)] = {
-                "model": type(model).__name__,
-                "where": user_line(sys._getframe(1)),
-                "keys": len(state_dict),
-                "unexpected": str(unexpected[0]),
-                "missing": str(missing[0]) if missing else "",
-            }
+            RECORD.states[id(model)] = StateLoad(
+                model=type(model).__name__,
+                where=user_line(sys._getframe(1)),
+                keys=len(state_dict),
+                unexpected=str(unexpected[0]),
+                missing=str(missing[0]) if missing else "",
+            )
         return result
 
     return call

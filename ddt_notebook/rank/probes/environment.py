@@ -13,13 +13,13 @@ import torch
 
 
 def observe(
-    namespace: Any, names: list[str] | None = None, variables: Sequence[str] = ()
+    rank: int, namespace: Any, names: list[str] | None = None, variables: Sequence[str] = ()
 ) -> dict[str, str]:
     """Facts by name, as text.
 
     Parameters
     ----------
-    namespace, names
+    rank, namespace, names
         Not used.
     variables
         Names of environment variables to report if they are set.

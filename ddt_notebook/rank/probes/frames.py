@@ -9,6 +9,7 @@ from types import FrameType
 
 import torch
 
+from ...model import Position
 from ...model.user_code import is_user_code
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -28,9 +29,9 @@ def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def user_line(frame: FrameType | None) -> dict[str, object] | None:
-    """A `Position` as plain data: the innermost line of the user's code."""
+def user_line(frame: FrameType | None) -> Position | None:
+    """The innermost line of the user's code."""
     for found in user_frames(frame):
         code = found.f_code
-        return {"file": code.co_filename, "line": found.f_lineno, "function": code.co_name}
+        return Position(file=code.co_filename, line=found.f_lineno, function=code.co_name)
     return None

@@ -29,6 +29,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from ...model import Position
+from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
 from . import training
@@ -53,7 +55,7 @@ class Pass:
     number: int
     in_cell: int
     run: int
-    where: dict[str, Any] | None
+    where: Position | None
     sampler_epoch: int | None
     epoch_set: bool
     made: int
@@ -128,8 +130,9 @@ class Pass:
 class LoaderLog:
     """What one loader has delivered. The log outlives the loader."""
 
-    where: dict[str, Any] | None
-    about: dict[str, Any]
+    where: Position | None
+    #: Without a name, and without what changes while it is iterated.
+    about: LoaderPartition
     loader: weakref.ref[DataLoader[Any]]
     #: Whether samples have an index, and whether all indices were numbers.
     has_index: bool
@@ -143,7 +146,7 @@ class LoaderLog:
     uncounted: int = 0
     problem: str = ""
 
-    def begin(self, loader: DataLoader[Any], run: int, where: dict[str, Any] | None) -> Pass:
+    def begin(self, loader: DataLoader[Any], run: int, where: Position | None) -> Pass:
         """Begin an epoch; only the counts of the earlier ones are kept."""
         if self.passes:
             self.passes[-1].close()
@@ -189,12 +192,12 @@ class LoaderRecord:
         where = user_line(frame)
         return self._log_of(loader, where).begin(loader, self.run, where)
 
-    def _log_of(self, loader: DataLoader[Any], where: dict[str, Any] | None) -> LoaderLog:
+    def _log_of(self, loader: DataLoader[Any], where: Position | None) -> LoaderLog:
         for log in self.logs:
             if log.loader() is loader:
                 return log
         for log in self.logs:  # the program may make a new loader for each epoch
-            same = log.where == where and log.about["dataset"] == _name(loader)
+            same = log.where == where and log.about.dataset == _name(loader)
             if same and log.loader() is None and _as_long(log, loader):
                 log.loader = weakref.ref(loader)
                 log.made += 1
@@ -274,7 +277,7 @@ def install() -> None:
     torch_private.replace_iterator_methods(next_index, reset)
 
 
-def new_log(loader: DataLoader[Any], where: dict[str, Any] | None) -> LoaderLog:
+def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
     """An empty log for a loader."""
     dataset: Any = loader.dataset
     subsets = []
@@ -300,29 +303,30 @@ def users_sampler(loader: DataLoader[Any]) -> Any:
     return loader.sampler if batches is None else getattr(batches, "sampler", batches)
 
 
-def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> dict[str, Any]:
-    """Properties of a loader, as fields of `LoaderPartition`."""
+def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> LoaderPartition:
+    """Properties of a loader that has no name yet."""
     sampler = users_sampler(loader)
     replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
     seed = getattr(sampler, "seed", None)
     divided = loader.dataset if isinstance(replicas, int) else None
     before = subsets[1] if subsets[1:] else dataset
-    return {
-        "dataset": _name(loader),
-        "dataset_size": _size(dataset),
-        "universe": _size(before if divided is None else divided),
-        "sampler": type(sampler).__name__ if sampler is not None else "",
-        "shuffles": isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True,
-        "with_replacement": isinstance(sampler, WeightedRandomSampler | RandomSampler)
+    return LoaderPartition(
+        name="",
+        dataset=_name(loader),
+        dataset_size=_size(dataset),
+        universe=_size(before if divided is None else divided),
+        sampler=type(sampler).__name__ if sampler is not None else "",
+        shuffles=isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True,
+        with_replacement=isinstance(sampler, WeightedRandomSampler | RandomSampler)
         and bool(getattr(sampler, "replacement", False)),
-        "replicas": replicas if isinstance(replicas, int) else None,
-        "replica": replica if isinstance(replica, int) else None,
-        "seed": seed if isinstance(seed, int) else None,
-        "drop_last": bool(loader.drop_last or getattr(sampler, "drop_last", False)),
-        "workers": loader.num_workers,
-        "batch_size": loader.batch_size,
-        "expected_batches": _size(loader),
-    }
+        replicas=replicas if isinstance(replicas, int) else None,
+        replica=replica if isinstance(replica, int) else None,
+        seed=seed if isinstance(seed, int) else None,
+        drop_last=bool(loader.drop_last or getattr(sampler, "drop_last", False)),
+        workers=loader.num_workers,
+        batch_size=loader.batch_size,
+        expected_batches=_size(loader),
+    )
 
 
 def _name(loader: DataLoader[Any]) -> str:

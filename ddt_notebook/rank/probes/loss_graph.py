@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...model.training import LossGraph
 from .. import torch_private
 
 #: So many operations between the loss and its reduction are followed, such as divisions.
@@ -16,8 +17,8 @@ _REDUCTIONS = {1: "mean", 2: "sum"}
 _PASSED = ("AddBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
 
 
-def describe(loss: torch.Tensor) -> dict[str, Any] | None:
-    """A `LossGraph` as plain data; None if the loss has no graph. Call it before the pass."""
+def describe(loss: torch.Tensor) -> LossGraph | None:
+    """How a loss was computed; None if it has no graph. Call it before the backward pass."""
     node = loss.grad_fn
     factor: float | None = 1.0
     for _ in range(_MOST_NODES):
@@ -31,9 +32,9 @@ def describe(loss: torch.Tensor) -> dict[str, Any] | None:
             else:
                 factor = factor / number if name == "DivBackward0" else factor * number
         elif name not in _PASSED:
-            return {"reduction": _reduction(name, node), "factor": factor}
+            return LossGraph(reduction=_reduction(name, node), factor=factor)
         node = next((n for n, _ in node.next_functions if n is not None), None)
-    return {"reduction": "", "factor": factor}
+    return LossGraph(factor=factor)
 
 
 def _reduction(name: str, node: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from ... import system_memory
+from ...model.memory import MemoryKind, RankMemory
 from .. import torch_private
 from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
@@ -21,12 +23,14 @@ _MAX_NODES = 200_000
 
 
 def observe(
-    namespace: Mapping[str, Any], names: list[str] | None = None, **_: Any
-) -> dict[str, Any]:
-    """The current fields of `RankMemory`, without a history.
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None, **_: Any
+) -> RankMemory:
+    """The memory of this rank now, without a history.
 
     Parameters
     ----------
+    rank
+        Global rank.
     namespace
         The rank's variables.
     names
@@ -38,49 +42,50 @@ def observe(
         If there is no such variable.
     """
     found = find(namespace, names)
-    modules, optimizers = list(found.modules.values()), list(found.optimizers.values())
-    parts = parts_of(modules, optimizers)
-    parts["tensors"] = variable_bytes(found)
-    return {**whole(), **model_facts(modules, optimizers), "parts": nonzero(parts)}
+    memory = of_models(rank, found.modules.values(), found.optimizers.values())
+    return of_process(with_parts(memory, tensors=variable_bytes(found)))
 
 
-def whole() -> dict[str, Any]:
-    """The memory of the process from the operating system, and of the GPU from CUDA."""
-    plain: dict[str, Any] = {
-        "rss_bytes": system_memory.resident_bytes(),
-        "pss_bytes": system_memory.pss_bytes(),
-        "data_bytes": system_memory.data_bytes(),
-        "limits": process_memory.limits(),
-    }
-    if process_memory.uses_gpu():
-        plain |= {
-            "gpu_allocated": torch.cuda.memory_allocated(),
-            "gpu_reserved": torch.cuda.memory_reserved(),
-            "gpu_peak": torch.cuda.max_memory_allocated(),
-        }
-    return plain
+def of_process(memory: RankMemory) -> RankMemory:
+    """With the memory of the process from the operating system, and of the GPU from CUDA."""
+    gpu = process_memory.uses_gpu()
+    return replace(
+        memory,
+        rss_bytes=system_memory.resident_bytes(),
+        pss_bytes=system_memory.pss_bytes(),
+        data_bytes=system_memory.data_bytes(),
+        limits=process_memory.limits(),
+        gpu_allocated=torch.cuda.memory_allocated() if gpu else None,
+        gpu_reserved=torch.cuda.memory_reserved() if gpu else None,
+        gpu_peak=torch.cuda.max_memory_allocated() if gpu else None,
+    )
 
 
-def model_facts(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, Any]:
-    """The facts about model and optimizer that an estimate needs."""
+def of_models(
+    rank: int, modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]
+) -> RankMemory:
+    """The parts that models and optimizers hold, and the facts that an estimate needs."""
+    modules, optimizers = list(modules), list(optimizers)
     parameters = _parameters(modules, optimizers)
     wrappers = dict.fromkeys(unwrap(module)[1] for module in modules)
     # tensors on a simulated GPU are in the memory of the process
     devices = dict.fromkeys("cpu" if simulated_gpus() else str(local(p).device) for p in parameters)
     kinds = dict.fromkeys(type(getattr(o, "optim", o)).__name__ for o in optimizers)
-    return {
-        "parameter_count": sum(p.numel() for p in parameters),
-        "trained_count": sum(p.numel() for p in parameters if p.requires_grad),
-        "wrapper": next(filter(None, wrappers), ""),
-        "device": next(iter(devices), "cpu"),
-        "optimizer": ", ".join(kinds),
-    }
+    return RankMemory(
+        rank=rank,
+        device=next(iter(devices), "cpu"),
+        parts={kind: size for kind, size in _parts(modules, optimizers, parameters) if size},
+        optimizer=", ".join(kinds),
+        parameter_count=sum(p.numel() for p in parameters),
+        trained_count=sum(p.numel() for p in parameters if p.requires_grad),
+        wrapper=next(filter(None, wrappers), ""),
+    )
 
 
-def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> dict[str, int]:
+def _parts(
+    modules: list[nn.Module], optimizers: list[Optimizer], parameters: list[torch.Tensor]
+) -> Iterator[tuple[MemoryKind, int]]:
     """Bytes that models and optimizers hold on this rank, by kind."""
-    modules, optimizers = list(modules), list(optimizers)
-    parameters = _parameters(modules, optimizers)
     gradients = [p.grad for p in parameters if p.grad is not None]
     state = [
         value
@@ -89,17 +94,16 @@ def parts_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> d
         if isinstance(value, torch.Tensor)
     ]
     buffers = {id(b): b for module in modules for b in module.buffers()}
-    return {
-        "parameters": _bytes(parameters),
-        "gradients": _bytes(gradients),
-        "optimizer state": _bytes(state),
-        "buffers": _bytes(buffers.values()),
-        "DDP buckets": sum(
-            sum(torch_private.bucket_sizes(ddp))
-            for ddp in ddp_modules(modules)
-            if not ddp.gradient_as_bucket_view  # otherwise the gradients are views of the buckets
-        ),
-    }
+    yield "parameters", _bytes(parameters)
+    yield "gradients", _bytes(gradients)
+    yield "optimizer state", _bytes(state)
+    yield "buffers", _bytes(buffers.values())
+    buckets = (
+        sum(torch_private.bucket_sizes(ddp))
+        for ddp in ddp_modules(modules)
+        if not ddp.gradient_as_bucket_view  # otherwise the gradients are views of the buckets
+    )
+    yield "DDP buckets", sum(buckets)
 
 
 def variable_bytes(found: Objects) -> int:
@@ -112,9 +116,9 @@ def ddp_modules(modules: Iterable[nn.Module]) -> list[DistributedDataParallel]:
     return [p for m in modules for p in m.modules() if isinstance(p, DistributedDataParallel)]
 
 
-def nonzero(parts: dict[str, int]) -> dict[str, int]:
-    """The parts without those of size 0."""
-    return {kind: size for kind, size in parts.items() if size}
+def with_parts(memory: RankMemory, **sizes: int) -> RankMemory:
+    """With more parts, in bytes by kind; those of size 0 are left out."""
+    return replace(memory, parts=memory.parts | {kind: n for kind, n in sizes.items() if n})
 
 
 def storages(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, int], int]]:

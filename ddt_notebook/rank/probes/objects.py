@@ -14,6 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from ...model.placement import Wrapper
 from .. import torch_private
 
 #: The most entries of a list or dict, and the most levels of nested lists, that are visited.
@@ -133,9 +134,9 @@ def _keep_outermost(found: Objects) -> None:
             del found.modules[name]
 
 
-def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
+def unwrap(module: nn.Module) -> tuple[nn.Module, Wrapper]:
     """The user's module, and the name of the wrapper that distributes it over the ranks."""
-    wrapper = ""
+    wrapper: Wrapper = ""
     while True:
         if isinstance(module, DistributedDataParallel):
             wrapper, module = "DDP", module.module
@@ -150,7 +151,7 @@ def unwrap(module: nn.Module) -> tuple[nn.Module, str]:
     return module, wrapper or _sharding(module)
 
 
-def _sharding(module: nn.Module) -> str:
+def _sharding(module: nn.Module) -> Wrapper:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is not None:
         parts = list(module.modules())

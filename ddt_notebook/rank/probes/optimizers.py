@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -14,6 +15,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ...model import Position
+from ...model.training import OptimizerTraining, TrainingState
 from .. import torch_private
 from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import user_frames, user_line
@@ -30,13 +33,11 @@ _MAX_PASSES = 16
 #: Of so many gradients it is noted how the ranks combine them.
 _PROJECTED = 8
 
-Plain = dict[str, Any]
-
 
 class OptimizerLog:
     """What one optimizer has done in this run."""
 
-    def __init__(self, optimizer: Optimizer, made: Plain | None) -> None:
+    def __init__(self, optimizer: Optimizer, made: Position | None) -> None:
         self.optimizer = weakref.ref(optimizer)
         self.made = made
         self.kind = type(optimizer).__name__
@@ -47,10 +48,11 @@ class OptimizerLog:
 
     def _forget(self) -> None:
         self.steps = 0
-        self.place: Plain | None = None
+        self.place: Position | None = None
         self.name = ""
-        self.about: Plain = {}
-        self.states: list[Plain] = []
+        #: Its settings and its model; the counts are added at the end.
+        self.about = OptimizerTraining(name="")
+        self.states: list[TrainingState] = []
         self.synchronised = 0
         self.changed_before: list[int] = []
         #: Whether the log still searches for writes between steps.
@@ -104,17 +106,18 @@ class OptimizerLog:
                 names.setdefault(id(parameter), f"{model}.{name}")
         watched = choose(len(parameters))
         self.sharded = wrapper in FLATTENING or any(is_dtensor(p) for p in parameters)
-        self.about = {
-            "kind": self.kind,
-            "settings": dict(list(optimizer_settings(optimizer))[:_MAX_SETTINGS]),
-            "parameters": len(parameters),
-            "trainable": sum(p.requires_grad for p in parameters),
-            "model": model,
-            "wrapper": wrapper,
-            "members": members(ddp) if ddp is not None else [],
-            "shapes": dict(Counter(map(shape_text, parameters))),
-            "watched": [names.get(id(parameters[at]), f"parameter {at}") for at in watched],
-        }
+        self.about = OptimizerTraining(
+            name=self.name,
+            kind=self.kind,
+            settings=dict(list(optimizer_settings(optimizer))[:_MAX_SETTINGS]),
+            parameters=len(parameters),
+            trainable=sum(p.requires_grad for p in parameters),
+            model=model,
+            wrapper=wrapper,
+            members=members(ddp) if ddp is not None else (),
+            shapes=dict(Counter(map(shape_text, parameters))),
+            watched=tuple(names.get(id(parameters[at]), f"parameter {at}") for at in watched),
+        )
         if not self.sharded:
             self._watched_tensors = Watched(optimizer, [parameters[at] for at in watched])
         self._seen_backwards = backwards
@@ -206,20 +209,18 @@ class OptimizerLog:
     def _sample(self, optimizer: Optimizer) -> None:
         parameters = _parameters(optimizer)
         with_gradient = sum(p.grad is not None for p in parameters)
-        state: Plain = {
-            "step": self.steps,
-            "with_gradient": with_gradient,
-            "rates": _rates(optimizer),
-        }
-        if not self.sharded:
-            watched = self._watched(optimizer)
-            state["values"] = sketches(watched)
-            state["gradients"] = sketches([p.grad for p in watched])
-            if self._local:
-                state |= {"local": self._local, "used": self._projections()}
-                if self._clipped:
-                    state["clipped"] = self._clipped
-                self._local, self._clipped = [], []
+        watched = [] if self.sharded else self._watched(optimizer)
+        state = TrainingState(
+            step=self.steps,
+            values=tuple(sketches(watched)),
+            gradients=tuple(sketches([p.grad for p in watched])),
+            with_gradient=with_gradient,
+            rates=_rates(optimizer),
+            local=tuple(self._local),
+            clipped=tuple(self._clipped),
+            used=tuple(self._projections()) if self._local else (),
+        )
+        self._local, self._clipped = [], []
         self.states.append(state)
         if self.replica is not None:
             self.replica.look_at_gradients()
@@ -278,8 +279,8 @@ class OptimizerLog:
         if self._watched_tensors is not None:
             self._watched_tensors.release()
 
-    def plain(self, names: Mapping[int, str], owned: Container[int]) -> Plain:
-        """An `OptimizerTraining` as plain data.
+    def observed(self, names: Mapping[int, str], owned: Container[int]) -> OptimizerTraining:
+        """What the optimizer did in this run.
 
         Parameters
         ----------
@@ -289,30 +290,29 @@ class OptimizerLog:
             The ``id`` of each parameter of the models among the variables.
         """
         optimizer = self.optimizer()
-        states = list(self.states)
-        last: Plain = {"step": self.steps}
-        if optimizer is not None:
-            last["rates"] = _rates(optimizer)
-        if self._watched_tensors is not None:
-            last["values"] = self._watched_tensors.values()
-        place = f"{self.place['file']} line {self.place['line']}" if self.place else ""
+        watched = self._watched_tensors
+        last = TrainingState(
+            step=self.steps,
+            values=tuple(watched.values()) if watched is not None else (),
+            rates=_rates(optimizer) if optimizer is not None else (),
+        )
+        place = f"{self.place.file} line {self.place.line}" if self.place else ""
         unnamed = f"{self.kind} at {place}" if place else self.kind
-        return self.about | {
-            "name": names.get(id(optimizer)) or self.name or unnamed,
-            "steps": self.steps,
-            "where": self.place,
-            "made": self.made,
-            "states": [*states, last],
-            "synchronised": self.synchronised,
-            "passes": {
-                str(passes): steps for passes, steps in self.passes.most_common(_MAX_PASSES)
-            },
-            "changed_before": self.changed_before,
-            "twin": self.twin,
-            "stale": self.stale,
-            "gone": not any(id(p) in owned for p in self.parameters()),
-            "left_out": [f"{self.about['model']}.{name}" for name in self.left_out],
-        }
+        return replace(
+            self.about,
+            name=names.get(id(optimizer)) or self.name or unnamed,
+            steps=self.steps,
+            where=self.place,
+            made=self.made,
+            states=(*self.states, last),
+            synchronised=self.synchronised,
+            passes=dict(self.passes.most_common(_MAX_PASSES)),
+            changed_before=tuple(self.changed_before),
+            twin=self.twin,
+            stale=self.stale,
+            gone=not any(id(p) in owned for p in self.parameters()),
+            left_out=tuple(f"{self.about.model}.{name}" for name in self.left_out),
+        )
 
 
 def _parameters(optimizer: Optimizer) -> list[Any]:
@@ -337,9 +337,9 @@ def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
     return count, written
 
 
-def _rates(optimizer: Optimizer) -> list[float]:
+def _rates(optimizer: Optimizer) -> tuple[float, ...]:
     groups = optimizer.param_groups[:_MAX_RATES]
-    return [float(group["lr"]) for group in groups if "lr" in group]
+    return tuple(float(group["lr"]) for group in groups if "lr" in group)
 
 
 def _differ(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ...model.parity import ParityItem, ParityRole, RankParity, ValueDifference
 from . import training
 from .fingerprints import fingerprint, shape_text
 from .objects import (
@@ -32,66 +33,72 @@ from .objects import (
 _MAX_ITEMS = 20_000
 #: Elements that are compared at once; 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
-Plain = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
     name: str
-    role: str
+    role: ParityRole
     value: Any  # a tensor, or the text of a setting
 
 
 def observe(
+    rank: int,
     namespace: Mapping[str, Any],
     names: list[str] | None = None,
     share: Mapping[str, str] | None = None,
     against: Mapping[str, str] | None = None,
-) -> Plain:
-    """A `RankParity` as plain data, without the rank.
+    reference: int = 0,
+) -> RankParity:
+    """The fingerprints of this rank, or differences from another one.
 
     Parameters
     ----------
+    rank
+        Global rank.
     namespace, names
         The variables, and which of them to describe.
     share
         Write the tensors of these items to these files, for other ranks to compare with.
     against
-        Compare the tensors of these items with those files.
+        Compare the tensors of these items with those files, which rank ``reference`` has written.
     """
     found = find(namespace, names)
     if share is not None:
         for item in _items(found):
             if item.name in share:
                 _bytes_of(item.value).tofile(share[item.name])
-        return {}
+        return RankParity(rank=rank)
     if against is not None:
         compared = [i for i in _items(found) if i.name in against]
-        return {"differences": [_difference(item, against[item.name]) for item in compared]}
-    items: list[Plain] = []
+        differences = tuple(_difference(i, reference, against[i.name]) for i in compared)
+        return RankParity(rank=rank, differences=differences)
+    items: list[ParityItem] = []
     for item in _items(found):
         if len(items) == _MAX_ITEMS:
             break
         if isinstance(item.value, torch.Tensor):
             items += _described(item)
         else:
-            items.append({"name": item.name, "role": item.role, "value": item.value})
+            items.append(ParityItem(name=item.name, role=item.role, value=item.value))
     kinds = {name: unwrap(module)[1] for name, module in found.modules.items()}
-    return {
-        "items": items,
-        "divided": [
+    modules = found.modules.items()
+    return RankParity(
+        rank=rank,
+        items=tuple(items),
+        divided=tuple(
             name
             for name, optimizer in found.optimizers.items()
             if type(optimizer).__name__ == "ZeroRedundancyOptimizer"
-        ],
-        "joined": [n for n, module in found.modules.items() if training.RECORD.joined(module)],
-        "wrapped": [name for name, wrapper in kinds.items() if wrapper],
-        "synchronized_buffers": [
+        ),
+        joined=tuple(name for name, module in modules if training.RECORD.joined(module)),
+        wrapped=tuple(name for name, wrapper in kinds.items() if wrapper),
+        synchronized_buffers=tuple(
             name
-            for name, module in found.modules.items()
+            for name, module in modules
             if isinstance(module, DistributedDataParallel) and module.broadcast_buffers
-        ],
-    }
+        ),
+    )
 
 
 def _items(found: Objects) -> Iterator[_Item]:
@@ -141,7 +148,7 @@ def _random_states() -> Iterator[_Item]:
         yield _Item(f"{name} random state", "random", f"{zlib.crc32(state):08x}")
 
 
-def _described(item: _Item) -> list[Plain]:
+def _described(item: _Item) -> list[ParityItem]:
     """A tensor as an item; empty if ranks cannot compare its content."""
     if isinstance(item.value, UninitializedTensorMixin):
         return []
@@ -151,14 +158,15 @@ def _described(item: _Item) -> list[Plain]:
         return []
     dtype = str(tensor.dtype).removeprefix("torch.")
     value = value_text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"
-    plain = {
-        "name": item.name,
-        "role": item.role,
-        "value": value,
-        "kind": f"{dtype} {shape_text(tensor)}",
-    }
-    odd = _not_finite(tensor)
-    return [plain | ({"part": part} if part else {}) | ({"not_finite": odd} if odd else {})]
+    described = ParityItem(
+        name=item.name,
+        role=item.role,
+        value=value,
+        kind=f"{dtype} {shape_text(tensor)}",
+        part=part,
+        not_finite=_not_finite(tensor),
+    )
+    return [described]
 
 
 def _not_finite(tensor: torch.Tensor) -> str:
@@ -195,8 +203,8 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     return flat.view(torch.uint8).numpy()
 
 
-def _difference(item: _Item, path: str) -> Plain:
-    """How a tensor differs from the one in a file."""
+def _difference(item: _Item, reference: int, path: str) -> ValueDifference:
+    """How a tensor differs from the one in a file of another rank."""
     mine = local(item.value).cpu().contiguous()
     flat = mine.reshape(-1)
     stored = np.memmap(path, dtype=np.uint8, mode="c")
@@ -219,12 +227,13 @@ def _difference(item: _Item, path: str) -> Plain:
         distance = (a - b)[differs].abs()
         comparable = comparable and bool(distance.isfinite().all())
         largest = max(largest, float(distance.nan_to_num(0, 0, 0).max()))
-    return {
-        "name": item.name,
-        "first": [int(i) for i in np.unravel_index(first, mine.shape)] if first >= 0 else [],
-        "here": value_text(flat[first]) if first >= 0 else "",
-        "there": value_text(theirs[first]) if first >= 0 else "",
-        "largest": largest if comparable else None,
-        "count": count,
-        "elements": flat.numel(),
-    }
+    return ValueDifference(
+        name=item.name,
+        reference=reference,
+        first=tuple(map(int, np.unravel_index(first, mine.shape))) if first >= 0 else (),
+        here=value_text(flat[first]) if first >= 0 else "",
+        there=value_text(theirs[first]) if first >= 0 else "",
+        largest=largest if comparable else None,
+        count=count,
+        elements=flat.numel(),
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ...model.partition import pack_indices
+from ...model.partition import Epoch, LoaderPartition, ModelShard, RankPartition, pack_indices
 from .loaders import RECORD, LoaderLog, Pass, new_log
 from .objects import find, is_dtensor, local, mesh_label, unwrap
 from .placement import placement_name
@@ -19,11 +20,11 @@ from .placement import placement_name
 #: Indices of a larger dataset are counted but not compared.
 _LARGEST_INDEX = 200_000_000
 
-Plain = dict[str, Any]
 
-
-def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
-    """A `RankPartition` as plain data, without the rank."""
+def observe(
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+) -> RankPartition:
+    """The loaders and shards of this rank."""
     found = find(namespace, names)
     variables = {id(loader): name for name, loader in found.loaders.items()}
     logs = list(RECORD.logs)
@@ -43,7 +44,7 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
         loaders.append(_loader(log, name + number))
     modules = {name: unwrap(module) for name, module in found.modules.items()}
     shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
-    return {"run": RECORD.run, "loaders": loaders, "shards": shards}
+    return RankPartition(rank=rank, run=RECORD.run, loaders=tuple(loaders), shards=tuple(shards))
 
 
 def _is_left_behind(log: LoaderLog) -> bool:
@@ -54,11 +55,11 @@ def _is_left_behind(log: LoaderLog) -> bool:
 def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
     if loader is not None and id(loader) in variables:
         return variables[id(loader)]
-    at = f"{log.where['file']} line {log.where['line']}" if log.where is not None else ""
+    at = f"{log.where.file} line {log.where.line}" if log.where is not None else ""
     return f"loader at {at}"
 
 
-def _loader(log: LoaderLog, name: str) -> Plain:
+def _loader(log: LoaderLog, name: str) -> LoaderPartition:
     indices = _in_whole_data(log, np.frombuffer(log.indices, dtype=np.int64))
     kept = log.indexed and bool(len(indices))
     too_far = kept and not 0 <= int(indices.min()) <= int(indices.max()) < _LARGEST_INDEX
@@ -68,18 +69,19 @@ def _loader(log: LoaderLog, name: str) -> Plain:
         seen[indices] = True
         distinct = int(seen.sum())
         packed = pack_indices(np.packbits(seen, bitorder="little").tobytes())
-    return log.about | {
-        "name": name,
-        "subset": _digest(log.subsets),
-        "subset_size": len(log.subsets[0]) if log.subsets else None,
-        "indexed": log.indexed,
-        "epochs": [_epoch(log, one) for one in log.passes],
-        "epochs_left_out": log.passes_begun - len(log.passes),
-        "handed_out": packed,
-        "repeated": len(indices) - distinct if packed else 0,
-        "problem": log.problem,
-        "uncounted": log.uncounted + (len(indices) if too_far else 0),
-    }
+    return replace(
+        log.about,
+        name=name,
+        subset=_digest(log.subsets),
+        subset_size=len(log.subsets[0]) if log.subsets else None,
+        indexed=log.indexed,
+        epochs=tuple(_epoch(log, one) for one in log.passes),
+        epochs_left_out=log.passes_begun - len(log.passes),
+        handed_out=packed,
+        repeated=len(indices) - distinct if packed else 0,
+        problem=log.problem,
+        uncounted=log.uncounted + (len(indices) if too_far else 0),
+    )
 
 
 def _digest(subsets: list[Any]) -> int | None:
@@ -99,43 +101,43 @@ def _in_whole_data(log: LoaderLog, indices: Any) -> Any:
     return indices
 
 
-def _epoch(log: LoaderLog, one: Pass) -> Plain:
+def _epoch(log: LoaderLog, one: Pass) -> Epoch:
     one.measure()
-    return {
-        "number": one.number,
-        "in_cell": one.in_cell,
-        "run": one.run,
-        "batches": one.batches,
-        "samples": one.samples,
-        "complete": one.complete,
-        "broken_off": one.broken_off,
-        "joined": one.joined,
-        "first": _in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist(),
-        "content": one.content,
-        "heads": one.heads,
-        "sampler_epoch": one.sampler_epoch,
-        "epoch_set": one.epoch_set,
-        "made": one.made,
-        "trained": one.trained,
-        "where": one.where,
-        "waited_s": round(one.waited_s, 6),
-        "lasted_s": round(one.lasted_s, 6),
-    }
+    return Epoch(
+        number=one.number,
+        in_cell=one.in_cell,
+        run=one.run,
+        batches=one.batches,
+        samples=one.samples,
+        complete=one.complete,
+        broken_off=one.broken_off,
+        joined=one.joined,
+        first=tuple(_in_whole_data(log, np.array(one.first, dtype=np.int64)).tolist()),
+        content=tuple(one.content),
+        heads=tuple(one.heads),
+        sampler_epoch=one.sampler_epoch,
+        epoch_set=one.epoch_set,
+        made=one.made,
+        trained=one.trained,
+        where=one.where,
+        waited_s=round(one.waited_s, 6),
+        lasted_s=round(one.lasted_s, 6),
+    )
 
 
-def _shard(name: str, module: nn.Module, wrapper: str) -> Plain:
+def _shard(name: str, module: nn.Module, wrapper: str) -> ModelShard:
     parameters = list(module.parameters())
     spread = Counter(
         ", ".join(map(placement_name, p.placements)) for p in parameters if is_dtensor(p)
     )
     meshes = dict.fromkeys(mesh_label(p) for p in parameters if is_dtensor(p))
     parts = [local(p) for p in parameters]
-    return {
-        "name": name,
-        "wrapper": wrapper,
-        "parameters": sum(p.numel() for p in parameters),
-        "local_parameters": sum(part.numel() for part in parts),
-        "local_bytes": sum(part.numel() * part.element_size() for part in parts),
-        "placements": [text for text, _ in spread.most_common()],
-        "mesh": "; ".join(meshes),
-    }
+    return ModelShard(
+        name=name,
+        wrapper=wrapper,
+        parameters=sum(p.numel() for p in parameters),
+        local_parameters=sum(part.numel() for part in parts),
+        local_bytes=sum(part.numel() * part.element_size() for part in parts),
+        placements=tuple(text for text, _ in spread.most_common()),
+        mesh="; ".join(meshes),
+    )

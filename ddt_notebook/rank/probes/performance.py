@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...model.performance import RankPerformance
+
 _THREADS = Path("/proc/self/task")
 
 
@@ -42,28 +44,31 @@ class PerformanceRecord:
         """How long the cell took."""
         return self._ended.at_s - self._begun.at_s
 
-    def plain(self) -> dict[str, Any]:
-        """A `RankPerformance` as plain data, without the rank."""
+    def observed(self, rank: int) -> RankPerformance:
+        """How the main thread of this rank spent the cell."""
         before = self._begun.queued_s
         queued = {
             thread: until - before.get(thread, 0.0)
             for thread, until in self._ended.queued_s.items()
         }
-        return {
-            "ran_s": self.ran_s,
-            "cpu_s": self._ended.cpu_s - self._begun.cpu_s,
-            "queued_s": queued.pop(os.getpid(), None),  # main thread
-            "queued_beside_s": sum(queued.values()),
-        }
+        return RankPerformance(
+            rank=rank,
+            ran_s=self.ran_s,
+            cpu_s=self._ended.cpu_s - self._begun.cpu_s,
+            queued_s=queued.pop(os.getpid(), None),  # main thread
+            queued_beside_s=sum(queued.values()),
+        )
 
 
 #: The record of this process.
 RECORD = PerformanceRecord()
 
 
-def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> dict[str, Any]:
-    """A `RankPerformance` as plain data, without the rank."""
-    return RECORD.plain()
+def observe(
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+) -> RankPerformance:
+    """How the main thread spent the cell that has just ended."""
+    return RECORD.observed(rank)
 
 
 def _read() -> _Counters:

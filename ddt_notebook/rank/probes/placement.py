@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 
+from ...model.placement import (
+    Accelerator,
+    PlacedObject,
+    RankPlacement,
+    Role,
+    TensorPlacement,
+)
 from .. import torch_private
 from . import training
 from .objects import (
@@ -29,11 +37,11 @@ _MAX_OBJECTS = 60
 #: Attributes that every module has: its registered parts and its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 
-Plain = dict[str, Any]
 
-
-def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
-    """A `RankPlacement` as plain data, without the rank."""
+def observe(
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+) -> RankPlacement:
+    """The tensors that this rank holds, by device."""
     found = find(namespace, names)
     parameter_names = found.parameter_names()
     optimized = {
@@ -48,30 +56,32 @@ def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Pla
         *(_optimizer(n, o, parameter_names) for n, o in found.optimizers.items()),
         *_variables(found),
     ]
-    return {
-        "objects": objects[:_MAX_OBJECTS],
-        "objects_left_out": max(0, len(objects) - _MAX_OBJECTS),
-        "unreadable": found.unreadable,
-        "accelerators": _accelerators(),
-    }
+    return RankPlacement(
+        rank=rank,
+        objects=tuple(objects[:_MAX_OBJECTS]),
+        objects_left_out=max(0, len(objects) - _MAX_OBJECTS),
+        unreadable=tuple(found.unreadable),
+        accelerators=tuple(_accelerators()),
+    )
 
 
 def _module(
     name: str, outer: nn.Module, also: list[str], optimized: set[int], alone: set[int]
-) -> Plain:
+) -> PlacedObject:
     module, wrapper = unwrap(outer)
     parameters = dict(module.named_parameters())
     tensors = [_describe(n, p, "parameter") for n, p in parameters.items()]
     tensors += [_describe(n, b, "buffer") for n, b in module.named_buffers()]
     if wrapper not in FLATTENING:  # their modules have views of the flat parameter as attributes
         tensors += [_describe(n, t, "attribute") for n, t in _attributes(module)]
-    return _placed(name, "module", type(module).__name__, tensors) | {
-        "wrapper": wrapper,
-        "trained": any(id(p) in optimized or p.grad is not None for p in parameters.values()),
-        "stepped_alone": any(id(p) in alone for p in parameters.values()),
-        "also": also,
-        "loose_modules": list(_loose_modules(module)),
-    }
+    return replace(
+        _placed(name, "module", type(module).__name__, tensors),
+        wrapper=wrapper,
+        trained=any(id(p) in optimized or p.grad is not None for p in parameters.values()),
+        stepped_alone=any(id(p) in alone for p in parameters.values()),
+        also=tuple(also),
+        loose_modules=tuple(_loose_modules(module)),
+    )
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -106,7 +116,7 @@ def _own_values(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) -> Plain:
+def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) -> PlacedObject:
     tensors = [
         _describe(n, value, "state")
         for n, value, _ in optimizer_state(optimizer, parameter_names)
@@ -115,7 +125,7 @@ def _optimizer(name: str, optimizer: Any, parameter_names: Mapping[int, str]) ->
     return _placed(name, "optimizer", type(optimizer).__name__, tensors)
 
 
-def _variables(found: Objects) -> list[Plain]:
+def _variables(found: Objects) -> list[PlacedObject]:
     """Tensors outside modules; those of one container, such as a batch, together."""
     by_root: dict[str, list[tuple[str, torch.Tensor]]] = {}
     for name, tensor in found.tensors.items():
@@ -129,38 +139,43 @@ def _variables(found: Objects) -> list[Plain]:
     ]  # fmt: skip
 
 
-def _placed(name: str, kind: str, type_name: str, tensors: list[Plain]) -> Plain:
-    return {
-        "name": name,
-        "kind": kind,
-        "type": type_name,
-        "tensors": tensors[:_MAX_TENSORS],
-        "tensors_left_out": max(0, len(tensors) - _MAX_TENSORS),
-        "bytes": sum(tensor["bytes"] for tensor in tensors),
-    }
+def _placed(
+    name: str,
+    kind: Literal["module", "optimizer", "tensor"],
+    type_name: str,
+    tensors: list[TensorPlacement],
+) -> PlacedObject:
+    return PlacedObject(
+        name=name,
+        kind=kind,
+        type=type_name,
+        tensors=tuple(tensors[:_MAX_TENSORS]),
+        tensors_left_out=max(0, len(tensors) - _MAX_TENSORS),
+        bytes=sum(tensor.bytes for tensor in tensors),
+    )
 
 
-def _describe(name: str, tensor: torch.Tensor, role: str) -> Plain:
-    described = {
-        "name": name,
-        "role": role,
-        "device": str(tensor.device),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "requires_grad": tensor.requires_grad,
-        "shape": [],
-        "bytes": 0,
-    }
+def _describe(name: str, tensor: torch.Tensor, role: Role) -> TensorPlacement:
+    described = TensorPlacement(
+        name=name,
+        role=role,
+        device=str(tensor.device),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        requires_grad=tensor.requires_grad,
+    )
     if isinstance(tensor, UninitializedTensorMixin):  # a lazy module before its first batch
         return described
-    described |= {"shape": list(tensor.shape), "bytes": _bytes(local(tensor))}
-    if is_dtensor(tensor):
-        described |= {
-            "device": str(local(tensor).device),
-            "placements": ", ".join(map(placement_name, tensor.placements)),
-            "mesh": mesh_label(tensor),
-            "local_shape": list(local(tensor).shape),
-        }
-    return described
+    described = replace(described, shape=tuple(tensor.shape), bytes=_bytes(local(tensor)))
+    if not is_dtensor(tensor):
+        return described
+    sharded: Any = tensor
+    return replace(
+        described,
+        device=str(local(tensor).device),
+        placements=", ".join(map(placement_name, sharded.placements)),
+        mesh=mesh_label(tensor),
+        local_shape=tuple(local(tensor).shape),
+    )
 
 
 def placement_name(placement: Any) -> str:
@@ -181,12 +196,12 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _accelerators() -> list[Plain]:
+def _accelerators() -> list[Accelerator]:
     """GPUs that this rank can see; does not ask the driver if torch was built without CUDA."""
     simulated = simulated_gpus()
     if simulated:
         return [
-            {"device": f"{GPU}:{at}", "identity": str(at), "simulated": True}
+            Accelerator(device=f"{GPU}:{at}", identity=str(at), simulated=True)
             for at in range(simulated)
         ]
     if not torch.backends.cuda.is_built():
@@ -198,5 +213,5 @@ def _accelerators() -> list[Plain]:
         name = ""
         if torch.cuda.is_initialized():  # otherwise this would create a context on it
             name = torch.cuda.get_device_name(index)
-        found.append({"device": f"cuda:{index}", "identity": identity, "name": name})
+        found.append(Accelerator(device=f"cuda:{index}", identity=identity, name=name))
     return found

@@ -6,13 +6,14 @@ import os
 import resource
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
 from ... import system_memory
+from ...model.memory import RankMemory
 
 _PAGE = resource.getpagesize()
 _STATM = Path("/proc/self/statm")
@@ -70,21 +71,22 @@ class MemorySampler(threading.Thread):
                 del self._samples[1::2]
                 period_s *= 2
 
-    def stop(self) -> dict[str, Any]:
-        """Stop, and return the samples as columns of `RankMemory`."""
+    def stop(self, memory: RankMemory) -> RankMemory:
+        """Stop, and add the samples to what else was measured."""
         self._ended.set()
         self.join()
         self._sample()
         if self._statm is not None:
             os.close(self._statm)
         at, rss, data, gpu = zip(*self._samples, strict=True)
-        return {
-            "started_s": self.started_s,
-            "at_ms": list(at),
-            "rss_kb": list(rss),
-            "data_kb": list(data) if any(data) else [],
-            "gpu_kb": list(gpu) if any(gpu) else [],
-        }
+        return replace(
+            memory,
+            started_s=self.started_s,
+            at_ms=at,
+            rss_kb=rss,
+            data_kb=data if any(data) else (),
+            gpu_kb=gpu if any(gpu) else (),
+        )
 
     def _sample(self) -> None:
         if self._statm is not None:

@@ -6,6 +6,7 @@ import sys
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ...model import Position
 from ...model.torch_features import UNUSED_PARAMETERS
+from ...model.training import ModelTraining, Unregistered
 from .. import torch_private
 from .fingerprints import choose, digest, joint_content, on_cpu, shape_text, sketches
 from .frames import user_line
@@ -40,8 +43,6 @@ _DROPOUT = (
 #: Layers whose running statistics each rank computes from its own batches.
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
-Plain = dict[str, Any]
-
 
 class ReplicaLog:
     """The forward passes of one DDP model in this run."""
@@ -60,20 +61,21 @@ class ReplicaLog:
         self.forwards = self.unsynchronised = 0
         #: How often gradients were clipped before DDP averaged them, and where first.
         self.clipped_alone = 0
-        self.first_clipped_alone: Plain | None = None
+        self.first_clipped_alone: Position | None = None
         #: Whether DDP averages the gradients of the last pass, with those accumulated before.
         self.averages = False
         #: Whether the last pass was inside ``join()``: ranks that end early keep older gradients.
         self.joined = False
         self.searched = self.unused = 0
-        self.first: Plain | None = None
-        self.first_unsynchronised: Plain | None = None
+        self.first: Position | None = None
+        self.first_unsynchronised: Position | None = None
         self.inputs: list[weakref.ref[torch.Tensor]] = []
         #: Sketches of the inputs of its first forward passes.
         self.first_inputs: list[int] = []
         self._fresh = True
-        self._unregistered: list[tuple[str, weakref.ref[torch.Tensor], Plain]] = []
-        self._about: Plain = {}
+        self._unregistered: list[tuple[weakref.ref[torch.Tensor], Unregistered]] = []
+        #: Its settings; the counts are added at the end.
+        self._about = ModelTraining(name="")
         self._watched: Watched | None = None
 
     def begin(self, model: DistributedDataParallel, run: int) -> None:
@@ -84,7 +86,7 @@ class ReplicaLog:
         self._about = _describe(model)
         self._watched = Watched(model, _small_parameters(model.module))
         self._unregistered = [
-            (name, weakref.ref(tensor), {"name": name, "shape": shape_text(tensor)})
+            (weakref.ref(tensor), Unregistered(name=name, shape=shape_text(tensor)))
             for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
         ]
 
@@ -104,7 +106,7 @@ class ReplicaLog:
         if self._fresh:
             self._look_at_inputs(inputs)
 
-    def clipped(self, where: Plain | None) -> None:
+    def clipped(self, where: Position | None) -> None:
         """Called when gradients were clipped and the last pass was inside ``no_sync()``."""
         self.clipped_alone += 1
         if self.first_clipped_alone is None:
@@ -120,10 +122,10 @@ class ReplicaLog:
         model = self.model()
         if model is None:
             return
-        for _, reference, about in self._unregistered:
+        for at, (reference, about) in enumerate(self._unregistered):
             tensor = reference()
             if tensor is not None and tensor.grad is not None:
-                about["trained"] = True
+                self._unregistered[at] = (reference, replace(about, trained=True))
         searches = model.find_unused_parameters and not model.static_graph
         if searches and torch_private.available(UNUSED_PARAMETERS):
             self.searched += 1
@@ -140,28 +142,31 @@ class ReplicaLog:
         if self._watched is not None:
             self._watched.release()
 
-    def plain(self) -> Plain:
-        """A `ModelTraining` as plain data."""
-        model = self.model()
-        plain = dict(self._about)
+    def observed(self) -> ModelTraining:
+        """What the model did in this run."""
+        model, about = self.model(), self._about
         if model is not None:
-            plain["communication_hook"] = self.has_hook
-            plain["ignores_parameters"] = bool(model.parameters_to_ignore)
-            plain["buckets"] = len(torch_private.bucket_sizes(model)) or None
-        return plain | {
-            "name": self.name,
-            "where": self.first,
-            "unsynchronised_where": self.first_unsynchronised,
-            "forwards": self.forwards,
-            "unsynchronised": self.unsynchronised,
-            "clipped_alone": self.clipped_alone,
-            "clipped_where": self.first_clipped_alone,
-            "first_inputs": list(self.first_inputs),
-            "values": self._watched.values() if self._watched is not None else [],
-            "searched": self.searched,
-            "unused": self.unused,
-            "unregistered": [about for _, _, about in self._unregistered],
-        }
+            about = replace(
+                about,
+                communication_hook=self.has_hook,
+                ignores_parameters=bool(model.parameters_to_ignore),
+                buckets=len(torch_private.bucket_sizes(model)) or None,
+            )
+        return replace(
+            about,
+            name=self.name,
+            where=self.first,
+            unsynchronised_where=self.first_unsynchronised,
+            forwards=self.forwards,
+            unsynchronised=self.unsynchronised,
+            clipped_alone=self.clipped_alone,
+            clipped_where=self.first_clipped_alone,
+            first_inputs=tuple(self.first_inputs),
+            values=tuple(self._watched.values()) if self._watched is not None else (),
+            searched=self.searched,
+            unused=self.unused,
+            unregistered=tuple(about for _, about in self._unregistered),
+        )
 
 
 def watched_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -176,12 +181,12 @@ def _small_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [small[at] for at in choose(len(small))]
 
 
-def members(model: DistributedDataParallel) -> list[int]:
+def members(model: DistributedDataParallel) -> tuple[int, ...]:
     """The ranks among which a model averages gradients; empty if its group was destroyed."""
     try:
-        return list(dist.get_process_group_ranks(model.process_group))
+        return tuple(dist.get_process_group_ranks(model.process_group))
     except (KeyError, ValueError, RuntimeError):
-        return []
+        return ()
 
 
 def built(model: DistributedDataParallel) -> list[int]:
@@ -189,26 +194,27 @@ def built(model: DistributedDataParallel) -> list[int]:
     return sketches(watched_parameters(model.module))
 
 
-def _describe(model: DistributedDataParallel) -> Plain:
+def _describe(model: DistributedDataParallel) -> ModelTraining:
     named = list(model.module.named_parameters())
     parts = list(islice(model.module.modules(), _MAX_MODULES))
     state = torch.get_rng_state()
     limit = model.bucket_bytes_cap
-    return {
-        "members": members(model),
-        "parameters": [name for name, _ in named[:_MAX_NAMES]],
-        "names_digest": digest([name for name, _ in named]),
-        "shapes_digest": digest([shape_text(p) for _, p in named]),
-        "find_unused_parameters": bool(model.find_unused_parameters),
-        "static_graph": bool(model.static_graph),
-        "broadcast_buffers": bool(model.broadcast_buffers),
-        "bucket_cap_mb": limit / (1 << 20),
-        "dropout": any(isinstance(m, _DROPOUT) and m.training and m.p > 0 for m in parts),
-        "batch_norm": any(
+    return ModelTraining(
+        name="",
+        members=members(model),
+        parameters=tuple(name for name, _ in named[:_MAX_NAMES]),
+        names_digest=digest([name for name, _ in named]),
+        shapes_digest=digest([shape_text(p) for _, p in named]),
+        find_unused_parameters=bool(model.find_unused_parameters),
+        static_graph=bool(model.static_graph),
+        broadcast_buffers=bool(model.broadcast_buffers),
+        bucket_cap_mb=limit / (1 << 20),
+        dropout=any(isinstance(m, _DROPOUT) and m.training and m.p > 0 for m in parts),
+        batch_norm=any(
             isinstance(m, _BATCH_NORM) and m.training and m.track_running_stats for m in parts
         ),
-        "random_state": zlib.crc32(state.numpy().tobytes()),
-    }
+        random_state=zlib.crc32(state.numpy().tobytes()),
+    )
 
 
 def _unregistered(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from torch.nn.modules import module as nn_module
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ... import system_memory
-from ...model.timeline import BACKWARD, WAIT
+from ...model import Observation
+from ...model.memory import RankMemory
+from ...model.timeline import BACKWARD, WAIT, RankTimeline
 from ...model.torch_features import TIMELINE
 from .. import torch_private
 from . import memory, process_memory
@@ -42,11 +45,14 @@ class Tracer:
 
     Parameters
     ----------
+    rank
+        Global rank.
     variables
         Returns the rank's variables as they are now.
     """
 
-    def __init__(self, variables: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, rank: int, variables: Callable[[], Mapping[str, Any]]) -> None:
+        self._rank = rank
         self._variables = variables
         self._undo: list[Callable[[], None]] = []
         self._steps: list[int] = []
@@ -57,9 +63,8 @@ class Tracer:
         self._depth = 0
         self._forwards = 0
         self._activations = 0
-        self._parts: dict[str, int] = {}
-        self._facts: dict[str, Any] = {}
-        self._measured = "end"
+        #: What models and optimizers held when it was measured last.
+        self._of_models: RankMemory | None = None
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
 
@@ -79,16 +84,17 @@ class Tracer:
         self._started_s = time.monotonic()
         self._start_profiler()
 
-    def stop(self) -> dict[str, Any]:
-        """End the trace; returns the fields of `RankTimeline` and `RankMemory`, except the rank."""
+    def stop(self) -> Observation:
+        """End the trace; returns the timeline and the memory of the cell."""
         ended_s = time.monotonic()
         self._end_profile()
         for undo in self._undo:
             undo()
-        return {
-            "timeline": self._timeline(ended_s),
-            "memory": self._memory() | self._sampler.stop(),
-        }
+        return Observation(
+            rank=self._rank,
+            timeline=self._timeline(ended_s),
+            memory=self._sampler.stop(self._memory()),
+        )
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -146,27 +152,28 @@ class Tracer:
         dist.Work.wait = timed
         self._undo.append(lambda: setattr(dist.Work, "wait", wait))
 
-    def _timeline(self, ended_s: float) -> dict[str, Any]:
+    def _timeline(self, ended_s: float) -> RankTimeline:
         begun = round(self._started_s * 1e9)
         spans = sorted(self._spans + self._waits, key=lambda span: span[1])
         kept = spans[:_MAX_SPANS]
         names = {name: at for at, name in enumerate(dict.fromkeys(span[0] for span in kept))}
-        return {
-            "started_s": self._started_s,
-            "ended_s": ended_s,
-            "traced_until_s": self._traced_until_s,
-            "names": list(names),
-            "name": [names[name] for name, _, _ in kept],
-            "start_us": [(start - begun) // 1000 for _, start, _ in kept],
-            "duration_us": [(end - start) // 1000 for _, start, end in kept],
-            "steps_us": [(at - begun) // 1000 for at in self._steps],
-            "buckets": [
-                list(sizes)
+        return RankTimeline(
+            rank=self._rank,
+            started_s=self._started_s,
+            ended_s=ended_s,
+            traced_until_s=self._traced_until_s,
+            names=tuple(names),
+            name=tuple(names[name] for name, _, _ in kept),
+            start_us=tuple((start - begun) // 1000 for _, start, _ in kept),
+            duration_us=tuple((end - start) // 1000 for _, start, end in kept),
+            steps_us=tuple((at - begun) // 1000 for at in self._steps),
+            buckets=tuple(
+                tuple(sizes)
                 for ddp in memory.ddp_modules(self._all_roots())
                 if (sizes := torch_private.bucket_sizes(ddp))
-            ],
-            "spans_left_out": len(spans) - len(kept),
-        }
+            ),
+            spans_left_out=len(spans) - len(kept),
+        )
 
     def _all_roots(self) -> list[nn.Module]:
         found = find(self._variables()).modules.values()
@@ -181,15 +188,14 @@ class Tracer:
         steps = len(self._steps)
         if steps <= _STEPS_LOOKED_AT:
             self._optimizers.add(optimizer)
-            self._take_apart(f"step {steps}")
+            self._measure_models(f"step {steps}")
         if steps >= _MAX_STEPS or time.monotonic() - self._started_s > _MAX_S:
             self._end_profile()
 
-    def _take_apart(self, when: str) -> None:
-        roots, optimizers = list(self._roots), list(self._optimizers)
-        self._parts = memory.parts_of(roots, optimizers)
-        self._facts = memory.model_facts(roots, optimizers)
-        self._measured = when
+    def _measure_models(self, when: str) -> RankMemory:
+        measured = memory.of_models(self._rank, self._roots, self._optimizers)
+        self._of_models = replace(measured, measured=when)
+        return self._of_models
 
     def _watch_forwards(self) -> None:
         """Measure what the first forward passes keep for the backward pass."""
@@ -214,19 +220,14 @@ class Tracer:
             for hook in self._forward_hooks:
                 hook.remove()
 
-    def _memory(self) -> dict[str, Any]:
+    def _memory(self) -> RankMemory:
         found = find(self._variables())
         self._optimizers.update(found.optimizers.values())
-        if not self._parts:
+        measured = self._of_models
+        if measured is None:
             self._roots.update(self._all_roots())
-            self._take_apart("end")
+            measured = self._measure_models("end")
+        tensors = memory.variable_bytes(found)
+        parted = memory.with_parts(measured, activations=self._activations, tensors=tensors)
         peak = system_memory.peak_bytes() if self._peak_known else None
-        others = {"activations": self._activations, "tensors": memory.variable_bytes(found)}
-        return {
-            **memory.whole(),
-            "limits": self._limits,
-            **self._facts,
-            "parts": memory.nonzero(self._parts | others),
-            "measured": self._measured,
-            "peak_bytes": peak,
-        }
+        return replace(memory.of_process(parted), limits=self._limits, peak_bytes=peak)

@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import isfinite
 from threading import get_ident
 from typing import Any
@@ -24,6 +25,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ...model import Position
+from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from . import loss_graph
 from .frames import user_line
@@ -34,8 +37,6 @@ from .replicas import ReplicaLog, built
 #: Models with more elements than this are not searched for NaN and infinity.
 _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
-
-Plain = dict[str, Any]
 
 
 class TrainingRecord:
@@ -75,13 +76,13 @@ class TrainingRecord:
         #: The optimizer that is stepping, and its log if one is kept.
         self._stepping: Optimizer | None = None
         self._stepping_log: OptimizerLog | None = None
-        self._not_finite: Plain | None = None
+        self._not_finite: NotFinite | None = None
         self._last_is_finite = True
         #: The line of the first backward pass in this run, and how its loss was computed.
-        self._first_backward: Plain | None = None
-        self._loss: Plain | None = None
+        self._first_backward: Position | None = None
+        self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
-        self._first_clip: Plain | None = None
+        self._first_clip: Position | None = None
         #: Optimizers before whose next step gradients are examined.
         self.sampling: list[OptimizerLog] = []
 
@@ -246,16 +247,16 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
-    def _first_not_finite(self, value: object) -> Plain:
+    def _first_not_finite(self, value: object) -> NotFinite:
         last = self._passed[-1] if self._passed else None
         model = last.model() if last is not None else None
-        return {
-            "backward": self.backwards - self._before,
-            "value": str(value),
-            "where": user_line(sys._getframe()),
-            "inputs": last.has_finite_inputs() if last is not None else None,
-            "parameters": _are_finite(model) if model is not None else None,
-        }
+        return NotFinite(
+            backward=self.backwards - self._before,
+            value=str(value),
+            where=user_line(sys._getframe()),
+            inputs=last.has_finite_inputs() if last is not None else None,
+            parameters=_are_finite(model) if model is not None else None,
+        )
 
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """Called before an optimizer steps."""
@@ -307,11 +308,13 @@ class TrainingRecord:
 
     def stepped_alone(self) -> set[int]:
         """The ``id`` of each parameter that was stepped in this run without a wrapper."""
-        unwrapped = (log for log in self._stepped if not log.about["wrapper"])
+        unwrapped = (log for log in self._stepped if not log.about.wrapper)
         return {id(parameter) for log in unwrapped for parameter in log.parameters()}
 
-    def plain(self, namespace: Mapping[str, Any], names: list[str] | None) -> Plain:
-        """A `RankTraining` as plain data, without the rank."""
+    def observed(
+        self, rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+    ) -> RankTraining:
+        """How this rank trained in this run."""
         found = find(namespace, names)
         variables = {id(optimizer): name for name, optimizer in found.optimizers.items()}
         for name, module in found.modules.items():
@@ -319,27 +322,30 @@ class TrainingRecord:
             if log is not None:
                 log.name = name
         owned = {id(p) for module in found.modules.values() for p in module.parameters()}
-        not_finite = self._not_finite
-        return {
-            "backwards": self.backwards - self._before,
-            "where": self._first_backward,
-            "loss": self._loss,
-            "clips_at": self._first_clip,
-            "optimizers": [log.plain(variables, owned) for log in self._stepped],
-            "models": [log.plain() for log in self._passed],
-            "not_finite": not_finite and not_finite | {"lasting": not self._last_is_finite},
-            "threads": torch.get_num_threads(),
-            "processors": _processors(),
-        }
+        lost = self._not_finite
+        return RankTraining(
+            rank=rank,
+            backwards=self.backwards - self._before,
+            where=self._first_backward,
+            loss=self._loss,
+            clips_at=self._first_clip,
+            optimizers=tuple(log.observed(variables, owned) for log in self._stepped),
+            models=tuple(log.observed() for log in self._passed),
+            not_finite=lost and replace(lost, lasting=not self._last_is_finite),
+            threads=torch.get_num_threads(),
+            processors=_processors(),
+        )
 
 
 #: The record of this process.
 RECORD = TrainingRecord()
 
 
-def observe(namespace: Mapping[str, Any], names: list[str] | None = None) -> Plain:
-    """The `RankTraining` of the run that has just ended, as plain data without the rank."""
-    return RECORD.plain(namespace, names)
+def observe(
+    rank: int, namespace: Mapping[str, Any], names: list[str] | None = None
+) -> RankTraining:
+    """How this rank trained in the run that has just ended."""
+    return RECORD.observed(rank, namespace, names)
 
 
 def install() -> None:

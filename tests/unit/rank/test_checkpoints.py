@@ -54,7 +54,7 @@ def test_the_call_goes_through_and_is_recorded(tmp_path: Path, monkeypatch) -> N
     assert torch.equal(load(tmp_path / "x.pt"), X)
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "y.pt")
-    assert [(use["action"], use["done"]) for use in record.uses] == [
+    assert [(use.action, use.done) for use in record.uses] == [
         ("save", True),
         ("load", True),
         ("load", False),

@@ -21,7 +21,7 @@ def spent(seconds: float, *, busy: bool) -> RankPerformance:
             time.sleep(seconds)
     record.end_run()
     assert record.ran_s >= seconds
-    return codec.from_plain(RankPerformance, {"rank": 0, **record.plain()})
+    return record.observed(0)
 
 
 def test_sleep_is_neither_computing_nor_queueing() -> None:
@@ -49,9 +49,9 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
     record.begin_run()
     queued(**{f"t{mine}": 1.25, f"t{other}": 2.5, f"t{fresh}": 3.0})
     record.end_run()
-    told = record.plain()
-    assert told["queued_s"] == pytest.approx(0.25)
-    assert told["queued_beside_s"] == pytest.approx(3.5)
+    told = record.observed(0)
+    assert told.queued_s == pytest.approx(0.25)
+    assert told.queued_beside_s == pytest.approx(3.5)
 
 
 def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:

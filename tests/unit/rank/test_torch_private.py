@@ -57,7 +57,7 @@ def test_a_profiler_with_other_arguments_leaves_the_rest_of_the_trace(
         raise TypeError("ProfilerConfig takes other arguments")
 
     monkeypatch.setattr(torch_private, "enable_profiler", refuses)
-    tracer = Tracer(dict)
+    tracer = Tracer(0, dict)
     tracer.start()
     torch.nn.Linear(1, 1)(torch.ones(1)).backward()
     traced = tracer.stop()

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.model import FormatError, Position, RankError
+from ddt_notebook.model import FormatError, Observation, Position, RankError
+from ddt_notebook.model.memory import RankMemory
+from ddt_notebook.model.parity import RankParity
+from ddt_notebook.model.timeline import RankTimeline
 from ddt_notebook.model.torch_features import MissingFeature
 from ddt_notebook.wire import messages
 from ddt_notebook.wire.messages import Envelope, Message, decode, encode
@@ -51,12 +54,15 @@ EVERY: list[Message] = [
         flight=(ENTRY,),
         formed=False,
         names=("x", "y"),
-        recorded={"timeline": {"events": [1, 2]}},
-        observed={"parity": {"items": []}},
+        recorded=Observation(rank=1, timeline=RankTimeline(rank=1, steps_us=(1, 2))),
+        observed=Observation(rank=1, parity=RankParity(rank=1, wrapped=("model",))),
         notes=("a note",),
     ),
     messages.GroupFormed(notes=("the DDP model works on",)),
-    messages.Observed(observed={"memory": {}}, failed={"parity": "there is no 'x'"}),
+    messages.Observed(
+        observed=Observation(rank=1, memory=RankMemory(rank=1)),
+        failed={"parity": "there is no 'x'"},
+    ),
     messages.ExceptionRaised(),
     messages.DisplayShown(
         kind="display",
@@ -124,6 +130,10 @@ def test_a_message_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
         (7, "not a message"),
         ([messages.VERSION, "FetchVariable", 1, False, {}], "FetchVariable: .*'name'"),
         ([messages.VERSION, "FetchVariable", 1, False, {"name": 3}], "FetchVariable.name is 3"),
+        (
+            [messages.VERSION, "Observed", 1, False, {"observed": {"rank": 0, "memory": {}}}],
+            "Observed.observed.memory: .*'rank'",
+        ),
     ],
 )
 def test_anything_else_is_refused(plain: Any, text: str) -> None:
