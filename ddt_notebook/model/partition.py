@@ -103,6 +103,9 @@ class LoaderPartition:
         The seed of the sampler's order; None if it has none.
     subset, subset_size
         Digest and number of the samples that a `Subset` selects; None if the data set is not one.
+    padding
+        How many samples the sampler repeats at most to fill the last batches of all ranks; None if
+        it repeats none or, like a `DistributedSampler`, as many as equal parts need.
     drop_last
         Whether samples are dropped so that all parts have equal size.
     workers
@@ -136,6 +139,7 @@ class LoaderPartition:
     seed: int | None = None
     subset: int | None = None
     subset_size: int | None = None
+    padding: int | None = None
     drop_last: bool = False
     workers: int = 0
     batch_size: int | None = None
@@ -159,9 +163,17 @@ class LoaderPartition:
 
     @property
     def same_order(self) -> bool:
-        """Whether two passes of the last cell began alike although the sampler shuffles."""
-        latest = [e for e in self.epochs if e.run == self.last_run]
-        return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(latest))
+        """Whether two passes of the last cell began alike although the sampler shuffles.
+
+        A pass that was left early and trained nothing does not count: it looked at a batch.
+        """
+        passes = [e for e in self.epochs if e.run == self.last_run and (e.complete or e.trained)]
+        return self.shuffles and any(_alike(a.first, b.first) for a, b in pairwise(passes))
+
+    @property
+    def trained(self) -> bool:
+        """Whether a backward pass began during a pass of the last cell."""
+        return any(epoch.trained for epoch in self.epochs if epoch.run == self.last_run)
 
 
 def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
@@ -383,8 +395,10 @@ def _same_content(loaders: Iterable[LoaderPartition]) -> bool | None:
 
 
 def _padding(loaders: Iterable[LoaderPartition]) -> int:
-    """How many samples a DistributedSampler repeats to give all ranks the same number."""
+    """How many samples the sampler repeats to give all ranks the same number."""
     for loader in loaders:
+        if loader.padding is not None:
+            return loader.padding
         size = loader.universe or loader.dataset_size
         if loader.replicas and size and not loader.drop_last:
             return -size % loader.replicas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..model import Snapshot
@@ -63,7 +63,7 @@ class PartitionView(RunView):
                 self._shards.setdefault(shard.name, {})[partition.rank] = shard
         if not asked_now and not names:
             self._loaders = _used_in_run(self._loaders, snapshot)
-        self.flags = _find_flags(self._loaders)
+        self.flags = _find_flags(self._loaders, trains=_trained_ranks(snapshot))
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -252,14 +252,33 @@ def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _find_flags(loaders: Mapping[str, Mapping[int, LoaderPartition]]) -> list[Flag]:
-    """All that is odd about the loaders, the gravest first."""
+def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:
+    """The ranks on which a loop over a loader trained in the run."""
+    return frozenset(
+        partition.rank
+        for partition in snapshot.partition
+        for loader in partition.loaders
+        if loader.last_run == partition.run and loader.trained
+    )
+
+
+def _find_flags(
+    loaders: Mapping[str, Mapping[int, LoaderPartition]], *, trains: Collection[int]
+) -> list[Flag]:
+    """All that is odd about the loaders, the gravest first.
+
+    Parameters
+    ----------
+    trains
+        Ranks that trained in loops over loaders: their other loaders are for evaluation.
+    """
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
         short = words.middle(name, 60)
         if seen.ranks:
             found += _of_loader(short, by_rank, seen)
+            found += _of_order(short, by_rank, trains)
         found += _of_sampler(short, by_rank)
     return ordered(found)
 
@@ -291,13 +310,24 @@ def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division
             "counts even, or use join()"
         )
         found.append(Flag("warning", text))
-    same = [rank for rank, loader in by_rank.items() if loader.same_order]
-    if same:
-        fixed = {x.last.sampler_epoch for x in by_rank.values() if x.last is not None} - {None}
-        advice = "call sampler.set_epoch(epoch) before each epoch" if fixed else "check its seed"
-        text = f"{name} gave the same order in every epoch on {words.ranks(same)}: {advice}"
-        found.append(Flag("warning", text))
     return found
+
+
+def _of_order(
+    name: str, by_rank: Mapping[int, LoaderPartition], trains: Collection[int]
+) -> list[Flag]:
+    """Ranks whose training epochs began alike; for an evaluation the order does not matter."""
+    same = [
+        rank
+        for rank, loader in by_rank.items()
+        if loader.same_order and (loader.trained or rank not in trains)
+    ]
+    if not same:
+        return []
+    fixed = {x.last.sampler_epoch for x in by_rank.values() if x.last is not None} - {None}
+    advice = "call sampler.set_epoch(epoch) before each epoch" if fixed else "check its seed"
+    text = f"{name} gave the same order in several epochs on {words.ranks(same)}: {advice}"
+    return [Flag("warning", text)]
 
 
 def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
@@ -333,7 +363,11 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
         replicas = next(iter(by_rank.values())).replicas
         parts = f"the sampler makes {replicas} parts for {words.count(len(by_rank), 'rank')}"
         return [Flag("hint", f"{text}: {parts}, as with tensor parallelism")]
-    return [Flag("warning", f"{text}: {_SAMPLER}" if not _divides(by_rank) else text)]
+    if not _divides(by_rank):
+        return [Flag("warning", f"{text}: {_SAMPLER}")]
+    if seen.gaps and any(loader.shuffles for loader in by_rank.values()):
+        text += ": give the samplers of all ranks the same seed and the same epoch"
+    return [Flag("warning", text)]
 
 
 def _divides(by_rank: Mapping[int, LoaderPartition]) -> bool:
@@ -344,7 +378,8 @@ def _shared_evenly(by_rank: Mapping[int, LoaderPartition]) -> bool:
     """Whether several ranks get the same part on purpose, as in tensor parallel groups."""
     parts = Counter(loader.replica for loader in by_rank.values())
     replicas = {loader.replicas for loader in by_rank.values()}
-    return replicas == {len(parts)} and len(set(parts.values())) == 1
+    sharing = set(parts.values())
+    return replicas == {len(parts)} and len(sharing) == 1 and sharing != {1}
 
 
 def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition]) -> list[Flag]:

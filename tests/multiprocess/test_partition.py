@@ -90,7 +90,9 @@ def test_a_forgotten_set_epoch_is_seen(ranks: Ranks) -> None:
             pass
     """
     (flag,) = view(ranks, source).flags
-    assert "same order in every epoch on ranks 0 and 1: call sampler.set_epoch(epoch)" in flag.text
+    assert (
+        "same order in several epochs on ranks 0 and 1: call sampler.set_epoch(epoch)" in flag.text
+    )
 
 
 def test_without_a_sampler_every_rank_gets_everything(ranks: Ranks) -> None:

@@ -306,9 +306,9 @@ def users_sampler(loader: DataLoader[Any]) -> Any:
 def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> LoaderPartition:
     """Properties of a loader that has no name yet."""
     sampler = users_sampler(loader)
-    replicas, replica = getattr(sampler, "num_replicas", None), getattr(sampler, "rank", None)
+    replicas, replica = _part(sampler)
     seed = getattr(sampler, "seed", None)
-    divided = loader.dataset if isinstance(replicas, int) else None
+    divided = loader.dataset if replicas is not None else None
     before = subsets[1] if subsets[1:] else dataset
     return LoaderPartition(
         name="",
@@ -319,14 +319,45 @@ def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> Loade
         shuffles=isinstance(sampler, _RANDOM) or getattr(sampler, "shuffle", False) is True,
         with_replacement=isinstance(sampler, WeightedRandomSampler | RandomSampler)
         and bool(getattr(sampler, "replacement", False)),
-        replicas=replicas if isinstance(replicas, int) else None,
-        replica=replica if isinstance(replica, int) else None,
+        replicas=replicas,
+        replica=replica,
         seed=seed if isinstance(seed, int) else None,
+        padding=_padding(sampler, _size(loader.dataset)),
         drop_last=bool(loader.drop_last or getattr(sampler, "drop_last", False)),
         workers=loader.num_workers,
         batch_size=loader.batch_size,
         expected_batches=_size(loader),
     )
+
+
+def _part(sampler: Any) -> tuple[int | None, int | None]:
+    """For how many ranks a sampler divides the data, and for which of them it selects samples.
+
+    A `DistributedSampler` deals out samples; accelerate's ``BatchSamplerShard`` deals out batches,
+    and names both numbers after processes.
+    """
+    for many, which in (("num_replicas", "rank"), ("num_processes", "process_index")):
+        replicas, replica = getattr(sampler, many, None), getattr(sampler, which, None)
+        if isinstance(replicas, int):
+            return replicas, replica if isinstance(replica, int) else None
+    return None, None
+
+
+def _padding(sampler: Any, size: int | None) -> int | None:
+    """How many samples accelerate's ``BatchSamplerShard`` repeats to fill the last batches.
+
+    None for other samplers. Batches of unknown size may repeat any of the samples.
+    """
+    even = getattr(sampler, "even_batches", None)
+    if not isinstance(even, bool) or size is None:
+        return None
+    if not even or getattr(sampler, "drop_last", False):
+        return 0
+    batch_size = getattr(sampler, "batch_size", None)
+    if not isinstance(batch_size, int):
+        return size
+    ranks = 1 if getattr(sampler, "split_batches", False) else sampler.num_processes
+    return -size % (batch_size * ranks)
 
 
 def _name(loader: DataLoader[Any]) -> str:

@@ -250,6 +250,50 @@ def test_padding_is_no_overlap() -> None:
     assert not divided(loader(0, 2, 4, replica=0, **told), loader(1, 3, 0, replica=1, **told))
 
 
+def test_padding_of_whole_batches_is_no_overlap() -> None:
+    def told(rank: int, padding: int) -> dict[str, object]:
+        return {"dataset_size": 13, "replicas": 2, "replica": rank, "padding": padding}
+
+    def texts(padding: int) -> list[str]:
+        mine = (*range(4), 8, 9, 10, 11), (*range(4, 8), 12, 0, 1, 2)
+        return divided(*(loader(*one, **told(rank, padding)) for rank, one in enumerate(mine)))
+
+    assert not texts(3)
+    (text,) = texts(2)
+    assert text.startswith("warning: 3 samples of loader went to more than one rank (index 0, 1, 2")
+    assert "DistributedSampler" not in text
+
+
+def test_parts_of_different_orders_overlap_and_leave_gaps() -> None:
+    told = {"replicas": 2, "dataset_size": 8, "shuffles": True}
+    overlap, gap = divided(
+        loader(0, 1, 2, 3, replica=0, **told), loader(2, 3, 4, 5, replica=1, **told)
+    )
+    assert gap == "warning: 2 samples of loader went to no rank (index 6, 7)"
+    assert overlap.startswith("warning: 2 samples of loader went to more than one rank")
+    assert "the same seed" in overlap
+
+
+def _orders(*passes: Epoch, trains: bool = False) -> list[str]:
+    """What is flagged of a loader that shuffles, beside one that trains."""
+    shown = loader(*range(8), shuffles=True, epochs=passes, dataset_size=8, name="shown")
+    trained = loader(*range(8), dataset_size=8, epochs=(replace(passes[-1], trained=2),))
+    seen = RankPartition(rank=0, loaders=(shown, trained) if trains else (shown,))
+    view = ddt.partition(Snapshot(cell=Cell(number=1, source=""), partition=(seen,), world_size=1))
+    return [flag.text for flag in view.flags]
+
+
+def test_only_the_order_of_training_epochs_has_to_change() -> None:
+    order = Epoch(number=1, batches=2, samples=8, first=tuple(range(8)))
+    training = replace(order, trained=2)
+    assert _orders(training, training)
+    assert _orders(replace(training, complete=False), training), "left early, but trained"
+    assert _orders(order, order), "nothing trained: it may be a look at the order"
+    assert not _orders(order, order, trains=True), "an evaluation beside the training"
+    peeked = replace(order, batches=1, samples=4, first=tuple(range(4)), complete=False)
+    assert not _orders(peeked, training)
+
+
 def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> LoaderPartition:
     """A loader with these batches in each epoch, the last of which may have been broken off."""
     epochs = tuple(

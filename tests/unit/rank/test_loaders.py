@@ -1,0 +1,59 @@
+"""How loaders say that they divide their data among the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
+
+from ddt_notebook.model.partition import LoaderPartition
+from ddt_notebook.rank.probes import loaders
+
+
+class BatchSamplerShard(BatchSampler):
+    """Has the attributes of accelerate's class of that name."""
+
+    def __init__(self, size: int, *, split: bool = False, even: bool = True, drop: bool = False):
+        self.batch_sampler = BatchSampler(SequentialSampler(range(size)), 4, drop)
+        self.num_processes, self.process_index = 2, 1
+        self.split_batches, self.even_batches = split, even
+        self.batch_size, self.drop_last = 4, drop
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+
+def described(**options: Any) -> LoaderPartition:
+    loader: DataLoader[Any] = DataLoader(list(range(13)), **options)  # type: ignore[arg-type]
+    return loaders.new_log(loader, None).about
+
+
+@pytest.mark.parametrize(
+    ("options", "padding"),
+    [({}, 3), ({"split": True}, 3), ({"even": False}, 0), ({"drop": True}, 0)],
+)
+def test_a_sampler_may_deal_out_batches(options: dict[str, bool], padding: int) -> None:
+    about = described(batch_sampler=BatchSamplerShard(13, **options))
+    assert (about.replicas, about.replica, about.universe) == (2, 1, 13)
+    assert about.padding == padding
+
+
+def test_split_batches_are_padded_to_one_batch() -> None:
+    shard = BatchSamplerShard(13, split=True)
+    shard.batch_size = 8
+    assert described(batch_sampler=shard).padding == 3
+    shard.split_batches = False
+    assert described(batch_sampler=shard).padding == 3
+    shard.batch_size = 7
+    assert described(batch_sampler=shard).padding == 1
+    shard.batch_size = None  # type: ignore[assignment]
+    assert described(batch_sampler=shard).padding == 13
+
+
+def test_other_samplers_say_nothing_of_padding() -> None:
+    sampler = DistributedSampler(range(13), 2, 1)  # type: ignore[arg-type]
+    about = described(sampler=sampler)
+    assert (about.replicas, about.replica, about.padding) == (2, 1, None)
+    about = described()
+    assert (about.replicas, about.replica, about.padding) == (None, None, None)
