@@ -88,7 +88,7 @@ def timed(function):
         inside += time.perf_counter() - start
     return call
 
-for name in ("passes", "losses"):
+for name in ("passes", "losses", "after_backward"):
     setattr(RECORD, name, timed(getattr(RECORD, name)))
 switch(recording[0], [{n: timed(f) for n, f in kind.items()} for kind in recording[1]])
 """

@@ -202,6 +202,17 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"the ranks' copies of {_model(f.values)} differed before the first step of "
         f"{f.values['optimizer']}, and averaging their gradients keeps them apart"
     ),
+    "scaler-skipped": (
+        "the gradient scaler of {ranks} left out steps of {optimizer} that the others took: the "
+        "ranks' parameters are apart"
+    ),
+    "schedule-over-early": (
+        "{schedule} steps {size} times for each step of {optimizer}: the learning rate has come "
+        "to the end of its schedule long before training ends"
+    ),
+    "resumed-without-state": (
+        "{ranks} {resumes|resume} from {file} without the state of the {state} that it holds"
+    ),
     "clipped-before-average": (
         "{ranks} {clips|clip} the gradients of {name} before they are averaged: what is clipped "
         "are the gradients of each rank's own batch"
@@ -451,6 +462,19 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "apart-throughout": "apart before the first step and at the end, first in {name}",
     "gradients-equal": "at {steps:sampled step} all watched gradients were equal",
     "no-broadcast": "no parameter was broadcast in this cell",
+    "left-out-by-scaler": (
+        "on {ranks} the gradient scaler found infinite gradients and left out {steps:step}"
+    ),
+    "schedule-steps": lambda f: (
+        f"{f.values['schedule']} took {count(f.values['scheduled'], 'step')}, the optimizer "
+        f"{f.values['steps']:,}"
+        + (f"; the schedule has {f.values['end']:,}" if f.values["end"] is not None else "")
+    ),
+    "scheduler-stepped": "its schedulers took {steps:step} on {ranks}",
+    "file-holds-state": (
+        "the file holds the state of the {state}, and its load_state_dict was not called"
+    ),
+    "took-state-over": "{ranks} took it over",
     "clipped-then-combined": (
         "at {steps:sampled step} the gradients of the step were those that the ranks had clipped, "
         "combined afterwards"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .position import Position
@@ -28,6 +28,8 @@ class CheckpointUse:
         The first key of a saved state dict, if all its keys have the prefix of a wrapper.
     devices
         The devices of the tensors that were loaded.
+    holds
+        What else a loaded file holds the state of: ``"optimizer"``, ``"scheduler"``, ``"scaler"``.
     """
 
     action: Literal["save", "load"]
@@ -38,6 +40,7 @@ class CheckpointUse:
     done: bool = True
     wrapped: str = ""
     devices: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -80,6 +83,9 @@ class RankCheckpoints:
         The calls, oldest first.
     more
         How many later calls were not kept.
+    restored
+        How often ``load_state_dict`` was called, by kind of object: ``"model"``, ``"optimizer"``,
+        ``"scheduler"``, ``"scaler"``. A scheduler that holds others counts several times.
     states
         State dicts that its models did not use, if no later one replaced them.
     """
@@ -87,4 +93,5 @@ class RankCheckpoints:
     rank: int
     uses: tuple[CheckpointUse, ...] = ()
     more: int = 0
+    restored: dict[str, int] = field(default_factory=dict)
     states: tuple[StateLoad, ...] = ()

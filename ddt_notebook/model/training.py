@@ -47,6 +47,28 @@ class TrainingState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A learning-rate scheduler.
+
+    Attributes
+    ----------
+    kind
+        Its class, such as ``"CosineAnnealingLR"``.
+    steps
+        The number of its steps in this run.
+    end
+        After how many steps its schedule ends; None if not known.
+    where
+        The line of its first step.
+    """
+
+    kind: str
+    steps: int = 0
+    end: int | None = None
+    where: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerTraining:
     """What one optimizer did in this run.
 
@@ -87,6 +109,11 @@ class OptimizerTraining:
     twin
         A model whose parameters have the same shapes and had gradients, while the parameters of
         this optimizer had none.
+    schedules
+        The learning-rate schedulers that stepped for it.
+    scaler_skipped, scaler_where
+        How many of its steps a gradient scaler left out because of infinite gradients, and the
+        line of the first one.
     stale, left_out
         How many of its parameters had no gradient and are not part of the model that holds the
         others; and how many parameters of that model had one but are not in this optimizer.
@@ -113,6 +140,9 @@ class OptimizerTraining:
     passes: dict[int, int] = field(default_factory=dict)
     changed_before: tuple[int, ...] = ()
     twin: str = ""
+    schedules: tuple[Schedule, ...] = ()
+    scaler_skipped: int = 0
+    scaler_where: Position | None = None
     stale: int = 0
     left_out: tuple[str, ...] = ()
     gone: bool = False
@@ -164,6 +194,8 @@ class ModelTraining:
         Fingerprints of its watched parameters at the end of the run, or when it was deleted.
     parameters
         Names of its parameters, in DDP's order; only the first ones of a large model.
+    devices
+        The devices of its parameters, such as ``"cuda:0"``.
     names_digest, shapes_digest
         Digests of the names and of the shapes of all parameters, in that order.
     find_unused_parameters, static_graph, broadcast_buffers
@@ -198,6 +230,7 @@ class ModelTraining:
     first_inputs: tuple[int, ...] = ()
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     names_digest: int = 0
     shapes_digest: int = 0
     find_unused_parameters: bool = False

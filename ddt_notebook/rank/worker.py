@@ -49,7 +49,16 @@ from .branch_recorder import BranchRecorder
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
-from .probes import automatic, checkpoints, loaders, performance, registry, simulated, training
+from .probes import (
+    automatic,
+    checkpoints,
+    loaders,
+    performance,
+    registry,
+    schedules,
+    simulated,
+    training,
+)
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
 from .script import ImportedFiles, as_main, last_module_at_start, seed
@@ -110,6 +119,7 @@ class Rank:
             loaders.install()
             training.install()
             checkpoints.install()
+            schedules.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._report_exception

@@ -145,6 +145,89 @@ def nothing_loaded(context: Context) -> Iterator[Finding]:
         )
 
 
+def resumed_apart(context: Context) -> Iterator[Finding]:
+    """Report optimizers and schedulers whose saved state only some ranks took over."""
+    if context.snapshot.outcome != "ok":
+        return
+    for kind, states in _states_of_files(context).items():
+        without = not_resumed(context, kind)
+        if without:
+            others = tuple(rank for rank in _trained(context) if rank not in without)
+            yield _resumed_without(context, kind, states, without, others)
+
+
+def not_resumed(context: Context, kind: str) -> list[int]:
+    """Return the ranks that did not take over a kind of state from a file, as others did."""
+    trained = _trained(context)
+    took = {rank for rank, restored in _restored(context).items() if restored.get(kind)}
+    if kind not in _states_of_files(context) or not took.intersection(trained):
+        return []
+    return [rank for rank in trained if rank not in took]
+
+
+def resumed_incompletely(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, jobs that go on from a file and leave an optimizer's state in it."""
+    restored = _restored(context)
+    saved = {
+        use.path for one in context.snapshot.checkpoints for use in one.uses if use.action == "save"
+    }
+    trained = _trained(context)
+    if context.snapshot.outcome != "ok":
+        return
+    for kind, states in _states_of_files(context).items():
+        if kind == "scaler" or not trained or any(restored[r].get(kind) for r in restored):
+            continue
+        goes_on = any(use.path in saved for use in states.values()) or any(
+            restored[rank].get(other)
+            for rank in restored
+            for other in ("optimizer", "scheduler", "scaler")
+        )
+        if goes_on and any(one.get("model") for one in restored.values()):
+            yield _resumed_without(context, kind, states, trained, ())
+
+
+def _resumed_without(
+    context: Context,
+    kind: str,
+    states: dict[int, CheckpointUse],
+    ranks: list[int],
+    others: tuple[int, ...],
+) -> Finding:
+    places = {rank: context.place(use.where, "loads") for rank, use in states.items()}
+    return conclude(
+        "D.2.5",
+        "resumed-without-state",
+        cause="resumed-without-state",
+        ranks=ranks,
+        values={"state": kind, "file": next(iter(states.values())).name},
+        places=places,
+        facts=[
+            Fact(kind="file-holds-state", values={"state": kind}),
+            *([Fact(kind="took-state-over", ranks=others)] if others else []),
+        ],
+        confidence="likely" if others else "possible",
+    )
+
+
+def _states_of_files(context: Context) -> dict[str, dict[int, CheckpointUse]]:
+    """Return by kind of object: the last load on each rank of a file that holds its state."""
+    found: dict[str, dict[int, CheckpointUse]] = defaultdict(dict)
+    for report in context.snapshot.checkpoints:
+        for use in report.uses:
+            for kind in use.holds:
+                found[kind][report.rank] = use
+    return found
+
+
+def _restored(context: Context) -> dict[int, dict[str, int]]:
+    return {report.rank: report.restored for report in context.snapshot.checkpoints}
+
+
+def _trained(context: Context) -> list[int]:
+    """Return the ranks on which an optimizer stepped."""
+    return [one.rank for one in context.snapshot.training if any(o.steps for o in one.optimizers)]
+
+
 def wrapped_states(context: Context) -> Iterator[Finding]:
     """Report checkpoints with the wrapper's names; this may be intended."""
     told = set()
@@ -173,5 +256,5 @@ def _by_path(context: Context, action: str) -> dict[str, _Uses]:
     return {path: dict(uses) for path, uses in found.items()}
 
 
-RULES = (nothing_loaded, written_together, read_too_early)
-HINTS = (wrapped_states,)
+RULES = (nothing_loaded, written_together, read_too_early, resumed_apart)
+HINTS = (wrapped_states, resumed_incompletely)

@@ -16,12 +16,16 @@ from ddt_notebook.model.training import ModelTraining, OptimizerTraining
 from ddt_notebook.program.gradients import calls_past_wrapper
 from ddt_notebook.program.parse import Document
 
+from .checkpoints import not_resumed
+
 
 def diverged(context: Context) -> Iterator[Finding]:
     """Report DDP replicas that end the run with different parameters."""
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
         return
+    if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
+        return  # that is reported
     for group in replicas.replicas(snapshot):
         if group.first.wrapper != "DDP" or _is_special(context, group):
             continue
@@ -62,7 +66,7 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     if before is None:
         return _apart_from_the_start(context, group)
     unequal = [r for r, o in group.ranks.items() if o.synchronised < o.steps]
-    settings = _differing_settings(group, before)
+    settings = _differing_settings(group, step if _scheduled_apart(group) else before)
     if settings:
         return _different_settings(context, group, step, settings)
     if unequal and _averages_itself(context, group):
@@ -93,12 +97,13 @@ def _different_settings(
     context: Context, group: Replicas, step: int, settings: dict[str, dict[int, str]]
 ) -> Finding:
     name, values = next(iter(settings.items()))
+    scheduled = _scheduled_apart(group) if name == "lr" else {}
     return conclude(
         "D.2.5",
         "settings-differ",
         cause="ranks-diverged-learning-rate",
         ranks=group.deviating(values.get),
-        places=_places(context, group, made=True),
+        places=_scheduled_at(context, group) if scheduled else _places(context, group, made=True),
         values=_moment(group, step) | {"setting": name},
         facts=[
             *_course(context, group, step),
@@ -106,8 +111,26 @@ def _different_settings(
                 Fact(kind="setting", ranks=tuple(ranks), values={"setting": name, "value": value})
                 for value, ranks in grouped(values).items()
             ),
+            *(
+                Fact(kind="scheduler-stepped", ranks=tuple(ranks), values={"steps": steps})
+                for steps, ranks in grouped(scheduled).items()
+            ),
         ],
     )
+
+
+def _scheduled_apart(group: Replicas) -> dict[int, int]:
+    """Return how often each rank's schedulers stepped; empty if equally often."""
+    found = {r: sum(s.steps for s in one.schedules) for r, one in group.ranks.items()}
+    return found if len(set(found.values())) > 1 else {}
+
+
+def _scheduled_at(context: Context, group: Replicas) -> dict[int, Place | None]:
+    return {
+        rank: context.place(schedule.where, "called")
+        for rank, one in group.ranks.items()
+        for schedule in one.schedules[:1]
+    }
 
 
 def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[int]) -> Finding:

@@ -21,7 +21,7 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
     labels: dict[str, str] = {}
     for placement in placements:
         labels |= {one.identity: one.device for one in placement.accelerators}
-        for identity in _trained_on(placement):
+        for identity in _trained_on(context, placement):
             users[identity].append(placement.rank)
     idle = [label for identity, label in labels.items() if not users[identity]]
     for identity, ranks in sorted(users.items()):
@@ -45,7 +45,7 @@ def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
     strangers: dict[tuple[str, str], dict[int, Place | None]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
         placement = placements.get(report.rank)
-        own = _trained_on(placement) if placement is not None else set()
+        own = _trained_on(context, placement) if placement is not None else set()
         if placement is None or len(own) != 1:
             continue
         foreign = {one.device for one in placement.accelerators if one.identity not in own}
@@ -65,9 +65,16 @@ def loaded_onto_one_gpu(context: Context) -> Iterator[Finding]:
         )
 
 
-def _trained_on(placement: RankPlacement) -> set[str]:
+def _trained_on(context: Context, placement: RankPlacement) -> set[str]:
     """Return the GPUs that hold the models that a rank trains together with others."""
-    devices = {
+    in_ddp = {
+        device
+        for training in context.snapshot.training
+        if training.rank == placement.rank
+        for model in training.models
+        for device in model.devices
+    }
+    devices = in_ddp | {
         tensor.device
         for item in placement.objects
         if item.kind == "module" and item.trained and item.wrapper

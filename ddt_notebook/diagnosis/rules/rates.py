@@ -10,6 +10,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Position
+from ddt_notebook.model.training import OptimizerTraining, Schedule
 from ddt_notebook.program.nodes import argument, key
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
@@ -31,6 +32,54 @@ def unscaled(context: Context) -> Iterator[Finding]:
         rates = [state.rates[0] for o in group.ranks.values() for state in o.states if state.rates]
         if name and rates and max(rates) <= rates[0]:
             yield _hint(context, group, name, rates[0])
+
+
+def scheduled_too_often(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, schedules that end early, since every rank's steps were counted."""
+    if context.snapshot.outcome != "ok":
+        return
+    for group in replicas.replicas(context.snapshot):
+        size = len(group.ranks)
+        over = {
+            rank: found
+            for rank, one in group.ranks.items()
+            if (found := _early_end(one, size)) is not None
+        }
+        if len(over) < size:
+            continue
+        first = over[min(over)]
+        yield conclude(
+            "D.2.5",
+            "schedule-over-early",
+            cause="scheduler-stepped-per-process",
+            ranks=group.ranks,
+            values={"schedule": first.kind, "size": size, "optimizer": group.first.name},
+            places={rank: context.place(one.where, "called") for rank, one in over.items()},
+            facts=[
+                Fact(
+                    kind="schedule-steps",
+                    values={
+                        "schedule": first.kind,
+                        "scheduled": first.steps,
+                        "steps": group.first.steps,
+                        "end": first.end,
+                    },
+                )
+            ],
+            confidence="possible",
+        )
+
+
+def _early_end(one: OptimizerTraining, size: int) -> Schedule | None:
+    """Return a schedule that takes ``size`` steps for each of the optimizer's and is over."""
+    for schedule in one.schedules:
+        if abs(schedule.steps - size * one.steps) > size or one.steps <= size:
+            continue
+        rates = [state.rates for state in one.states if state.gradients and state.rates]
+        stands = bool(rates) and not any(rates[-1])
+        if stands or (schedule.end is not None and schedule.steps > schedule.end + size):
+            return schedule
+    return None
 
 
 def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
@@ -57,4 +106,4 @@ def _name_of_rate(context: Context, made: Position) -> str:
     return next((name for name in names if _FOR_ONE.fullmatch(name)), "")
 
 
-HINTS = (unscaled,)
+HINTS = (unscaled, scheduled_too_often)

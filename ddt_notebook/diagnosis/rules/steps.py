@@ -18,6 +18,45 @@ from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTr
 _STEPS_TO_JUDGE = 2
 
 
+def skipped_by_scaler(context: Context) -> Iterator[Finding]:
+    """Report steps that gradient scalers left out on some ranks only, which end different."""
+    if context.snapshot.outcome != "ok":
+        return
+    for group in (*_groups(context), *replicas.replicas(context.snapshot)):
+        if not _scaler_explains(group):
+            continue
+        last = [one.states[-1].values if one.states else () for one in group.ranks.values()]
+        if not all(last) or len(set(last)) == 1:
+            continue
+        skipped = {r: one.scaler_skipped for r, one in group.ranks.items()}
+        yield conclude(
+            "D.2.4",
+            "scaler-skipped",
+            cause="scaler-skips-on-some-ranks",
+            ranks=[rank for rank, number in skipped.items() if number > min(skipped.values())],
+            values={"optimizer": group.first.name},
+            places={r: context.place(o.scaler_where, "steps") for r, o in group.ranks.items()},
+            facts=[
+                *_steps_taken(group),
+                *(
+                    Fact(kind="left-out-by-scaler", ranks=(rank,), values={"steps": number})
+                    for rank, number in skipped.items()
+                    if number
+                ),
+            ],
+        )
+        return
+
+
+def _scaler_explains(group: Replicas) -> bool:
+    """Whether ranks tried equally many steps, of which scalers left out unequal numbers."""
+    ranks = group.ranks.values()
+    return (
+        len({one.steps + one.scaler_skipped for one in ranks}) == 1
+        and len({one.scaler_skipped for one in ranks}) > 1
+    )
+
+
 def uneven_steps(context: Context) -> Iterator[Finding]:
     """Report DDP replicas with equally many forward passes but unequal steps that end different."""
     snapshot = context.snapshot
@@ -25,7 +64,12 @@ def uneven_steps(context: Context) -> Iterator[Finding]:
         return
     for group in _groups(context):
         uneven = len({optimizer.steps for optimizer in group.ranks.values()}) > 1
-        if uneven and _went_equally(context, group) and _ends_apart(context, group):
+        if (
+            uneven
+            and not _scaler_explains(group)
+            and _went_equally(context, group)
+            and _ends_apart(context, group)
+        ):
             yield _finding(context, group)
 
 
@@ -191,4 +235,4 @@ def _accumulates_unequally(context: Context, group: Replicas) -> bool:
     )
 
 
-RULES = (uneven_steps, uneven_passes)
+RULES = (skipped_by_scaler, uneven_steps, uneven_passes)

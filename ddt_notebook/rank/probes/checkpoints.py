@@ -6,10 +6,12 @@ import functools
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
+from torch.optim import Optimizer, lr_scheduler
 
 from ...model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
 from .frames import user_line
@@ -27,11 +29,14 @@ class CheckpointRecord:
         #: The last state dict without any key of a model, by the ``id`` of the model.
         self.states: dict[int, StateLoad] = {}
         self.more = 0
+        #: How often each kind of object took over a state in this run.
+        self.restored: Counter[str] = Counter()
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.uses, self.more = [], 0
         self.states.clear()
+        self.restored.clear()
 
     def add(self, use: CheckpointUse) -> None:
         """Keep a use; beyond `_MOST_USES`, only count it."""
@@ -46,6 +51,7 @@ class CheckpointRecord:
             rank=rank,
             uses=tuple(self.uses),
             more=self.more,
+            restored=dict(self.restored),
             states=tuple(self.states.values())[:_MOST_USES],
         )
 
@@ -64,6 +70,26 @@ def install() -> None:
             setattr(module, action, wrapper)
     load_state = torch.nn.Module.load_state_dict
     torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
+    _restoring(Optimizer, "optimizer")
+    _restoring(torch.amp.GradScaler, "scaler")
+    for value in list(vars(lr_scheduler).values()):
+        is_scheduler = isinstance(value, type) and issubclass(value, lr_scheduler.LRScheduler)
+        if is_scheduler and "load_state_dict" in vars(value):
+            _restoring(value, "scheduler")
+
+
+def _restoring(owner: Any, kind: str) -> None:
+    """Count how often an object of a class takes over a state."""
+    original = owner.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        result = original(*args, **kwargs)
+        RECORD.restored[kind] += 1
+        return result
+
+    owner.load_state_dict = load_state_dict
 
 
 def observe(
@@ -86,12 +112,14 @@ def _recording(
         saves = action == "save"
         wrapped = _wrapped(kwargs.get("obj", args[0] if args else None)) if saves else ""
         devices: tuple[str, ...] = ()
+        holds: tuple[str, ...] = ()
         began_s, done = time.monotonic(), False
         try:
             result = function(*args, **kwargs)
             done = True
             if not saves:
                 devices = tuple(sorted(_devices(result)))
+                holds = tuple(sorted(_states(result)))
             return result
         finally:
             use = CheckpointUse(
@@ -103,6 +131,7 @@ def _recording(
                 done=done,
                 wrapped=wrapped,
                 devices=devices,
+                holds=holds,
             )
             RECORD.add(use)
 
@@ -113,6 +142,7 @@ def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(model: torch.nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         result = function(model, state_dict, *args, **kwargs)
+        RECORD.restored["model"] += 1
         missing, unexpected = result if isinstance(result, tuple) else ((), ())
         RECORD.states.pop(id(model), None)
         if unexpected and len(unexpected) == len(state_dict):
@@ -126,6 +156,23 @@ def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return call
+
+
+def _states(loaded: Any) -> set[str]:
+    """The kinds of objects whose states a checkpoint holds, at the top or one level below."""
+    if not isinstance(loaded, dict):
+        return set()
+    parts = [loaded, *loaded.values()]
+    return {kind for part in parts if isinstance(part, dict) and (kind := _kind(part))}
+
+
+def _kind(state: dict[Any, Any]) -> str:
+    """The kind of object that has such a state; an optimizer's only if it is not empty."""
+    if isinstance(state.get("param_groups"), list) and "state" in state:
+        return "optimizer" if state["state"] else ""
+    if "last_epoch" in state and ("_step_count" in state or "_last_lr" in state):
+        return "scheduler"
+    return "scaler" if {"scale", "growth_factor"} <= state.keys() else ""
 
 
 def _devices(loaded: Any, left: int = _MOST_TENSORS) -> set[str]:

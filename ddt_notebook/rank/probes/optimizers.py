@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ...model import Position
-from ...model.training import OptimizerTraining, TrainingState
+from ...model.training import OptimizerTraining, Schedule, TrainingState
 from .. import torch_private
 from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import user_frames, user_line
@@ -42,6 +42,7 @@ class OptimizerLog:
         self.made = made
         self.kind = type(optimizer).__name__
         self.run = -1
+        self.begin_beside(-1)
         #: The result of `_writes` after its last step.
         self._written: tuple[int, int] | None = None
         self._forget()
@@ -76,6 +77,14 @@ class OptimizerLog:
         #: Parameter group of each watched parameter, and its index there.
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
+
+    def begin_beside(self, run: int) -> None:
+        """Begin to note its schedulers and its gradient scaler, which may come before a step."""
+        self.run_beside = run
+        #: By the ``id`` of the scheduler.
+        self.schedules: dict[int, Schedule] = {}
+        self.scaler_skipped = 0
+        self.scaler_where: Position | None = None
 
     def begin(
         self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog], backwards: int
@@ -296,6 +305,7 @@ class OptimizerLog:
             values=tuple(watched.values()) if watched is not None else (),
             rates=_rates(optimizer) if optimizer is not None else (),
         )
+        beside = self.run_beside == self.run
         place = f"{self.place.file} line {self.place.line}" if self.place else ""
         unnamed = f"{self.kind} at {place}" if place else self.kind
         return replace(
@@ -307,6 +317,9 @@ class OptimizerLog:
             states=(*self.states, last),
             synchronised=self.synchronised,
             passes=dict(self.passes.most_common(_MAX_PASSES)),
+            schedules=tuple(self.schedules.values()) if beside else (),
+            scaler_skipped=self.scaler_skipped if beside else 0,
+            scaler_where=self.scaler_where if beside else None,
             changed_before=tuple(self.changed_before),
             twin=self.twin,
             stale=self.stale,

@@ -304,6 +304,17 @@ class TrainingRecord:
         self._last_stepped = log
         return log
 
+    def log_beside(self, optimizer: Any) -> OptimizerLog | None:
+        """The record of an optimizer for what happens beside its steps; None if not recorded."""
+        if get_ident() != self._thread or not isinstance(optimizer, Optimizer):
+            return None
+        log = self._optimizers.get(optimizer)
+        if log is None:
+            log = self._optimizers[optimizer] = OptimizerLog(optimizer, None)
+        if log.run_beside != self._run:
+            log.begin_beside(self._run)
+        return log
+
     # -- at the end of a cell ------------------------------------------------------------------
 
     def stepped_alone(self) -> set[int]:

@@ -1,0 +1,91 @@
+"""Records the steps of learning-rate schedulers, and those that a gradient scaler leaves out."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.optim import lr_scheduler
+
+from ...model.training import Schedule
+from . import training
+from .frames import user_line
+from .optimizers import OptimizerLog
+
+#: Attributes with the number of steps after which a schedule ends, by class. A linear or constant
+#: schedule is often a part of a longer one, such as a warm-up.
+_ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
+_MAX_SCHEDULES = 4
+
+
+class _Running:
+    """How many methods of schedulers are running: one may step others, and steps when made."""
+
+    depth = 0
+
+
+def install() -> None:
+    """Record the schedulers and gradient scalers of this process."""
+    for value in list(vars(lr_scheduler).values()):
+        if isinstance(value, type) and issubclass(value, lr_scheduler.LRScheduler):
+            for name in ("step", "__init__"):
+                if name in vars(value):
+                    setattr(value, name, _counted(getattr(value, name), name == "step"))
+    scaler = torch.amp.GradScaler
+    scaler.step = _scaled(scaler.step)  # type: ignore[method-assign]
+
+
+def _counted(original: Any, steps: bool) -> Any:
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if steps and not _Running.depth:
+            _note(self)
+        _Running.depth += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _Running.depth -= 1
+
+    return method
+
+
+def _note(scheduler: Any) -> None:
+    log = training.RECORD.log_beside(getattr(scheduler, "optimizer", None))
+    if log is None:
+        return
+    known = log.schedules.get(id(scheduler))
+    if known is not None:
+        log.schedules[id(scheduler)] = replace(known, steps=known.steps + 1)
+    elif len(log.schedules) < _MAX_SCHEDULES:
+        kind = type(scheduler).__name__
+        end = getattr(scheduler, _ENDS.get(kind, ""), None)
+        log.schedules[id(scheduler)] = Schedule(
+            kind=kind,
+            steps=1,
+            end=end if isinstance(end, int) else None,
+            where=user_line(sys._getframe()),
+        )
+
+
+def _scaled(original: Any) -> Any:
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        log = training.RECORD.log_beside(optimizer) if self.is_enabled() else None
+        before = _steps(log)
+        result = original(self, optimizer, *args, **kwargs)
+        if log is not None and _steps(log) == before:
+            log.scaler_skipped += 1
+            if log.scaler_where is None:
+                log.scaler_where = user_line(sys._getframe())
+        return result
+
+    return step
+
+
+def _steps(log: OptimizerLog | None) -> tuple[int, int] | None:
+    return (log.run, log.steps) if log is not None else None
