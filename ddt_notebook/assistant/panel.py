@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ..host.errors import SessionError
-from ..views import html, words
+from ..views import html, safe
 from ..views.displayable import Displayable
 from ..views.html import Markup
 from .assistant import EXPLAIN, FIX, Assistant
@@ -99,7 +99,7 @@ class Panel(Displayable):
             try:
                 self._take(button, about)
             except (SessionError, ValueError) as error:
-                note = words.one_line(in_magics(error), 1000)
+                note = safe.one_line(in_magics(error), 1000)
             except KeyboardInterrupt:
                 note = "interrupted"
             self._on_step(self.assistant)
@@ -167,7 +167,7 @@ class Panel(Displayable):
             self._choice_box.children = tuple(self._choices)
         for index, button in enumerate(self._choices):
             if index < len(choices):
-                button.description = f"{index + 1}   {words.one_line(choices[index])}"
+                button.description = f"{index + 1}   {safe.one_line(choices[index])}"
             _show(button, index < len(choices))
 
     def _draw_views(self, names: tuple[str, ...], opened: str) -> None:

@@ -13,7 +13,7 @@ from .. import faults
 from ..model import Fix, Report, Snapshot
 from ..symptoms import loader as symptoms
 from ..symptoms.lessons import lesson_in_folder
-from ..views import code_diff, html, report, report_text, terminal, words
+from ..views import code_diff, html, report, report_text, safe, terminal, words
 from ..views.displayable import Displayable
 from ..views.explain import ExplanationView
 from ..views.html import Markup
@@ -62,7 +62,7 @@ class _Block:
     def numbered(cls, choices: Iterable[str]) -> _Block:
         """The choices with their numbers."""
         lines, items = [], []
-        for number, choice in enumerate(map(words.one_line, choices), 1):
+        for number, choice in enumerate(map(safe.one_line, choices), 1):
             first, *rest = terminal.wrap("", choice, width=terminal.WIDTH - 4)
             lines += [f"  {number:>2}  {first.strip()}", *(f"    {line}" for line in rest)]
             items.append(html.tag("li", choice))
@@ -305,8 +305,8 @@ class AssistantView(Displayable):
                 yield _Block([], Markup("".join(errors)))
         elif self.state.card:
             card = faults.card(self.state.card)
-            yield _Block.line(words.one_line(card.sees, _LONGEST), "sees")
-            yield _Block.line(words.one_line(card.why, _LONGEST), "why")
+            yield _Block.line(safe.one_line(card.sees, _LONGEST), "sees")
+            yield _Block.line(safe.one_line(card.why, _LONGEST), "why")
             for name, how in card.apart.items():
                 yield _Block.line(f"`{name}`: {how}", "not")
         elif symptom is not None:
@@ -329,7 +329,7 @@ class AssistantView(Displayable):
             source = self._source(fix)
             said = [html.line(html.tag("b", fix.pattern), f" · {source}" if source else "")]
             if fix.advice:
-                said.append(html.line(html.prose(words.one_line(fix.advice, 1000))))
+                said.append(html.line(html.prose(safe.one_line(fix.advice, 1000))))
             yield html.tag("div", *said, style=_SIZED)
         if rest := fixes[_PATTERNS:]:
             yield html.line(f"and {words.count(len(rest), 'more pattern')}")
@@ -395,7 +395,7 @@ class FixedCellView(Displayable):
         )
 
     def _title(self) -> str:
-        change = words.one_line(self.cell.change)
+        change = safe.one_line(self.cell.change)
         if self.placed:
             return f"the next cell holds {whose(self.cell)}, run it to see: {change}"
         return f"{whose(self.cell)}: {change}; `%ddt_debug --fix` puts it into a new cell"

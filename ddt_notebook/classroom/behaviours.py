@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ddt_notebook.views import words
+from ddt_notebook.views import safe, words
 
 from . import reference
 from .evidence import Evidence, NotReached
@@ -58,7 +58,7 @@ def _ends(seen: Evidence) -> str:
         return "the cell hangs: ranks wait in a collective that cannot complete"
     if seen.snapshot.outcome == "interrupted":
         return f"the cell did not end; it was stopped after {seen.seconds:.0f} s"
-    raised = "; ".join(f"rank {r} raised {words.one_line(e, 160)}" for r, e in seen.errors.items())
+    raised = "; ".join(f"rank {r} raised {safe.one_line(e, 160)}" for r, e in seen.errors.items())
     return raised or "not every rank finished the cell"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ddt_notebook.views import dataframe, html, terminal, words
+from ddt_notebook.views import dataframe, html, safe, terminal
 from ddt_notebook.views.displayable import Displayable
 
 State = Literal["ok", "fails", "not reached"]
@@ -156,7 +156,7 @@ class Grade(Displayable):
             first, *rest = terminal.wrap("", verdict.title)
             lines += [f"{mark} {first.strip()}", *rest]
             if verdict.message:
-                lines += terminal.wrap("seen", words.one_line(verdict.message, 600))
+                lines += terminal.wrap("seen", safe.one_line(verdict.message, 600))
         lines += terminal.wrap("", self._diagnosed()) if self.symptoms else []
         return "\n".join(lines)
 
@@ -166,7 +166,7 @@ class Grade(Displayable):
             (
                 html.chip(*_SIGNS[v.state][:1], v.state, _SIGNS[v.state][1]),
                 v.title,
-                html.prose(words.one_line(v.message, 600)),
+                html.prose(safe.one_line(v.message, 600)),
             )
             for v in self.verdicts
         ]

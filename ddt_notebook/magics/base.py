@@ -22,7 +22,7 @@ from ..host.errors import SessionError
 from ..host.result import RunResult
 from ..host.session import Session, active
 from ..runs import view_of
-from ..views import words
+from ..views import safe
 from ..views.comparison import ComparisonView
 from ..views.displayable import Displayable
 from ..views.overview import Overview
@@ -186,4 +186,4 @@ def one_line(magic: str) -> Iterator[None]:
     try:
         yield
     except (SessionError, ValueError) as error:
-        raise UsageError(f"{magic}: {words.one_line(in_magics(error), 1000)}") from error
+        raise UsageError(f"{magic}: {safe.one_line(in_magics(error), 1000)}") from error

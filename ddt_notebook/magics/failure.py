@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddt_notebook.model.errors import DdtError
 
 from ..classroom.grade import Grade
-from ..views import failures, report_text, terminal, words
+from ..views import failures, report_text, safe, terminal
 from ..views.report import DisplayedReport
 
 
@@ -28,7 +28,7 @@ class CellFailed(DdtError):
 
     def _render_traceback_(self) -> list[str]:
         style = terminal.Style(self._colour)
-        lines = [style("bold", words.one_line(str(self), 1000))]
+        lines = [style("bold", safe.one_line(str(self), 1000))]
         snapshot = self.report.snapshot
         if snapshot is None or snapshot.outcome == "interrupted":
             return lines

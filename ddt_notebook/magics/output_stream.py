@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from ..formatting import ranks_label
 from ..host.listeners import DisplayMessage, Stream
 from ..model.progress import Waiting
-from ..views import html, words
+from ..views import html, safe
 from ..views.line_buffer import LineBuffer
 from ..views.waiting import parts as waiting_parts
 from .output_merger import Entry, Merger
@@ -169,7 +169,7 @@ class OutputStreamer:
     def _live_lines(self) -> list[str]:
         now = self._clock()
         lines = [
-            f"[rank {rank}] {words.one_line(buffer.partial, 160)}"
+            f"[rank {rank}] {safe.one_line(buffer.partial, 160)}"
             for (rank, stream), buffer in sorted(self._buffers.items(), key=lambda item: item[0])
             if buffer.partial
             and (
@@ -309,7 +309,7 @@ class _TerminalLive:
         self.make_room()
         self._shown, self._at_s = lines, now_s
         width = shutil.get_terminal_size().columns
-        texts = [words.clean(line) for line in lines]
+        texts = [safe.clean(line) for line in lines]
         cut = [text if len(text) < width else f"{text[: width - 2]}…" for text in texts]
         sys.stderr.write("\n".join(cut))
         sys.stderr.flush()
@@ -327,7 +327,7 @@ class _TerminalLive:
         """Print the wait as a separate line, rarely, where lines cannot be rewritten."""
         if not sys.stderr.isatty() and waited_s >= self._note_after_s:
             self._note_after_s = 10 * waited_s
-            _write("stderr", f"{' · '.join(map(words.clean, waiting))}\n")
+            _write("stderr", f"{' · '.join(map(safe.clean, waiting))}\n")
 
 
 def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:

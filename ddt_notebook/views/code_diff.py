@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from . import html, words
+from . import html, safe
 from .html import Markup
 
 #: Unchanged lines around a change.
@@ -28,14 +28,14 @@ def lines(before: str, after: str, context: int = CONTEXT) -> list[str]:
 
 def as_text(before: str, after: str, indent: str = "    ") -> list[str]:
     """The change for a terminal."""
-    return [indent + words.clean(words.bounded(line, 200)) for line in lines(before, after)]
+    return [indent + safe.clean(safe.bounded(line, 200)) for line in lines(before, after)]
 
 
 def as_html(before: str, after: str, context: int = CONTEXT) -> Markup:
     """The change for a notebook: changed lines are bold, and their edges have colours."""
     rows = []
     for line in lines(before, after, context):
-        shown = html.escape(words.bounded(line, 2 * words.LINE_LIMIT) or " ")
+        shown = html.escape(safe.bounded(line, 2 * safe.LINE_LIMIT) or " ")
         if line.startswith(("+", "-")):
             edge = html.COLOURS["ok" if line.startswith("+") else "error"]
             style = f"border-left:3px solid {edge};padding-left:6px"

@@ -11,7 +11,7 @@ from ..model import Snapshot
 from ..model.matching import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .html import Markup
 from .run_view import RunView
 from .source_positions import group
@@ -149,14 +149,14 @@ def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ..
         short(statistics.median(transfers)) if transfers else "",
     )
     if brief:
-        return (*row, words.one_line(first.first.where.place, 80) if first.first.where else "")
+        return (*row, safe.one_line(first.first.where.place, 80) if first.first.where else "")
     return (*row, rate(statistics.median(rates)) if rates else "", _line(first))
 
 
 def _row(meeting: Meeting) -> tuple[str, ...]:
     return (
         str(meeting.sequence),
-        words.middle(meeting.group),
+        safe.middle(meeting.group),
         _what(meeting),
         words.size(meeting.bytes) if meeting.bytes is not None else "",
         _who_came_when(meeting),
@@ -184,12 +184,12 @@ def _what(meeting: Meeting, *, shapes: bool = True) -> str:
     call = meeting.first
     tensors = f" ({call.tensor_label})" if shapes and call.tensor_label else ""
     label = f" · {meeting.label.replace('DistributedDataParallel', 'DDP')}" if meeting.label else ""
-    return words.one_line(f"{call.op}{tensors}{label}", 80)
+    return safe.one_line(f"{call.op}{tensors}{label}", 80)
 
 
 def _line(meeting: Meeting) -> str:
     where = meeting.first.where
-    return words.one_line(where.label, 80) if where is not None else ""
+    return safe.one_line(where.label, 80) if where is not None else ""
 
 
 def _longest_wait(meeting: Meeting) -> float | None:

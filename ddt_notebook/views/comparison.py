@@ -7,7 +7,7 @@ from typing import Any
 
 from ..diagnosis.compare import Comparison, SingleRank
 from ..model import Finding
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .displayable import Displayable
 from .report import DisplayedReport
 
@@ -66,14 +66,17 @@ class ComparisonView(Displayable):
         lines = [f"{self.change} · {self._verdict()}"]
         for label, findings in self._parts():
             for finding in findings:
-                lines += terminal.wrap(label, words.one_line(_name(finding)))
+                lines += terminal.wrap(label, safe.one_line(_name(finding)))
         return "\n".join([*lines, self._view.to_text()])
 
     def to_html(self) -> str:
         """The verdict, then the diagnosis of the later run."""
         sign, kind = _SIGNS[self.change]
         rows = [
-            (html.tag("span", label, style="white-space:nowrap"), words.one_line(_name(finding)))
+            (
+                html.tag("span", label, style="white-space:nowrap"),
+                safe.one_line(_name(finding)),
+            )
             for label, findings in self._parts()
             for finding in findings
         ]
@@ -182,8 +185,8 @@ class SingleRankView(Displayable):
         several = "finished the cell" if self.verdict == "well" else "no rank ended by itself"
         one = "had to be ended" if self.verdict == "endless" else "finished the cell"
         return [
-            (words.count(self.ranks, "rank"), words.one_line(self.found.several or several)),
-            ("1 rank", words.one_line(self.found.alone or one)),
+            (words.count(self.ranks, "rank"), safe.one_line(self.found.several or several)),
+            ("1 rank", safe.one_line(self.found.alone or one)),
         ]
 
 

@@ -17,7 +17,7 @@ from ..spelling import similar_names
 from ..symptoms import FixPattern, Symptom, symptom
 from ..symptoms import loader as study
 from ..symptoms.lessons import lesson_in_folder
-from . import code_diff, dataframe, html, terminal, words
+from . import code_diff, dataframe, html, safe, terminal, words
 from .displayable import Displayable
 from .html import Markup
 from .taxonomy import TaxonomyView
@@ -152,9 +152,9 @@ class CardView(Displayable):
         lines = textwrap.wrap(self._heading(), terminal.WIDTH)
         lines += terminal.wrap("", f"{card.id}: {card.title}")
         for label, paragraph in (("sees", card.sees), ("why", card.why), ("jobs", card.cluster)):
-            lines += terminal.wrap(label, words.one_line(paragraph, 4000))
+            lines += terminal.wrap(label, safe.one_line(paragraph, 4000))
         for name, how in card.apart.items():
-            lines += terminal.wrap("not", words.one_line(f"{name}: {how}", 1000))
+            lines += terminal.wrap("not", safe.one_line(f"{name}: {how}", 1000))
         lines.append(f"  the broken cell, and what repairs it ({words.count(card.n, 'rank')})")
         lines += code_diff.as_text(card.broken, card.fixed)
         if card.setup:
@@ -162,7 +162,7 @@ class CardView(Displayable):
             lines += [f"      {line}".rstrip() for line in card.setup.splitlines()]
         for backend, messages in self._messages():
             for message in messages:
-                lines += terminal.wrap(backend, words.one_line(message))
+                lines += terminal.wrap(backend, safe.one_line(message))
         for fix in self.fixes():
             lines += terminal.wrap("fix", f"{self._pattern(fix)}: {fix.advice}")
         for reference in card.references:
@@ -293,7 +293,7 @@ class HitsView(Displayable):
         return dataframe.frame(rows, ("kind", "name", "title", "score"))
 
     def _title(self) -> str:
-        return f"{words.count(len(self.hits), 'page')} about “{words.one_line(self.query, 60)}”"
+        return f"{words.count(len(self.hits), 'page')} about “{safe.one_line(self.query, 60)}”"
 
     @staticmethod
     def _about(hit: Hit) -> str:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ..model import RankReport, Report, Snapshot
-from . import words
+from . import safe, words
 from .source_positions import group
 
 #: A frame of torch's machinery or of our wrappers around it; also IPython's note on hidden frames.
@@ -69,7 +69,7 @@ def to_text(found: list[Failure]) -> str:
     first, *rest = found
     lines = [first.title]
     if first.text and not first.freed:
-        lines.append(words.block(_without_machinery(first.text)))
+        lines.append(safe.block(_without_machinery(first.text)))
     if rest:
         lines.append("consequences:" if first.cause else "also:")
         lines += [f"  {failure.title}" for failure in rest[:3]]
@@ -120,8 +120,8 @@ def _title(alike: list[RankReport]) -> str:
     verb = "was freed with" if error.released else "raised"
     if error.released and len(alike) > 1:
         verb = "were freed with"
-    place = f" at {words.one_line(error.where.place)}" if error.where else ""
-    message = "" if error.released else words.one_line(error.message, 100)
+    place = f" at {safe.one_line(error.where.place)}" if error.where else ""
+    message = "" if error.released else safe.one_line(error.message, 100)
     return f"{who} {verb} {error.type}{place}" + (f": {message}" if message else "")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from . import words
+from . import safe
 from .displayable import Displayable
 
 MIME = "application/vnd.plotly.v1+json"
@@ -224,4 +224,4 @@ def framed(
 
 def hover(text: str) -> str:
     """Foreign text as Plotly shows it: it reads some of HTML."""
-    return html.escape(words.middle(text, _HOVER))
+    return html.escape(safe.middle(text, _HOVER))

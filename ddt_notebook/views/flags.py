@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .html import Markup
 
 #: Flags shown; the rest is counted.
@@ -42,7 +42,7 @@ def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
         return terminal.wrap("", f"ok · {healthy}")
     lines = []
     for flag in flags[:SHOWN]:
-        first, *rest = terminal.wrap("", words.one_line(flag.text, 600))
+        first, *rest = terminal.wrap("", safe.one_line(flag.text, 600))
         lines += [f"{_SYMBOLS[flag.kind]} {first[2:]}", *rest]
     return lines + ([f"  and {_more(flags)}"] if len(flags) > SHOWN else [])
 
@@ -50,8 +50,8 @@ def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
 def as_lines(flags: Sequence[Flag], healthy: str, limit: int = 3) -> list[str]:
     """One line for each of the gravest, such as above a figure."""
     if not flags:
-        return [f"ok · {words.one_line(healthy, 300)}"]
-    lines = [f"{_SYMBOLS[f.kind]} {words.one_line(f.text, 300)}" for f in flags[:limit]]
+        return [f"ok · {safe.one_line(healthy, 300)}"]
+    lines = [f"{_SYMBOLS[f.kind]} {safe.one_line(f.text, 300)}" for f in flags[:limit]]
     return lines + ([f"and {len(flags) - limit} more"] if len(flags) > limit else [])
 
 
@@ -60,7 +60,7 @@ def to_html(flags: Sequence[Flag], healthy: str) -> list[Markup]:
     if not flags:
         return [html.line(html.chip("✓", "ok", "ok"), f" {healthy}")]
     lines = [
-        html.line(html.chip(_SYMBOLS[f.kind], f.kind, f.kind), f" {words.one_line(f.text, 600)}")
+        html.line(html.chip(_SYMBOLS[f.kind], f.kind, f.kind), f" {safe.one_line(f.text, 600)}")
         for f in flags[:SHOWN]
     ]
     return lines + ([html.line(f"and {_more(flags)}")] if len(flags) > SHOWN else [])

@@ -13,7 +13,7 @@ import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from . import words
+from . import safe
 from .source_positions import SourceLine
 
 #: Okabe-Ito colours that carry dark text, and a grey that reads on white and on black.
@@ -36,7 +36,7 @@ class Markup(str):
 
 def escape(text: str) -> Markup:
     """Foreign text as HTML; markup stays as it is."""
-    return text if isinstance(text, Markup) else Markup(html.escape(words.clean(text)))
+    return text if isinstance(text, Markup) else Markup(html.escape(safe.clean(text)))
 
 
 def tag(name: str, *content: str, style: str = "", role: str = "", title: str = "") -> Markup:
@@ -84,13 +84,13 @@ def prose(text: str) -> Markup:
 
 def code(text: str) -> Markup:
     """A piece of code within a line."""
-    return tag("span", words.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
+    return tag("span", safe.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
 
 
 def name(text: str, limit: int = 48) -> Markup:
     """A foreign name, shortened in the middle; whole when pointed at."""
-    short = words.middle(text, limit)
-    whole = words.one_line(text) if short != text else ""
+    short = safe.middle(text, limit)
+    whole = safe.one_line(text) if short != text else ""
     return tag("span", short, style=f"{_MONO};white-space:pre-wrap", role="code", title=whole)
 
 
@@ -100,7 +100,7 @@ def pre(text: str) -> Markup:
         f"{_MONO};white-space:pre-wrap;line-height:1.35;margin:2px 0;padding:4px 8px;"
         f"border-left:2px solid {COLOURS['line']}"
     )
-    return tag("pre", words.block(text), style=style, role="pre")
+    return tag("pre", safe.block(text), style=style, role="pre")
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:

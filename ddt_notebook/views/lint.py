@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from ..model import Finding, Report
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .displayable import Displayable
 
 _SIGNS = {"certain": ("✖", "error"), "likely": ("▲", "warning"), "possible": ("?", "hint")}
@@ -53,12 +53,12 @@ class ForeseenView(Displayable, Sequence[Finding]):
         lines = [] if self.findings else [f"ok · nothing is foreseen in {self._name}"]
         for finding in self.findings:
             sign, _ = _SIGNS[finding.confidence]
-            first, *rest = terminal.wrap("", words.one_line(finding.title, 600))
+            first, *rest = terminal.wrap("", safe.one_line(finding.title, 600))
             lines += [f"{sign} {first[2:]} · {finding.symptom}", *rest]
             for fact in finding.evidence[:3]:
-                lines += terminal.wrap("-->", words.one_line(fact, 300))
+                lines += terminal.wrap("-->", safe.one_line(fact, 300))
             for fix in finding.fixes[:1]:
-                lines += terminal.wrap("fix", words.one_line(fix.advice, 600))
+                lines += terminal.wrap("fix", safe.one_line(fix.advice, 600))
             lines += terminal.wrap("more", words.more(finding)[-1])
         lines += [line for hint in self.hints for line in terminal.wrap("hint", self._hint(hint))]
         return "\n".join(lines)
@@ -74,12 +74,12 @@ class ForeseenView(Displayable, Sequence[Finding]):
                 html.line(
                     html.chip(sign, finding.symptom, kind),
                     " ",
-                    html.tag("b", words.one_line(finding.title, 600)),
+                    html.tag("b", safe.one_line(finding.title, 600)),
                 )
             ]
-            facts = [words.one_line(fact, 300) for fact in finding.evidence[:3]]
+            facts = [safe.one_line(fact, 300) for fact in finding.evidence[:3]]
             block += [html.line("→ ", html.prose(fact)) for fact in facts]
-            advice = [words.one_line(fix.advice, 600) for fix in finding.fixes[:1]]
+            advice = [safe.one_line(fix.advice, 600) for fix in finding.fixes[:1]]
             block += [html.line(html.tag("b", "fix "), html.prose(fix)) for fix in advice]
             block.append(html.line("read on: ", html.code(words.more(finding)[-1])))
             parts.append(html.card(kind, *block))
@@ -90,4 +90,4 @@ class ForeseenView(Displayable, Sequence[Finding]):
     def _hint(hint: Finding) -> str:
         place = hint.facts[0].place if hint.facts else None
         text = f"{place.place}: {hint.title} ({hint.cause})" if place is not None else hint.title
-        return words.one_line(text, 600)
+        return safe.one_line(text, 600)

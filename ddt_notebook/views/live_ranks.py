@@ -9,7 +9,7 @@ from ..model import Position, RankReport
 from ..model.collective import call_label
 from ..model.progress import Wait, cannot_complete, waits
 from ..model.snapshot import Outcome
-from . import html, source_positions, sparklines, terminal, words
+from . import html, safe, source_positions, sparklines, terminal, words
 from .displayable import Displayable
 from .session_status import ROWS, SessionStatusLike
 
@@ -152,7 +152,7 @@ def of_reports(
         state = _PAST.get(state, state) if ended else state
         wait = _wait(waiting.get(report.rank))
         place = _place(report)
-        where = words.one_line(place.label, 120) if place is not None else _ended(report)
+        where = safe.one_line(place.label, 120) if place is not None else _ended(report)
         key = (state, wait, where, place, report.rank if len(reports) <= ROWS else None)
         keys[report.rank] = key
         longest[key] = max(longest.get(key, 0.0), report.blocked_s or 0.0)
@@ -209,7 +209,7 @@ def _chip(line: RankLine) -> html.Markup:
 def _wait(wait: Wait | None) -> str:
     if wait is None:
         return ""
-    where = f"in {words.one_line(call_label(wait.call.op, wait.call.sequence), 60)}"
+    where = f"in {safe.one_line(call_label(wait.call.op, wait.call.sequence), 60)}"
     missing = wait.missing
     if not missing:
         return where
@@ -226,7 +226,7 @@ def _place(report: RankReport) -> Position | None:
 def _ended(report: RankReport) -> str:
     """What ended a rank that stands at no line."""
     if report.state == "raised" and report.error is not None:
-        return words.one_line(str(report.error), 120)
+        return safe.one_line(str(report.error), 120)
     return words.ending(report) if report.state == "died" else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from . import words
+from . import safe
 from .line_buffer import LineBuffer
 
 #: Where a line comes from; empty where that is not known.
@@ -89,7 +89,7 @@ class OutputLog:
         """
         start = min(max(after, self.first), self._total)
         unfinished = [
-            Line(rank, source, words.one_line(buffer.partial, _UNFINISHED_LIMIT))
+            Line(rank, source, safe.one_line(buffer.partial, _UNFINISHED_LIMIT))
             for (rank, source), buffer in sorted(self._buffers.items())
             if buffer.partial
         ]
@@ -133,7 +133,7 @@ def of_texts(cell: int, texts: Mapping[int, str]) -> OutputLog:
 
 
 def _shown(text: str) -> str:
-    return words.bounded(words.clean(text[: 4 * _LINE_LIMIT]), _LINE_LIMIT, len(text))
+    return safe.bounded(safe.clean(text[: 4 * _LINE_LIMIT]), _LINE_LIMIT, len(text))
 
 
 def _weight(told: Line) -> int:

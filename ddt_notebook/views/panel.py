@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from ..model import Finding, Report, Snapshot
-from . import html, source_positions, words
+from . import html, safe, source_positions, words
 from .live_ranks import LiveView, RankLine
 from .report import KINDS
 from .session_status import ROWS
@@ -120,7 +120,7 @@ def _resources(ranks: Sequence[ResourcesLike]) -> dict[str, Any]:
     used, cap = max(known, default=(0, None))
     bound = "≤ " if len(known) > 1 else ""
     return {
-        "device": words.listing(r.device for r in ranks if r.device),
+        "device": safe.listing(r.device for r in ranks if r.device),
         "share": min(1.0, used / cap) if cap else None,
         "allocated": f"{bound}{words.size(used)} of {words.size(cap)} allocated" if cap else "",
     }
@@ -134,9 +134,9 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "about": f"{stage} · {confidence}",
         "sign": words.symbol(finding),
         "colour": html.COLOURS[KINDS[finding.confidence]],
-        "title": words.one_line(finding.title, 1000),
+        "title": safe.one_line(finding.title, 1000),
         "places": [_place(place) for place in source_positions.of_finding(finding, snapshot)],
-        "fixes": [words.one_line(fix.advice, 1000) for fix in finding.fixes],
+        "fixes": [safe.one_line(fix.advice, 1000) for fix in finding.fixes],
         "explain": words.explained_by(finding),
     }
 
@@ -144,7 +144,7 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
 def _place(place: source_positions.ShownPlace) -> dict[str, Any]:
     return {
         "place": place.place,
-        "code": words.one_line(place.code, 200),
+        "code": safe.one_line(place.code, 200),
         "who": place.who,
         "cell": place.cell,
         "line": place.line,

@@ -16,7 +16,7 @@ from ..model.parity import (
     ValueDifference,
     disagreements,
 )
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -248,7 +248,7 @@ def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement
         if len(members) == 1:
             text = _disagreement_text(first, measured.get(first.name))
         else:
-            what = f"{len(members):,} {_PLURALS[role]} of {words.middle(name, 60)}"
+            what = f"{len(members):,} {_PLURALS[role]} of {safe.middle(name, 60)}"
             text = f"{what} differ on {words.ranks(ranks)}, first "
             text += _disagreement_text(first, measured.get(first.name))
         if role == "state" and all(_of_joined(member.name, parities) for member in members):
@@ -282,9 +282,9 @@ def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> l
         ranks = sorted({rank for rank, _ in members})
         names = list(dict.fromkeys(item.name for _, item in members))
         values = " or ".join(sorted({item.not_finite for _, item in members}, reverse=True))
-        what = f"{words.middle(names[0], 80)} holds {values}"
+        what = f"{safe.middle(names[0], 80)} holds {values}"
         if len(names) > 1:
-            what = f"{len(names):,} {_PLURALS[role]} of {words.middle(name, 60)} hold {values}"
+            what = f"{len(names):,} {_PLURALS[role]} of {safe.middle(name, 60)} hold {values}"
         everywhere = len(ranks) == len(parities) > 1
         if everywhere:
             what += " on every rank; that the ranks agree says nothing then"
@@ -306,7 +306,7 @@ def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) ->
 
 def _disagreement_text(found: Disagreement, difference: ValueDifference | None) -> str:
     """``model.fc1.weight: rank 1 differs from rank 0 …``."""
-    name = words.middle(found.name, 80)
+    name = safe.middle(found.name, 80)
     if "" in found.groups:
         lacking = found.groups[""]
         return (
@@ -328,11 +328,14 @@ def _first_difference(found: Disagreement, difference: ValueDifference | None) -
         if not difference.count:
             return "equal values in different bits (such as 0.0 and -0.0)"
         at = f"[{', '.join(map(str, difference.first))}]"
-        here, there = words.middle(difference.here, 24), words.middle(difference.there, 24)
+        here, there = (
+            safe.middle(difference.here, 24),
+            safe.middle(difference.there, 24),
+        )
         return f"element {at} is {there} on rank {difference.reference}, but {here}"
     if found.role == "setting" or kinds[0].endswith("scalar"):
         return ", ".join(
-            f"{words.middle(value, 40)} on {words.ranks(ranks)}" for value, ranks in groups[:4]
+            f"{safe.middle(value, 40)} on {words.ranks(ranks)}" for value, ranks in groups[:4]
         ) + (f" and {len(groups) - 4} more values" if len(groups) > 4 else "")
     verb = "differs" if len(found.deviating) == 1 else "differ"
     return f"{words.ranks(found.deviating)} {verb} from {words.ranks(found.agreeing)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.partition import Division, LoaderPartition, ModelShard, division
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -190,9 +190,9 @@ def _about_loader(name: str, by_rank: dict[int, LoaderPartition]) -> str:
     """``loader · TensorDataset of 101 · DistributedSampler, padding of 1 · 101 covered``."""
     first = next(iter(by_rank.values()))
     size = f" of {first.dataset_size:,}" if first.dataset_size is not None else ""
-    parts = [words.middle(name, 60), f"{words.middle(first.dataset, 40)}{size}"]
+    parts = [safe.middle(name, 60), f"{safe.middle(first.dataset, 40)}{size}"]
     if first.sampler:
-        parts.append(words.middle(first.sampler, 40))
+        parts.append(safe.middle(first.sampler, 40))
     seen = division(by_rank)
     if not seen.ranks:
         return " · ".join([*parts, "not iterated yet"])
@@ -233,15 +233,15 @@ def _counts(loader: LoaderPartition) -> tuple[str, ...]:
 
 def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:
     first = next(iter(by_rank.values()))
-    mesh = [f"mesh {words.middle(first.mesh, 40)}"] if first.mesh else []
-    parts = [words.middle(name, 60), first.wrapper, *mesh]
+    mesh = [f"mesh {safe.middle(first.mesh, 40)}"] if first.mesh else []
+    parts = [safe.middle(name, 60), first.wrapper, *mesh]
     return " · ".join([*parts, words.count(first.parameters, "parameter")])
 
 
 def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
     def row(shard: ModelShard) -> tuple[str, ...]:
         share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
-        spread = words.listing(shard.placements, 3)
+        spread = safe.listing(shard.placements, 3)
         size = words.size(shard.local_bytes)
         return (f"{shard.local_parameters:,}", f"{share:.1%}", size, spread)
 
@@ -275,7 +275,7 @@ def _find_flags(
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
-        short = words.middle(name, 60)
+        short = safe.middle(name, 60)
         if seen.ranks:
             found += _of_loader(short, by_rank, seen)
             found += _of_order(short, by_rank, trains)

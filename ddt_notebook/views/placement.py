@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
-from . import html, terminal, words
+from . import html, safe, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -70,7 +70,7 @@ class PlacementView(RunView):
         lines: list[str] = []
         shown = self._objects
         for item in shown[:OBJECTS]:
-            lines += terminal.wrap("", words.middle(item.item.name, 60) + _about(item))
+            lines += terminal.wrap("", safe.middle(item.item.name, 60) + _about(item))
             rows = _rows(item)
             if len(rows) > 1 or item.item.kind == "module":
                 lines += terminal.columns(rows, _HEAD, (4,), indent=4)[1:]
@@ -82,7 +82,7 @@ class PlacementView(RunView):
         parts: list[Markup] = []
         shown = self._objects
         for item in shown[:OBJECTS]:
-            parts.append(html.line(html.tag("b", words.middle(item.item.name, 60)), _about(item)))
+            parts.append(html.line(html.tag("b", safe.middle(item.item.name, 60)), _about(item)))
             rows = [(html.name(first), *rest) for first, *rest in _rows(item)]
             if len(rows) > 1 or item.item.kind == "module":
                 parts.append(html.table(rows, _HEAD))
@@ -132,7 +132,7 @@ class PlacementView(RunView):
         objects = self._objects
         if not objects:
             return "no rank holds a module, an optimizer or a tensor in its variables"
-        devices = words.listing(sorted({d for item in objects for d in item.devices}))
+        devices = safe.listing(sorted({d for item in objects for d in item.devices}))
         return f"{words.count(len(objects), 'object')} on {devices}, nothing odd"
 
 
@@ -173,16 +173,16 @@ def _on_its_gpu(item: PlacedObject) -> PlacedObject:
 def _about(shown: _Shown) -> str:
     """`` · Net in DDP · ranks 0-3 · cpu · 1.2 MB``."""
     item = shown.item
-    what = [words.middle(item.type, 60)] if item.type else []
+    what = [safe.middle(item.type, 60)] if item.type else []
     if item.wrapper:
-        what = [f"{words.middle(item.type, 60)} in {_WRAPPERS.get(item.wrapper, item.wrapper)}"]
+        what = [f"{safe.middle(item.type, 60)} in {_WRAPPERS.get(item.wrapper, item.wrapper)}"]
     if item.also:
-        what.append(f"also {words.listing(item.also)}")
+        what.append(f"also {safe.listing(item.also)}")
     if item.kind != "module" and len(item.tensors) == 1:
         what.append(_tensor(item.tensors[0]))
     elif item.kind == "optimizer" and not item.tensors:
         what.append("no state yet")
-    devices = [words.listing(shown.devices, 8)] if shown.devices else []
+    devices = [safe.listing(shown.devices, 8)] if shown.devices else []
     size = words.size(item.bytes) + (" each" if len(shown.ranks) > 1 else "")
     return "".join(f" · {part}" for part in (*what, words.ranks(shown.ranks), *devices, size))
 
@@ -232,11 +232,11 @@ def _row(name: str, tensors: list[TensorPlacement], shown: _Shown) -> tuple[str,
         what = ", ".join(words.count(n, role) for role, n in roles.items())
     spread = dict.fromkeys(f"{t.placements} on {t.mesh}" for t in tensors if t.placements)
     if spread:
-        what += f", {words.listing(spread, 2)}"
-    dtypes = words.listing((t.dtype for t in tensors), 3)
+        what += f", {safe.listing(spread, 2)}"
+    dtypes = safe.listing((t.dtype for t in tensors), 3)
     return (
         name,
-        words.listing(devices, 3),
+        safe.listing(devices, 3),
         dtypes,
         what,
         words.size(sum(t.bytes for t in tensors)),
@@ -251,7 +251,7 @@ def _shape(tensor: TensorPlacement) -> str:
 
 
 def _tensor(tensor: TensorPlacement) -> str:
-    return f"{_shape(tensor)} {words.middle(tensor.dtype, 40)}"
+    return f"{_shape(tensor)} {safe.middle(tensor.dtype, 40)}"
 
 
 def _every_tensor(shown: Sequence[_Shown]) -> Markup:
@@ -303,7 +303,7 @@ def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]
     found += _apart(placement.objects)
     if placement.unreadable:
         text = (
-            f"{words.listing(placement.unreadable)} could not be looked at: it raised an exception"
+            f"{safe.listing(placement.unreadable)} could not be looked at: it raised an exception"
         )
         found.append(("hint", text))
     if placement.objects_left_out:
@@ -318,7 +318,7 @@ def _mixed_devices(item: PlacedObject) -> list[tuple[str, str]]:
         devices = {t.device for t in members}
         if len(devices) > 1:
             name = f"{item.name}.{module}" if module else item.name
-            where = words.listing(f"{t.name.rpartition('.')[2]} on {t.device}" for t in members[:4])
+            where = safe.listing(f"{t.name.rpartition('.')[2]} on {t.device}" for t in members[:4])
             return [("error", f"{name} has its tensors on different devices: {where}")]
     devices = {t.device for t in model}
     if "meta" in devices:
@@ -326,7 +326,7 @@ def _mixed_devices(item: PlacedObject) -> list[tuple[str, str]]:
         text = f"{words.count(count, 'tensor')} of {item.name} on the meta device"
         return [("error", f"{text} have no values yet: call to_empty() and initialise them")]
     if "cpu" in devices and len(devices) > 1:
-        on_cpu = words.listing(t.name for t in model if t.device == "cpu")
+        on_cpu = safe.listing(t.name for t in model if t.device == "cpu")
         others = ", ".join(sorted(devices - {"cpu"}))
         return [("error", f"{item.name} is on {others}, but {on_cpu} stayed on cpu")]
     if len(devices) > 1:
@@ -348,7 +348,7 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
             )
             found.append(("warning", text))
     if item.loose_modules:
-        modules = words.listing(item.loose_modules)
+        modules = safe.listing(item.loose_modules)
         text = (
             f"{item.name} keeps modules in a plain list or dict ({modules}): their parameters are "
             "neither moved nor trained nor synchronised; use nn.ModuleList or nn.ModuleDict"
@@ -376,7 +376,7 @@ def _apart(objects: Sequence[PlacedObject]) -> list[tuple[str, str]]:
     apart = [o.name for o in objects if o.kind == "tensor" if _elsewhere(o.tensors, device)]
     if not apart:
         return []
-    return [("hint", f"the model is on {device}, but {words.listing(apart)} is not")]
+    return [("hint", f"the model is on {device}, but {safe.listing(apart)} is not")]
 
 
 def _elsewhere(tensors: Sequence[TensorPlacement], device: str) -> bool:
@@ -405,5 +405,5 @@ def _accelerators(placements: Sequence[RankPlacement]) -> list[Flag]:
     idle = [labels[identity] for identity, ranks in users.items() if not ranks]
     if idle:
         verb = "is" if len(idle) == 1 else "are"
-        found.append(Flag("hint", f"{words.listing(idle)} {verb} there, but no rank uses it"))
+        found.append(Flag("hint", f"{safe.listing(idle)} {verb} there, but no rank uses it"))
     return found

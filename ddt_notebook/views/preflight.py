@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.preflight import VERDICTS, Check, Preflight, Verdict
-from . import dataframe, html, terminal, words
+from . import dataframe, html, safe, terminal, words
 from .displayable import Displayable
 
 _SIGNS: dict[Verdict, tuple[str, str]] = {
@@ -63,10 +63,10 @@ class PreflightView(Displayable):
         lines = [self._title()]
         for check in self._troubles():
             sign, _ = _SIGNS[check.verdict]
-            first, *rest = terminal.wrap("", f"{check.name}: {words.one_line(check.seen, 600)}")
+            first, *rest = terminal.wrap("", f"{check.name}: {safe.one_line(check.seen, 600)}")
             lines += [f"{sign} {first[2:]}", *rest]
             for part, label in ((check.meaning, ""), (check.fix, "fix")):
-                lines += terminal.wrap(label, words.one_line(part, 600)) if part else []
+                lines += terminal.wrap(label, safe.one_line(part, 600)) if part else []
         for topic, checks in self._well().items():
             told = "; ".join(map(_in_short, checks))
             first, *rest = terminal.wrap("", f"{topic}: {told}")
@@ -106,17 +106,17 @@ class PreflightView(Displayable):
     @staticmethod
     def _row(check: Check) -> tuple[str, ...]:
         sign, kind = _SIGNS[check.verdict]
-        seen = words.one_line(check.seen, 600)
+        seen = safe.one_line(check.seen, 600)
         return (
             html.chip(sign, check.verdict, kind),
             check.name,
             seen,
-            html.prose(words.one_line(check.meaning, 600)),
-            html.prose(words.one_line(check.fix, 600)),
+            html.prose(safe.one_line(check.meaning, 600)),
+            html.prose(safe.one_line(check.fix, 600)),
         )
 
 
 def _in_short(check: Check) -> str:
     """A check that is well, in a line of several."""
-    meaning = f" ({words.one_line(check.meaning, 600)})" if check.meaning else ""
-    return f"{check.name} {words.one_line(check.seen, _SEEN)}{meaning}"
+    meaning = f" ({safe.one_line(check.meaning, 600)})" if check.meaning else ""
+    return f"{check.name} {safe.one_line(check.seen, _SEEN)}{meaning}"

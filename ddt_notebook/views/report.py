@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from ..diagnosis.corrections import Correction, correction
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import code_diff, failures, html, report_text, source_positions, terminal, words
+from . import code_diff, failures, html, report_text, safe, source_positions, terminal, words
 from .displayable import Displayable
 from .html import Markup
 
@@ -54,10 +54,10 @@ class DisplayedReport(Displayable, Report):
         lines = [report_text.report(self, self.snapshot, but=self.but, colour=colour)]
         made = self._correction(self.findings[: report_text.FINDINGS_SHOWN])
         if made is not None and self.snapshot is not None:
-            lines += terminal.wrap("diff", f"{_OFFER}: {words.one_line(made.says)}")
+            lines += terminal.wrap("diff", f"{_OFFER}: {safe.one_line(made.says)}")
             lines += code_diff.as_text(self.snapshot.cell.source, made.source, " " * 7)
         for note in self.notes:
-            lines += terminal.wrap("note", words.one_line(note, 1000))
+            lines += terminal.wrap("note", safe.one_line(note, 1000))
         return "\n".join(lines)
 
     def to_html(self) -> str:
@@ -102,7 +102,7 @@ def _html(report: DisplayedReport) -> str:
         parts.append(html.details(summary, *(_finding(f, snapshot) for f in rest)))
     if report.hints:
         parts.append(html.card("hint", *map(_hint, report.hints)))
-    parts += [html.line(html.tag("b", "note "), words.one_line(note)) for note in report.notes]
+    parts += [html.line(html.tag("b", "note "), safe.one_line(note)) for note in report.notes]
     if snapshot is not None:
         parts += original_errors(report, snapshot)
     return html.view(*parts)
@@ -117,7 +117,7 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
         parts.append(
             html.details(
                 "the corrected cell",
-                html.line(html.prose(words.one_line(made.says))),
+                html.line(html.prose(safe.one_line(made.says))),
                 code_diff.as_html(snapshot.cell.source, made.source),
                 html.line(html.prose(_OFFER)),
             )
@@ -134,11 +134,11 @@ def concluded(finding: Finding, snapshot: Snapshot | None) -> list[Markup]:
     chip = html.chip(words.symbol(finding), name, KINDS[finding.confidence])
     parts = [
         html.line(chip, f"  {stage} · {confidence}"),
-        html.line(html.tag("b", words.one_line(finding.title, 1000))),
+        html.line(html.tag("b", safe.one_line(finding.title, 1000))),
     ]
     parts += _places(source_positions.of_finding(finding, snapshot), snapshot)
     reasons = (text for fact, text in words.facts(finding) if fact and is_reason(fact))
-    return parts + [html.line(html.prose(words.one_line(reason, 1000))) for reason in reasons]
+    return parts + [html.line(html.prose(safe.one_line(reason, 1000))) for reason in reasons]
 
 
 def seen(finding: Finding) -> list[Markup]:
@@ -146,7 +146,7 @@ def seen(finding: Finding) -> list[Markup]:
     facts = [text for fact, text in words.facts(finding) if not fact or not is_reason(fact)]
     if not facts:
         return []
-    items = [html.tag("li", words.one_line(fact, 1000)) for fact in facts]
+    items = [html.tag("li", safe.one_line(fact, 1000)) for fact in facts]
     return [
         html.details(
             f"what was seen ({words.count(len(items), 'fact')})",
@@ -171,7 +171,7 @@ def _places(found: list[source_positions.ShownPlace], snapshot: Snapshot | None)
 
 def _fix(finding: Finding, number: int) -> Markup:
     fix = finding.fixes[number]
-    advice = html.prose(words.one_line(fix.advice, 1000))
+    advice = html.prose(safe.one_line(fix.advice, 1000))
     if words.is_unclassified(finding):
         return html.line(html.tag("b", "fix "), advice)
     pattern = words.fix_pattern(finding.symptom, fix)
@@ -181,7 +181,7 @@ def _fix(finding: Finding, number: int) -> Markup:
 def _hint(hint: Finding) -> Markup:
     return html.line(
         html.chip(words.symbol(hint), "hint", "hint"),
-        f" may be intended: {words.one_line(hint.title, 1000)}",
+        f" may be intended: {safe.one_line(hint.title, 1000)}",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import source_positions, terminal, words
+from . import safe, source_positions, terminal, words
 
 #: Findings shown whole; the rest is counted.
 FINDINGS_SHOWN = 3
@@ -43,11 +43,11 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
     style = terminal.Style(colour)
     title, stage, confidence = words.heading(item)
     lines = [f"{style(_COLOURS[item.confidence], title)} · {stage} · {confidence}"]
-    lines += terminal.wrap("", words.one_line(item.title, 1000))
+    lines += terminal.wrap("", safe.one_line(item.title, 1000))
     lines += _place_lines(source_positions.of_finding(item, snapshot), style)
     lines += terminal.labelled("seen", _news(item), EVIDENCE_SHOWN, style)
     for fix in item.fixes:
-        advice = words.one_line(fix.advice, 1000)
+        advice = safe.one_line(fix.advice, 1000)
         if not words.is_unclassified(item):
             advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
         lines += terminal.wrap("fix", advice, style)
@@ -59,14 +59,14 @@ def hints(items: Iterable[Finding]) -> str:
     """What may be intended, in one line."""
     first, *rest = items
     more = f" (and {words.count(len(rest), 'more hint')})" if rest else ""
-    return f"hint · may be intended: {words.one_line(first.title)}{more}"
+    return f"hint · may be intended: {safe.one_line(first.title)}{more}"
 
 
 def headline(diagnosis: Report, snapshot: Snapshot | None = None) -> str:
     """The first finding in one line, such as the message of an exception."""
     if diagnosis.findings:
         first = diagnosis.findings[0]
-        return f"{words.heading(first)[0]}: {words.one_line(first.title)}"
+        return f"{words.heading(first)[0]}: {safe.one_line(first.title)}"
     return _outcome(diagnosis, snapshot)
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..model import Position
 from ..model.torch_features import MissingFeature
-from . import html, source_positions, terminal, words
+from . import html, safe, source_positions, terminal, words
 from .displayable import Displayable
 
 #: Up to this many ranks each one has a row; beyond, ranks in the same state share one.
@@ -111,7 +111,7 @@ class StatusView(Displayable):
 
 
 def _state(rank: RankStatusLike) -> tuple[str, str]:
-    where = words.one_line(rank.position.label, 60) if rank.position else ""
+    where = safe.one_line(rank.position.label, 60) if rank.position else ""
     return (rank.state if rank.alive else "died", where)
 
 

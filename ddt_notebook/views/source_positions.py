@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..formatting import ranks_label
 from ..model import Finding, Position, RankReport, Snapshot
-from . import words
+from . import safe, words
 
 #: Different places listed; the rest is counted.
 SHOWN = 8
@@ -58,7 +58,7 @@ def of_finding(finding: Finding, snapshot: Snapshot | None = None) -> list[Shown
     """The places of a finding: where the victims wait first, then where the culprits stood."""
     if finding.where and not finding.places:  # loaded from a report that has text only
         groups = group(sorted(finding.where), lambda rank: finding.where[rank])
-        return [ShownPlace(words.one_line(text), "", ranks_label(ranks)) for text, ranks in groups]
+        return [ShownPlace(safe.one_line(text), "", ranks_label(ranks)) for text, ranks in groups]
     return _grouped(finding.places, snapshot, first=finding.waiting)
 
 
@@ -98,8 +98,8 @@ def _shown(
         return ShownPlace("", "", _who(members, reports))
     cell = place.cell
     return ShownPlace(
-        words.one_line(place.place),
-        words.one_line(place.code),
+        safe.one_line(place.place),
+        safe.one_line(place.code),
         _who(members, reports, place),
         cell,
         place.line if cell is not None else None,
@@ -156,7 +156,7 @@ def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[
     for number in sorted(n for n in near if source.first_line <= n <= last):
         if rows and rows[-1].number != number - 1:
             rows.append(SourceLine(None))
-        code = words.bounded(words.clean(source.line(number)).expandtabs(4), 200)
+        code = safe.bounded(safe.clean(source.line(number)).expandtabs(4), 200)
         rows.append(SourceLine(number, code, who.get(number, "")))
     return rows
 

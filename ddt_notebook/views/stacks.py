@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..model import Position, RankReport, Snapshot
-from . import html, words
+from . import html, safe, words
 from .html import Markup
 from .run_view import RunView
 from .source_positions import group
@@ -96,5 +96,5 @@ def _stack(report: RankReport) -> tuple[Position, ...]:
 
 def _frame(frame: Position) -> str:
     function = "" if frame.function == "<module>" else f"in {frame.function}"
-    code = f"   {words.one_line(frame.code, 100)}" if frame.code else ""
-    return f"{words.one_line(frame.place)} {words.one_line(function)}".rstrip() + code
+    code = f"   {safe.one_line(frame.code, 100)}" if frame.code else ""
+    return f"{safe.one_line(frame.place)} {safe.one_line(function)}".rstrip() + code

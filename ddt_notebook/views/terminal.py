@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from . import words
+from . import safe, words
 
 #: Characters of a line.
 WIDTH = 80
@@ -44,7 +44,7 @@ def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) 
 
 def labelled(label: str, items: list[str], limit: int, style: Style | None = None) -> list[str]:
     """Paragraphs under one label, the rest counted."""
-    shown = [words.one_line(item) for item in items[:limit]]
+    shown = [safe.one_line(item) for item in items[:limit]]
     if len(items) > limit:
         shown.append(f"and {words.count(len(items) - limit, 'more fact')}")
     return [
@@ -72,7 +72,7 @@ def columns(
     indent
         Blanks before each line.
     """
-    cells = [[words.middle(cell, WIDTH) for cell in row] for row in (head, *rows)]
+    cells = [[safe.middle(cell, WIDTH) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
     while indent + sum(widths) + _GAP * (len(widths) - 1) > WIDTH:
         widest = max(range(len(widths)), key=lambda at: widths[at])
@@ -81,7 +81,7 @@ def columns(
         widths[widest] -= 1
     lines = []
     for row in cells:
-        shown = [words.middle(cell, width) for cell, width in zip(row, widths, strict=True)]
+        shown = [safe.middle(cell, width) for cell, width in zip(row, widths, strict=True)]
         padded = [
             cell.rjust(width) if at in right else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(shown, widths, strict=True))
@@ -99,5 +99,5 @@ def aligned(rows: Sequence[Sequence[str]], limit: int = WIDTH) -> list[str]:
     lines = []
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(words.bounded(f"  {(' ' * _GAP).join(cells)}".rstrip(), limit))
+        lines.append(safe.bounded(f"  {(' ' * _GAP).join(cells)}".rstrip(), limit))
     return lines

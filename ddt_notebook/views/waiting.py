@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..formatting import agree, ranks_label
 from ..model import RankReport
 from ..model.progress import Waiting
-from . import words
+from . import safe, words
 
 #: How many groups of awaited ranks are shown; the others are counted.
 _SHOWN = 3
@@ -20,7 +20,7 @@ def parts(waiting: Waiting) -> list[str]:
     """``ranks 1, 2 have been waiting in barrier #3 for 4.2 s``, then what the awaited ranks do."""
     said = []
     if waiting.call is not None:
-        op = words.one_line(waiting.call.op, 60)
+        op = safe.one_line(waiting.call.op, 60)
         number = f" #{waiting.call.sequence}" if waiting.call.sequence is not None else ""
         verb = agree(waiting.ranks, "has", "have")
         waited = words.duration(waiting.waited_s)
@@ -43,7 +43,7 @@ def parts(waiting: Waiting) -> list[str]:
 def _activity(report: RankReport) -> tuple[str, str, str]:
     """What a rank does: the verb for one rank, the verb for several ranks, and the place."""
     place = report.position.place if report.position is not None else ""
-    where = f" in {words.one_line(place, 60)}" if place else ""
+    where = f" in {safe.one_line(place, 60)}" if place else ""
     if report.state == "silent":
         seen = f", last seen{where}" if where else ""
         return "is in a C call that holds its interpreter", "are in such C calls", seen
@@ -54,7 +54,7 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
     activity = report.activity
     if activity is None or activity.computes:
         return "is at work", "are at work", where
-    file = f" {words.middle(words.one_line(activity.file), _FILE)}" if activity.file else " a file"
+    file = f" {safe.middle(safe.one_line(activity.file), _FILE)}" if activity.file else " a file"
     match activity.waits_for:
         case "time":
             return "sleeps", "sleep", where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..host.session import active
-from ..views import words
+from ..views import safe
 from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def answer(name: object) -> dict[str, str]:
     run = active.last_run()
     page, missing = "", ""
     if name != REPORT and name not in VIEWS:
-        missing = f"there is no view {words.one_line(str(name), 40)}"
+        missing = f"there is no view {safe.one_line(str(name), 40)}"
     elif run is None:
         missing = "nothing has run on ranks yet: put %%ddt or %%ddt_debug on top of a cell"
     else:
         try:
             page, missing = _page(str(name), run.snapshot)
         except Exception as error:  # noqa: BLE001  (who asked must be answered)
-            missing = f"{name} cannot be drawn: {words.one_line(repr(error))}"
+            missing = f"{name} cannot be drawn: {safe.one_line(repr(error))}"
     return {"page": str(name), "html": page, "missing": missing}
 
 
