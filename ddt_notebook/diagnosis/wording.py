@@ -198,7 +198,9 @@ def _label(values: Values) -> str:
 
 
 def _issuer(values: Values) -> str:
-    """Return `` of DDP`` for a call that the user did not write; else an empty text."""
+    """Return `` of DDP`` or `` called from FILE`` for a call that the user did not write."""
+    if "called_from" in values:
+        return f" called from {values['called_from']}"
     issuer = values.get("issued_by")
     return f" of {_LIBRARIES.get(issuer, issuer)}" if issuer else ""
 
@@ -624,6 +626,8 @@ def _at(fact: Fact) -> str:
 def _blocked_in(fact: Fact) -> str:
     issuer = fact.values.get("issued_by")
     by = f", issued by {issuer}" if issuer else ""
+    if "called_from" in fact.values:
+        by = _issuer(fact.values)
     what = f"{call(fact.values, whose=False)}{by}"
     return f"{rendered('{ranks} {is|are} blocked in', fact)} {what}, at {at(fact.place)}"
 

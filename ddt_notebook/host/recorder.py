@@ -22,6 +22,7 @@ from typing import Any
 
 from ..model import Call, Position, flight
 from ..model.operations import OPERATIONS, SENDS
+from ..model.user_code import package_file
 from ..wire import ring
 from ..wire.records import FlightEntry
 from ..wire.ring import Record, RingReader
@@ -424,6 +425,7 @@ def thin(recorders: dict[int, RankRecorder]) -> None:
 def _from_record(record: Record, sequence: int | None, source_line: SourceLine) -> Call:
     """The call of a record."""
     call = record.call
+    called_from = package_file(call.library) if call.library else None
     return Call(
         index=record.index,
         op=call.op,
@@ -440,7 +442,8 @@ def _from_record(record: Record, sequence: int | None, source_line: SourceLine) 
         dtypes=call.dtypes,
         output_shapes=call.output_shapes,
         where=_position(call.file, call.line, call.function, source_line) if call.file else None,
-        caller=flight.library(call.library),
+        caller=None if called_from else flight.library(call.library),
+        called_from=called_from,
         asynchronous=call.asynchronous,
         entered_s=record.entered_s,
         left_s=record.left_s or None,

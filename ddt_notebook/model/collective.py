@@ -87,7 +87,11 @@ class Call:
         or another library issued it, and only PyTorch's Flight Recorder recorded it (reduce-op
         and root are not known then).
     caller
-        Library that issued it, if the user's own line did not: ``"DistributedDataParallel"``.
+        Part of torch that issued it, if the user's own line did not:
+        ``"DistributedDataParallel"``.
+    called_from
+        File of an installed library between the user's line and the call, from the library's name
+        on: ``"accelerate/utils/operations.py"``. None if there is none, or `caller` is known.
     asynchronous
         True if the call returned a handle.
     entered_s, left_s
@@ -119,6 +123,7 @@ class Call:
     where: Position | None = None
     source: Literal["call log", "flight recorder"] = "call log"
     caller: str | None = None
+    called_from: str | None = None
     asynchronous: bool = False
     entered_s: float | None = None
     left_s: float | None = None

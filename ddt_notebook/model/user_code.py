@@ -38,6 +38,19 @@ def is_user_code(file: str) -> bool:
     )
 
 
+#: A file of an installed package; torch's own frames and this package's are no news to a reader.
+_PACKAGE_FILE = re.compile(
+    r".*[/\\](?:site|dist)-packages[/\\](?!(?:torch|ddt_notebook)[/\\])(.+)", re.DOTALL
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def package_file(file: str) -> str | None:
+    """``accelerate/utils/operations.py`` for a file of an installed package other than torch."""
+    found = _PACKAGE_FILE.match(file)
+    return found[1].replace("\\", "/") if found else None
+
+
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
     """Python's own modules, the folders for packages, torch (which may be a build), this package.

@@ -80,6 +80,7 @@ class CallRecord:
         The user's line that makes the call; ``file`` is empty if there is none.
     library
         Path within torch of the library that makes the call, None if the user's line does.
+        Of a library outside torch, its whole path.
     """
 
     op: str

@@ -16,14 +16,15 @@ from ddt_notebook.program.escape_paths import Reason
 def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
     """Return the values with which findings describe a call; `wording.call` renders them.
 
-    ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the library that
-    issued it; ``group`` of a collective, in a run with several groups; ``peer`` (None: any rank)
-    and ``tag`` of a message. Values that do not apply are left out.
+    ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the part of torch
+    that issued it; ``called_from``: the file of an installed library that made it; ``group`` of a
+    collective, in a run with several groups; ``peer`` (None: any rank) and ``tag`` of a message.
+    Values that do not apply are left out.
 
     Parameters
     ----------
     issuer
-        Whether to include ``issued_by``.
+        Whether to include ``issued_by`` and ``called_from``.
     """
     values: Values = {"op": call.op}
     if call.sequence is not None:
@@ -32,6 +33,8 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
         values |= {"shapes": call.shapes, "dtypes": call.dtypes}
     if issuer and call.caller:
         values["issued_by"] = call.caller
+    if issuer and call.called_from:
+        values["called_from"] = call.called_from
     if call.kind == "p2p":
         values["peer"] = call.peer
         if call.tag:

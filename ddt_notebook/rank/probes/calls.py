@@ -28,8 +28,9 @@ from torch.distributed import distributed_c10d as c10d
 
 from ...model import Rendezvous
 from ...model.collective import Shape
+from ...model.flight import library
 from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
-from ...model.user_code import is_user_code
+from ...model.user_code import is_user_code, package_file
 from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
@@ -382,12 +383,17 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:
 
 def _locate(record: CallRecord, frame: FrameType | None) -> None:
     """Add the user's line, and the library's file if a library made the call."""
+    installed = None
     while frame is not None:
         code = frame.f_code
         if is_user_code(code.co_filename):
             record.file, record.line = code.co_filename, frame.f_lineno
             record.function = code.co_name
+            if installed is not None and library(record.library) is None:
+                record.library = installed
             return
         if record.library is None:
             record.library = path_in_torch(code.co_filename)
+        if installed is None and package_file(code.co_filename) is not None:
+            installed = code.co_filename
         frame = frame.f_back

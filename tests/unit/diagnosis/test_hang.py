@@ -134,6 +134,16 @@ def test_ddp_with_fewer_batches_on_one_rank():
     assert (finding.values["sequence"], finding.values["issued_by"]) == (3, own.caller)
 
 
+def test_the_library_that_made_a_call_is_named_beside_the_users_line():
+    own = call("all_gather", 2, called_from="accelerate/utils/operations.py")
+    source = "if rank == 0:\n    accelerator.gather(x)\n"
+    finding = hang(source, rank(0, own, blocked=True), rank(1))
+    assert finding.cause == "collective-under-rank-condition"
+    assert finding.values["called_from"] == own.called_from
+    assert own.called_from in finding.title
+    assert finding.places[0].is_same_line(at(2))
+
+
 def test_ddp_without_source():
     own = call("all_reduce", None, source="flight recorder", caller="DistributedDataParallel")
     assert hang("", rank(0, own, own, blocked=True), rank(1, own)).cause == "uneven-iterations"

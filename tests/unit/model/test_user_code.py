@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ddt_notebook.host import session
-from ddt_notebook.model.user_code import is_user_code
+from ddt_notebook.model.user_code import is_user_code, package_file
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,20 @@ def test_a_folder_of_installed_packages_may_hold_the_users_files_too(
     assert not any(map(is_user_code, installed))
     assert is_user_code(str(tmp_path / "train.py"))
     assert is_user_code(str(tmp_path / "somelibs" / "mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/env/lib/python3.11/site-packages/accelerate/utils/a.py", "accelerate/utils/a.py"),
+        ("/usr/lib/python3/dist-packages/lightning.py", "lightning.py"),
+        ("C:\\env\\Lib\\site-packages\\accelerate\\a.py", "accelerate/a.py"),
+        ("/env/lib/python3.11/site-packages/torch/nn/parallel/distributed.py", None),
+        ("/env/lib/python3.11/site-packages/ddt_notebook/rank/shell.py", None),
+        ("/env/lib/python3.11/contextlib.py", None),
+        ("/project/train.py", None),
+        ("cell[1]", None),
+    ],
+)
+def test_a_file_of_a_package_is_shown_from_its_name_on(file: str, shown: str | None) -> None:
+    assert package_file(file) == shown
