@@ -263,6 +263,8 @@ class Evaluator:
             known = one.value in names.LAUNCHER_VARIABLES  # others may be set, or not
             return Value(isinstance(sign, ast.In)) if known else ANYTHING
         ranks = [value for value in (one, other) if RANK in value.marks]
+        if not result.known and len(ranks) > 1:
+            return ANYTHING  # two ways to the number of this rank may give the same number
         if not result.known or not ranks or not all(map(self._is_own_rank, ranks)):
             return result
         everywhere = {

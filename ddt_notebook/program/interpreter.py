@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddt_notebook.model.operations import COLLECTIVES
+
 from . import names, operators
 from .evaluator import Evaluator
 from .library import Arguments, LibraryCalls
@@ -20,6 +22,7 @@ from .nodes import (
     last_name,
     root_name,
     source_of,
+    variables_in,
 )
 from .project import FromProject, Project
 from .trace import (
@@ -79,6 +82,8 @@ _RAISED_ALIKE = frozenset(
 )  # fmt: skip
 #: Exceptions that one batch or one file may raise.
 _RAISED_BY_DATA = ("RuntimeError", "OutOfMemory", "OSError", "MemoryError")
+#: Calls whose result is the same on every rank.
+_AGREEING = frozenset(name for name, operation in COLLECTIVES.items() if operation.agrees)
 #: Calls that do not raise on one rank alone.
 _HARMLESS = frozenset(
     {"print", "len", "range", "int", "float", "str", "append", "info", "debug", "item"}
@@ -138,13 +143,20 @@ class Interpreter:
         )
         self._wrapping: set[Instance | None] = set()  # objects whose constructor wraps a model
         self._frames: list[tuple[ast.AST, list[Value]]] = []  # functions, and what they return
+        self._module_node: ast.Module | None = None
         self._with_bodies: list[Callable[[], None]] = []
         self._steps, self._limit = 0, _MOST // world_size
         self._exited = False  # whether sys.exit or the like has ended the process
         self._raised = False  # whether the function called last has raised an exception
 
+    @property
+    def _code(self) -> ast.AST | None:
+        """The function that is followed, or the program."""
+        return self._frames[-1][0] if self._frames else self._module_node
+
     def program(self, tree: ast.Module, scope: Scope) -> None:
         """Follow a whole program."""
+        self._module_node = tree
         ended = self._block(tree.body, scope)
         self.recorder.trace.raised = ended == "raise" and not self._exited
         self._wrapping = {None} if self._library.wrapped else set()
@@ -304,6 +316,16 @@ class Interpreter:
         return True
 
     def _call_own(self, function: Function, call: Arguments) -> Value:
+        """Call a function of the program, which may make its arguments equal on every rank."""
+        before = len(self._library.agreed)
+        result = self._follow_own(function, call)
+        agreed = self._library.agreed[before:]
+        for argument, value in zip(call.node.args, call.args, strict=False):
+            if isinstance(argument, ast.Name) and any(value is one for one in agreed):
+                self._evaluator.set_marks(argument, NO_MARKS, call.scope)
+        return result
+
+    def _follow_own(self, function: Function, call: Arguments) -> Value:
         """Call a function of the program, which may be in another file."""
         name = getattr(function.node, "name", "")
         if self._project is None or not Project.is_elsewhere(function.node.lineno):
@@ -776,7 +798,8 @@ class Interpreter:
         elif skipped and not made and any(one.loop for one in self.recorder.around):
             missed = next((call for call in skipped if call.line >= raises_at), None)
             if missed is not None:
-                about = Risk(raises_at, missed.op, missed.line, sure=_is_of_python(handler))
+                sure = _is_of_python(handler) and not _is_agreed_later(handler, self._code)
+                about = Risk(raises_at, missed.op, missed.line, sure=sure)
                 self.recorder.event(Kind.HANDLER_SKIPS_CALL, handler, about=about)
 
 
@@ -839,6 +862,26 @@ def _caught(handler: ast.ExceptHandler) -> list[str]:
 def _is_raised_by_data(handler: ast.ExceptHandler) -> bool:
     """Whether a handler catches an exception that one batch or one file may raise."""
     return any(kind in name for name in _caught(handler) for kind in _RAISED_BY_DATA)
+
+
+def _is_agreed_later(handler: ast.ExceptHandler, code: ast.AST | None) -> bool:
+    """Whether what a handler notes in a variable reaches a collective later in the same code."""
+    noted = {
+        node.id
+        for node in ast.walk(handler)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    below = [
+        node
+        for node in (ast.walk(code) if code is not None and noted else ())
+        if isinstance(node, (ast.Assign, ast.Call)) and node.lineno > (handler.end_lineno or 0)
+    ]
+    for node in sorted(below, key=lambda node: node.lineno):
+        if isinstance(node, ast.Assign) and variables_in(node.value) & noted:
+            noted |= {name for target in node.targets for name in variables_in(target)}
+        elif called_name(node) in _AGREEING and variables_in(node) & noted:
+            return True
+    return False
 
 
 def _is_of_python(handler: ast.ExceptHandler) -> bool:

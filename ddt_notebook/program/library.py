@@ -163,6 +163,8 @@ class LibraryCalls:
         in the last, ranks may have uneven inputs.
     wrapped
         Whether a model has been wrapped, so that ``backward`` averages gradients over the ranks.
+    agreed
+        Values of tensors that a collective has made equal on every rank.
     """
 
     def __init__(
@@ -182,6 +184,7 @@ class LibraryCalls:
         self.wrapped = False
         self._sharded: set[int] = set()  # ids of models that are sharded over the ranks
         self.inside: Counter[str] = Counter()
+        self.agreed: list[Value] = []
 
     def unknown(self, name: str, call: Arguments) -> Value:
         """Call a function whose source is not known."""
@@ -419,6 +422,8 @@ class LibraryCalls:
     ) -> None:
         """Set what the result depends on after a collective."""
         if operation.agrees:
+            before = call.scope.get(result.id) if isinstance(result, ast.Name) else None
+            self.agreed += [before] if before is not None and before.marks else []
             self._evaluator.set_marks(result, NO_MARKS, call.scope)
             gathered = given.get(operation.result or "", ANYTHING).value
             if isinstance(gathered, Items):

@@ -65,14 +65,22 @@ def some_ranks_call(program: TracedProgram) -> Iterator[Foreseen]:
 
 
 def _depends(program: TracedProgram, one: Divergence) -> bool:
-    """Whether an unknown condition in another function than the deciding one guards the call.
+    """Whether the finding depends on what happens between two functions.
 
-    The program may exclude elsewhere that both hold.
+    An unknown condition in another function than the deciding one may guard the call; the program
+    may exclude elsewhere that both hold. And in a program of several files, what reaches a
+    condition that does not ask for the rank is seldom known.
     """
-    at = (one.unsure_at, one.decided_at)
-    elsewhere = any(map(Project.is_elsewhere, at))
-    functions = {None if elsewhere else program.tree.function_at(line) for line in at}
-    return one.unsure_at > 0 and (elsewhere or len(functions) > 1)
+    guarded = one.unsure_at > 0 and not _in_one_function(program, one.unsure_at, one.decided_at)
+    local = one.reason is Reason.LOCAL_CONDITION and program.project is not None
+    return guarded or (local and not _in_one_function(program, one.line, one.decided_at))
+
+
+def _in_one_function(program: TracedProgram, *lines: int) -> bool:
+    """Whether lines are in the same function of the program's own file."""
+    if any(map(Project.is_elsewhere, lines)):
+        return False
+    return len({program.tree.function_at(line) for line in lines}) == 1
 
 
 def _diverging(one: Divergence, sure: bool) -> Foreseen:

@@ -83,6 +83,18 @@ class A:
 print()
 """
 
+#: A batch may fail on one rank, which then notes that in a tensor.
+SWALLOWED = """
+for x in DataLoader(data, sampler=DistributedSampler(data)):
+    flag = 0
+    try:
+        y = prepare(x)
+        dist.broadcast(y, 0)
+    except RuntimeError:
+        flag = 1
+    failed = torch.tensor([flag])
+"""
+
 
 @pytest.mark.parametrize(
     ("program", "doubt"),
@@ -94,6 +106,10 @@ print()
         (
             OF_MEMBERS,
             ("print()", "A().run()"),
+        ),
+        (
+            SWALLOWED + "    dist.all_reduce(failed)\n",
+            ("    dist.all_reduce(failed)\n", ""),
         ),
         (
             'import torch_other\ndist.init_process_group("occl")\n',

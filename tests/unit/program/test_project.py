@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import ddt_notebook as ddt
+from ddt_notebook.diagnosis.lint import lint as lint_text
 from ddt_notebook.model import Finding
 from ddt_notebook.program import project
 from ddt_notebook.program.project import Project
@@ -135,3 +136,25 @@ def test_few_files_are_read(tmp_path: Path) -> None:
     assert Project(tmp_path / "train.py").tree(large) is None
     assert around.find("torch.distributed", 0, around.file) is None
     assert around.find("os", 0, around.file) is None
+
+
+def test_a_local_condition_far_from_the_call_is_a_hint(tmp_path: Path) -> None:
+    """What reaches a condition in another function is seldom known in a program of files."""
+    near = """
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from tools import nothing
+def step(loss):
+    if loss > limit:
+        dist.barrier()
+for x in DataLoader(data, sampler=DistributedSampler(data)):
+    step(x.mean())
+"""
+    far = near.replace("        dist.barrier()", "        meet()")
+    far = far.replace("def step", "def meet():\n    dist.barrier()\ndef step")
+    (found,) = lint(tmp_path, train=near, tools="")
+    assert (found.cause, found.confidence) == ("collective-under-local-condition", "likely")
+    (found,) = lint(tmp_path, train=far, tools="")
+    assert (found.cause, found.confidence) == ("collective-under-local-condition", "possible")
+    (found,) = lint_text(far)
+    assert found.confidence == "likely"
