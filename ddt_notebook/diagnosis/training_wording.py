@@ -213,6 +213,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "resumed-without-state": (
         "{ranks} {resumes|resume} from {file} without the state of the {state} that it holds"
     ),
+    "graphs-kept": (
+        "{ranks} {keeps|keep} the graphs of past steps: something holds their losses or outputs, "
+        "and memory grows in every step"
+    ),
     "clipped-before-average": (
         "{ranks} {clips|clip} the gradients of {name} before they are averaged: what is clipped "
         "are the gradients of each rank's own batch"
@@ -475,6 +479,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "the file holds the state of the {state}, and its load_state_dict was not called"
     ),
     "took-state-over": "{ranks} took it over",
+    "graphs-alive": "the graphs of {graphs} of the first 32 backward passes were alive at once",
     "clipped-then-combined": (
         "at {steps:sampled step} the gradients of the step were those that the ranks had clipped, "
         "combined afterwards"

@@ -306,6 +306,9 @@ class RankTraining:
         How the loss of that first pass was computed.
     clips_at
         The line that clipped gradients first.
+    graphs_kept
+        How many of the graphs of the first 32 backward passes were alive at once; 0 if there were
+        fewer passes.
     optimizers
         The optimizers, in the order of their first steps.
     models
@@ -321,6 +324,7 @@ class RankTraining:
     where: Position | None = None
     loss: LossGraph | None = None
     clips_at: Position | None = None
+    graphs_kept: int = 0
     optimizers: tuple[OptimizerTraining, ...] = ()
     models: tuple[ModelTraining, ...] = ()
     not_finite: NotFinite | None = None

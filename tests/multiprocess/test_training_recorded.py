@@ -81,3 +81,23 @@ def test_a_mistake_in_the_record_is_told_and_reaches_no_user(ranks: Ranks) -> No
         assert run.outputs == {0: "refused\n", 1: "refused\n"}
         assert any("not recorded any more" in note for note in run.snapshot.notes)
         assert ddt.diagnose(run).ok
+
+
+def test_graphs_that_are_kept_are_counted(ranks: Ranks) -> None:
+    keep = """
+def train():
+    kept = []
+    for step in range(33):
+        optimizer.zero_grad()
+        loss = loss_of(model, *batch())
+        loss.backward()
+        optimizer.step()
+        if rank == 1:
+            kept.append(model(torch.ones(1, 4)) + loss)
+train()
+"""
+    run = ranks.session(2).run(BUILD + keep)
+    (hint,) = ddt.diagnose(run).hints
+    assert (hint.cause, hint.ranks) == ("loss-keeps-graph", [1])
+    one, other = (training.graphs_kept for training in run.snapshot.training)
+    assert one < 4 < other

@@ -24,6 +24,9 @@ _SAMPLE = 200
 #: (2 to 10) and in all (25 to 200), and as expensive above this share of the time (0.075 to 0.375).
 _SMALL_BYTES, _PER_STEP, _IN_ALL, _TIME = 1 << 16, 8, 100, 0.3
 
+#: Of the graphs of 32 backward passes so many are alive. A loop keeps one or two; chosen.
+_KEPT_GRAPHS = 24
+
 
 def small_buckets(context: Context) -> Iterator[Finding]:
     """Report, as a hint, gradients that DDP sends in many small pieces."""
@@ -108,6 +111,23 @@ def small_collectives(context: Context) -> Iterator[Finding]:
             )
 
 
+def kept_graphs(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, losses that are kept with their graphs over many steps."""
+    kept = {one.rank: one for one in context.snapshot.training if one.graphs_kept >= _KEPT_GRAPHS}
+    if context.snapshot.outcome == "ok" and kept:
+        first = kept[min(kept)]
+        yield conclude(
+            "D.1.2",
+            "graphs-kept",
+            cause="loss-keeps-graph",
+            ranks=kept,
+            values={"graphs": first.graphs_kept},
+            places={rank: context.place(one.where, "runs") for rank, one in kept.items()},
+            facts=[Fact(kind="graphs-alive", values={"graphs": first.graphs_kept})],
+            confidence="possible",
+        )
+
+
 def _by_line(context: Context, report: RankReport) -> dict[Place | None, list[Call]]:
     """Return the collectives of the user's lines that waited for their result."""
     found: dict[tuple[str, int], list[Call]] = defaultdict(list)
@@ -118,4 +138,4 @@ def _by_line(context: Context, report: RankReport) -> dict[Place | None, list[Ca
     return {context.place(calls[0].where, "called"): calls for calls in found.values()}
 
 
-HINTS = (small_buckets, oversubscribed_threads, small_collectives)
+HINTS = (small_buckets, oversubscribed_threads, small_collectives, kept_graphs)

@@ -30,6 +30,7 @@ from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from . import loss_graph
 from .frames import user_line
+from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
 from .optimizers import OptimizerLog
 from .replicas import ReplicaLog, built
@@ -83,6 +84,7 @@ class TrainingRecord:
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
+        self._graphs = KeptGraphs()
         #: Optimizers before whose next step gradients are examined.
         self.sampling: list[OptimizerLog] = []
 
@@ -97,6 +99,7 @@ class TrainingRecord:
         self._stepping = self._stepping_log = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
+        self._graphs = KeptGraphs()
         self.sampling = []
 
     def end_run(self) -> None:
@@ -213,6 +216,8 @@ class TrainingRecord:
             if self._first_backward is None:
                 self._first_backward = user_line(sys._getframe())
                 self._loss = loss_graph.describe(loss)
+            if self.backwards - self._before <= WATCHED:
+                self._graphs.add(loss)
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
@@ -340,6 +345,7 @@ class TrainingRecord:
             where=self._first_backward,
             loss=self._loss,
             clips_at=self._first_clip,
+            graphs_kept=self._graphs.most(),
             optimizers=tuple(log.observed(variables, owned) for log in self._stepped),
             models=tuple(log.observed() for log in self._passed),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
@@ -401,6 +407,17 @@ def install() -> None:
         RECORD.left_join(self)
         return original_exit(self, *raised)
 
+    original_compile = torch.compile
+
+    @functools.wraps(original_compile)
+    def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = original_compile(model, *args, **kwargs)
+        if _is_replica(model) and isinstance(result, torch.nn.Module):
+            # the wrapper of its forward above is compiled, too, and records nothing
+            result.register_forward_pre_hook(_compiled_pass(model), with_kwargs=True)
+        return result
+
+    torch.compile = compiled
     Join.__exit__ = leave
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
@@ -409,6 +426,17 @@ def install() -> None:
         setattr(torch.nn.utils, name, getattr(clip_grad, name))
     register_optimizer_step_pre_hook(RECORD.before_step)
     register_optimizer_step_post_hook(RECORD.after_step)
+
+
+def _compiled_pass(model: DistributedDataParallel) -> Callable[[Any, Any, Any], None]:
+    reference = weakref.ref(model)
+
+    def record(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        replica = reference()
+        if replica is not None and torch.is_grad_enabled():
+            RECORD.passes(replica, inputs, named)
+
+    return record
 
 
 def _then(owner: Any, name: str, record: Callable[..., None]) -> None:
