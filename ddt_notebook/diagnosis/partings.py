@@ -116,7 +116,11 @@ class Partings:
         if found is None:
             last = [one for one in compared if self._is_recent(one, call, caller, absent)]
             found = self._decisive(last, frames)
-            if found is None or found.ends_loop:
+            if (
+                found is None
+                or found.ends_loop
+                or self._left_in_turn(found, absent.rank, caller.rank)
+            ):
                 found = (
                     self._in_generator(last, found)
                     or self._skipped_before(caller.rank, absent.rank, frames)
@@ -128,7 +132,7 @@ class Partings:
         reason = self._reason(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
         if inner is not None:
-            place = self._program.place(inner.decision.node)
+            place = self._program.place(inner.decision.head)
             decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
             reason = replace(reason, values=reason.values | {"decided": decided})
         return reason
@@ -307,6 +311,28 @@ class Partings:
                 return _Candidate(decision, None, outcome, 1)
         return None
 
+    def _left_in_turn(self, found: _Candidate, absent: int, caller: int) -> bool:
+        """Whether a rank left a loop after as many rounds as the other one has begun.
+
+        So a condition such as ``if batch is None: break`` came true when its turn was, and a round
+        before it made no call.
+        """
+        decision, outcome = found.decision, found.absent
+        if outcome is None or not isinstance(decision.node, ast.If):
+            return False
+        taken = decision.is_taken(outcome)
+        if not isinstance(decision.leaves(taken=taken), (ast.Break, ast.Return)):
+            return False
+        rounds = [
+            sum(
+                other.times
+                for other in self._branches[rank].outcomes
+                if other.site == outcome.site and decision.is_taken(other) is not taken
+            )
+            for rank in (absent, caller)
+        ]
+        return rounds[0] >= rounds[1] > 0
+
     def _swallowing(self, rank: int) -> set[object]:
         """The handlers after which a rank went on."""
         events = _events(self._branches[rank], self._branches[rank].events_dropped, None)
@@ -337,7 +363,7 @@ class Partings:
         frames: list[Position],
     ) -> Reason:
         decision = found.decision
-        place = self._program.place(decision.node, "passed")
+        place = self._program.place(decision.head, "passed")
         shown = found.absent or found.waiter
         assert shown is not None
         place = Place(

@@ -10,10 +10,12 @@ from ddt_notebook.model import Position
 from ddt_notebook.model.branches import BranchOutcome
 
 from .nodes import LEAVES, FunctionNode, end
-from .program import Program
+from .program import Located, Program
 from .tree import Block
 
-DecidingNode = ast.If | ast.While | ast.For | ast.AsyncFor | ast.ExceptHandler | ast.With
+DecidingNode = (
+    ast.If | ast.While | ast.For | ast.AsyncFor | ast.ExceptHandler | ast.With | ast.match_case
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +25,30 @@ class Decision:
     Attributes
     ----------
     node
-        The statement, or the handler of an exception.
+        The statement, the handler of an exception, or a case of a ``match``.
     function
         The function, class or module whose code contains it.
     blocks
         The blocks around it, innermost first, within that function.
+    match
+        The ``match`` to which the case belongs.
     """
 
     node: DecidingNode
     function: ast.AST
     blocks: tuple[Block, ...]
+    match: ast.Match | None = None
+
+    @property
+    def head(self) -> Located:
+        """The node at the line that decides: a case has no line of its own."""
+        return _head(self.node)
 
     @property
     def test(self) -> ast.expr | None:
-        """The condition; None for a for loop and for exceptions."""
+        """The condition, or what a case is compared with; None for for loops and exceptions."""
+        if self.match is not None:
+            return self.match.subject
         return self.node.test if isinstance(self.node, (ast.If, ast.While)) else None
 
     def is_taken(self, outcome: BranchOutcome) -> bool:
@@ -44,14 +56,27 @@ class Decision:
         if outcome.kind == "handled":
             return True
         body = self.node.body
-        if body[0].lineno == self.node.lineno:  # all on one line
-            return outcome.to_line in (0, self.node.lineno)
+        if body[0].lineno == self.head.lineno:  # all on one line
+            otherwise = self._next_line()
+            if otherwise is not None and isinstance(body[-1], LEAVES):
+                return outcome.to_line != otherwise
+            return outcome.to_line in (0, self.head.lineno)
         return body[0].lineno <= outcome.to_line <= end(body[-1])
+
+    def _next_line(self) -> int | None:
+        """The line after a condition that did not hold; None if it is the last of its block."""
+        if not isinstance(self.node, ast.If):
+            return None
+        after = [*self.node.orelse, *(self.blocks[0].after if self.blocks else ())]
+        return after[0].lineno if after else None
 
     def arm(self, *, taken: bool) -> list[ast.stmt]:
         """The statements that run if the condition holds, or if not."""
         if isinstance(self.node, (ast.If, *_LOOPS)):
             return self.node.body if taken else self.node.orelse
+        if isinstance(self.node, ast.match_case) and self.match is not None and not taken:
+            later = self.match.cases[self.match.cases.index(self.node) + 1 :]
+            return [statement for case in later for statement in case.body]
         return self.node.body if taken else []
 
     def covers(self, line: int, *, taken: bool) -> bool:
@@ -60,6 +85,8 @@ class Decision:
 
     def leaves(self, *, taken: bool) -> ast.stmt | None:
         """The statement by which an arm leaves its block; None if there is none."""
+        if self.match is not None and not taken:
+            return None  # another case may be taken
         inner = [node for one in self.arm(taken=taken) for node in _within(one)]
         return next((node for node in inner if isinstance(node, LEAVES)), None)
 
@@ -107,12 +134,12 @@ def decision_at(program: Program, place: Position | BranchOutcome) -> Decision |
     found: list[DecidingNode] = [
         node
         for node in tree.nodes
-        if isinstance(node, (ast.If, ast.ExceptHandler, ast.With, *_LOOPS))
-        and node.lineno <= place.line <= _head_end(node)
+        if isinstance(node, (ast.If, ast.ExceptHandler, ast.With, ast.match_case, *_LOOPS))
+        and _head(node).lineno <= place.line <= _head_end(node)
     ]
     if not found:
         return None
-    node = max(found, key=lambda one: one.lineno)
+    node = max(found, key=lambda one: _head(one).lineno)
     at: ast.AST = node
     blocks: list[Block] = []
     if isinstance(node, ast.ExceptHandler):
@@ -125,7 +152,9 @@ def decision_at(program: Program, place: Position | BranchOutcome) -> Decision |
         if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
             break
     function = blocks[-1].owner if blocks else tree.module
-    return Decision(node, function, tuple(blocks))
+    match = tree.parents[node] if isinstance(node, ast.match_case) else None
+    assert match is None or isinstance(match, ast.Match)
+    return Decision(node, function, tuple(blocks), match)
 
 
 def function_at(program: Program, place: Position) -> ast.AST | None:
@@ -153,13 +182,20 @@ def _covers(statements: list[ast.stmt], line: int) -> bool:
     return bool(statements) and statements[0].lineno <= line <= end(statements[-1])
 
 
+def _head(node: DecidingNode) -> Located:
+    return node.pattern if isinstance(node, ast.match_case) else node
+
+
 def _head_end(node: DecidingNode) -> int:
     """The last line of the part that decides."""
     match node:
+        case ast.match_case():
+            last = node.guard or node.pattern
+            return last.end_lineno or last.lineno
         case ast.If() | ast.While():
             return node.test.end_lineno or node.lineno
         case ast.For() | ast.AsyncFor():
             return node.iter.end_lineno or node.lineno
         case ast.ExceptHandler():
             return (node.type.end_lineno if node.type is not None else None) or node.lineno
-    return node.lineno
+    return _head(node).lineno

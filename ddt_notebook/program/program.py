@@ -14,7 +14,7 @@ from .nodes import FunctionNode, LoopNode, calls_in, is_call
 from .parse import Document
 from .tree import Block, Tree, tree_of
 
-Located = ast.stmt | ast.expr | ast.ExceptHandler  #: nodes that have a line
+Located = ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern  #: nodes that have a line
 
 
 class Program:

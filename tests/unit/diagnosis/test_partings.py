@@ -225,3 +225,56 @@ def test_without_events_the_source_is_read(dropped: int) -> None:
     )
     found = diagnose(snapshot).findings[0]
     assert found.cause == "collective-under-local-condition"
+
+
+ONE_LINE = """batches = iter(loader)
+while True:
+    x = next(batches, None)
+    if x is None: break
+    if bad(x): continue
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "line"), [(["used", "skipped", "used"], 5), (["used", "used"], 4)]
+)
+def test_a_batch_that_was_skipped_before_the_data_ended(rounds: list[str], line: int) -> None:
+    """Without a skipped one, the rank had less data: it left the loop before the other one."""
+    ways: dict[str, list[object]] = {"used": [(4, 5), (5, 6), 6], "skipped": [(4, 5), (5, 3)]}
+    found = _found(
+        ONE_LINE,
+        Rank(0, ways["used"] * 3, "blocked"),
+        Rank(1, [step for name in rounds for step in ways[name]] + [(4, 0)]),
+    )
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", line)
+    sides = next(fact.values["sides"] for fact in found.facts if fact.kind == "parted")
+    assert [(way, ranks) for way, ranks, _ in sides] == [("yes", (1,)), ("no", (0,))]
+
+
+def _matching(subject: str) -> str:
+    return f"""for step in range(3):
+    match {subject}:
+        case 1:
+            continue
+        case _:
+            pass
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("subject", "cause"),
+    [
+        ("poll(step)", "collective-under-local-condition"),
+        ("rank", "early-exit-on-rank-condition"),
+    ],
+)
+def test_a_case_of_a_match(subject: str, cause: str) -> None:
+    usual = [(1, 2), (3, 6), 7]
+    found = _found(
+        _matching(subject),
+        Rank(0, usual * 3, "blocked"),
+        Rank(1, [*usual, (1, 2), (3, 4), *usual, (1, 0)]),
+    )
+    assert (found.cause, _line(found)) == (cause, 3)
