@@ -35,7 +35,10 @@ class KeptGraphs:
                 break
             mark = node.metadata["ddt"] = _Mark()
             marks.append(weakref.ref(mark))
-            node = next((n for n, _ in node.next_functions if n is not None), None)
+            inputs, node = node.next_functions, None
+            for node, _ in inputs:
+                if node is not None:
+                    break
         self._marks.append(marks)
         if len(self._marks) == WATCHED:
             self._most = self.alive()
