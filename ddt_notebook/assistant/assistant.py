@@ -64,7 +64,7 @@ class Assistant:
     def about(cls, report: DisplayedReport, run: RunResult) -> Assistant:
         """Start with what was found in a run: its findings, then its hints."""
         before: Displayable | None = None
-        if not report.findings:  # that the run was well comes before what may be intended
+        if not report.findings:  # the healthy result comes first, then what may be intended
             before = replace(report, hints=[])
         elif report.notes:
             before = Message("\n".join(report.notes))
@@ -86,7 +86,7 @@ class Assistant:
 
     @property
     def fixed_cell(self) -> FixedCell | None:
-        """The cell without the fault; None without a fault, or if something has run since."""
+        """The cell without the fault; None if there is no fault, or if something has run since."""
         return self.state.fixed_cell(self.snapshot) if self.run is last_run() else None
 
     def take(self, word: str, progress: Progress = lambda text: None) -> None:
@@ -140,7 +140,7 @@ class Assistant:
         self.state = self.state.with_opened("" if self.state.opened == opened else opened)
 
     def run_fixed_cell(self) -> None:
-        """Run the corrected cell in place of the one that was diagnosed, and compare the runs.
+        """Run the corrected cell instead of the diagnosed one, and compare the runs.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class Assistant:
 
 
 def fixed_cell_of(report: DisplayedReport) -> FixedCell:
-    """The user's cell, corrected for the first fault where it can be; else the card's example.
+    """The user's cell, corrected for the first fault if possible; else the card's example.
 
     Raises
     ------

@@ -367,7 +367,7 @@ def _run_again(snapshot: Snapshot, progress: Progress, *, trace: bool) -> Snapsh
 
 
 def _without_result(question: Question, last: Snapshot, ran: Snapshot) -> Answer | None:
-    """The answer if another run of the cell has no result; None if it has one."""
+    """The answer if another run of the cell gave no result; None if it gave one."""
     if ran.outcome == "interrupted":
         return _answer(question, None, "still-running")
     errors = {own_error(report) for report in ran.ranks}
@@ -408,7 +408,7 @@ def _trace(question: Question, scene: _Scene, progress: Progress) -> Answer:
 
 
 def _pointed_to(question: Question, findings: Iterable[Finding]) -> Answer | None:
-    """The choice to which the first finding points that points to one."""
+    """The choice of the first finding that points to a choice."""
     for finding in findings:
         choice = question.choice_for(finding.symptom)
         points = question.likelihoods[finding.symptom][choice] > _POINTS

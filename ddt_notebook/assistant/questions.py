@@ -273,7 +273,7 @@ class Questionnaire:
         return best if bits >= _LEAST_BITS else None
 
     def answered(self, choice: int | None) -> Questionnaire:
-        """With the user's answer to the current question; None for "I don't know".
+        """The answers with the user's answer to the current question; None for "I don't know".
 
         Raises
         ------
@@ -288,7 +288,7 @@ class Questionnaire:
         return replace(self, answers=(*self.answers, Answer(question.id, choice)))
 
     def checked_with(self, answer: Answer) -> Questionnaire:
-        """With the result of a check of the current question.
+        """The answers with the result of a check of the current question.
 
         If the check has no result, the question stays, and `can_check` is False for it.
         """

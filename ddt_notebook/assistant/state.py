@@ -51,7 +51,7 @@ class FixedCell:
 
     @property
     def source(self) -> str:
-        """All that has to run."""
+        """The whole code that has to run."""
         return f"{self.setup}\n\n{self.after}" if self.setup else self.after
 
 
@@ -85,7 +85,7 @@ class State:
 
     @property
     def at(self) -> At:
-        """Which of the four it is."""
+        """The kind of this state."""
         if self.selected is not None:
             return "finding"
         if self.card:
@@ -161,7 +161,7 @@ class State:
         return tuple(Fix(pattern=p.pattern, advice="", share=p.share) for p in patterns)
 
     def chosen(self, index: int) -> State:
-        """With one of the choices.
+        """The state after one of the choices.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class State:
                 return self._step(card=self._cards()[index].id)
 
     def unknown(self) -> State:
-        """With "I don't know" as the answer.
+        """The state after the answer "I don't know".
 
         Raises
         ------
@@ -199,7 +199,7 @@ class State:
         return self._step(questionnaire=self.questionnaire.answered(None))
 
     def checked(self, answer: Answer) -> State:
-        """With the result of a check of the question."""
+        """The state after a check of the question."""
         return self._step(questionnaire=self.questionnaire.checked_with(answer))
 
     def undone(self) -> State:
@@ -214,7 +214,7 @@ class State:
         return replace(first, opened="")
 
     def with_opened(self, opened: str) -> State:
-        """With a view, the fixed cell or the explanation open; empty closes it."""
+        """The state with a view, the fixed cell or the explanation open; empty closes it."""
         return replace(self, opened=opened)
 
     def fixed_cell(self, snapshot: Snapshot | None) -> FixedCell | None:

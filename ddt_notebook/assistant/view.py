@@ -231,7 +231,7 @@ class AssistantView(Displayable):
         probabilities = self.state.questionnaire.probabilities
         return [code for code in list(probabilities)[:_PROBABLE] if probabilities[code] >= _LEAST]
 
-    # -- all of it, from top to bottom ---------------------------------------------------------
+    # -- the whole view, from top to bottom ----------------------------------------------------
 
     def _blocks(self) -> Iterator[_Block]:
         question = self.state.question
@@ -277,7 +277,7 @@ class AssistantView(Displayable):
             yield _Block.line(f"probable so far: {probable}")
 
     def _heading(self) -> Iterator[_Block]:
-        """The question's number, what the answers point to, or the fault; none at a finding."""
+        """The question's number, the symptom that the answers point to, or the fault."""
         if self.state.finding is None:
             card = self.state.card
             title = faults.card(card).title if card else self.title()
@@ -297,8 +297,8 @@ class AssistantView(Displayable):
         finding, symptom = self.state.finding, self.state.symptom
         if finding is not None:
             kind = report.KINDS[finding.confidence]
-            told = [*report.concluded(finding, self.snapshot), *report.seen(finding)]
-            yield _Block([report_text.finding(finding, self.snapshot)], html.card(kind, *told))
+            parts = [*report.concluded(finding, self.snapshot), *report.seen(finding)]
+            yield _Block([report_text.finding(finding, self.snapshot)], html.card(kind, *parts))
             if self.snapshot is not None:
                 found = Report(ok=False, findings=list(self.state.findings))
                 errors = report.original_errors(found, self.snapshot)
@@ -358,7 +358,7 @@ class AssistantView(Displayable):
         named = [name for name in (state.symptom, state.cause) if name]
         pages = [f"`%ddt_explain {name}`" for name in named]
         more = _Block.line(" · ".join([*pages, *([self.lesson] if self.lesson else [])]), "more")
-        # the text of a finding says itself where to read on
+        # the text of a finding already names the page to read
         yield _Block([], more.html) if state.finding is not None else more
         first = "`%ddt_debug 1` chooses the first of them; " if state.choices else ""
         yield _Block.line(f"{first}`%ddt_debug undo` takes a step back", "go")

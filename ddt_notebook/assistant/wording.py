@@ -1,4 +1,4 @@
-"""What was observed, in words."""
+"""The English of what was observed."""
 
 from __future__ import annotations
 

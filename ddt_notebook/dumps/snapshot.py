@@ -101,22 +101,22 @@ def _of_last_formation(dumps: Sequence[Dump]) -> list[Dump]:
 
 def _groups(dumps: Sequence[Dump]) -> tuple[dict[str, tuple[int, ...]], list[str]]:
     """Members by name, and the groups whose members no dump contains."""
-    told: dict[str, tuple[int, ...]] = {}
+    members: dict[str, tuple[int, ...]] = {}
     used: dict[str, set[int]] = {}
     whole = set()
     for dump in dumps:
-        told |= dump.members
+        members |= dump.members
         for entry in dump.entries:
             name, *description = map(str, entry["process_group"])
             used.setdefault(name, set()).add(dump.rank)
             if description and description[0] in _WORLD:
                 whole.add(name)
-    known = {dump.rank for dump in dumps} | {rank for ranks in told.values() for rank in ranks}
+    known = {dump.rank for dump in dumps} | {rank for ranks in members.values() for rank in ranks}
     everyone = tuple(range(1 + max(known)))
     groups, guessed = {}, []
     for name, ranks in sorted(used.items()):
-        if name in told and ranks <= set(told[name]):
-            groups[name] = told[name]
+        if name in members and ranks <= set(members[name]):
+            groups[name] = members[name]
         elif name in whole:
             groups[name] = everyone
         else:

@@ -157,7 +157,7 @@ def script_of(args: argparse.Namespace, body: str | None) -> list[str]:
 
 
 def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
-    """The diagnosis of a run, with what became of its ranks, and notes."""
+    """The diagnosis of a run, with notes on ranks that were replaced or are held."""
     killed = {report.rank for report in run.snapshot.ranks if report.killed}
     lost = [
         f"rank {rank} {'would not end and ' if rank in killed else ''}was replaced by a fresh one; "
@@ -165,7 +165,7 @@ def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
         for rank, names in run.lost.items()
     ]
     what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
-    held = [f"the {what} is held: %ddt_show stacks looks at it, %ddt_release ends it"]
+    held = [f"the {what} is held: %ddt_show stacks shows it, %ddt_release ends it"]
     return show(
         diagnose(run.snapshot), run.snapshot, [*lost, *(held if run.frozen else []), *notes]
     )

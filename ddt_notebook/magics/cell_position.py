@@ -16,7 +16,7 @@ def first_line(shell: InteractiveShell, body: str) -> int:
     """
     inputs = shell.history_manager.input_hist_raw if shell.history_manager is not None else []
     whole, end = (inputs[-1] if inputs else "").rstrip("\n"), body.rstrip("\n")
-    # code that is not in the history is not in a cell
+    # code outside the history was not run in a cell
     if not end or not whole.endswith("\n" + end):
         return _USUALLY
     return whole[: -len(end)].count("\n") + 1

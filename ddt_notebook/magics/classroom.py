@@ -31,12 +31,12 @@ _STUDENT = opt.Option(
 _PREPARE = opt.Option(
     "--prepare",
     action="store_true",
-    help="add no cell, only give the ranks `exercise` again, such as after %%ddt_restart",
+    help="only give the ranks `exercise` again, such as after %%ddt_restart; add no cell",
 )
 _STRICT = opt.Option(
     "--strict",
     action="store_true",
-    help="raise an error unless every behaviour holds, as Run All and nbgrader need it",
+    help="raise an error unless every behaviour holds, which Run All and nbgrader need",
 )
 
 
@@ -51,7 +51,7 @@ class ClassroomMagics(RunningMagics):
     @line_magic
     @opt.options(_NAME, _STUDENT, _PREPARE)
     def ddt_exercise(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """List the exercises, or put the cell of one below and give the ranks its data."""
+        """List the exercises, or insert the cell of one below and give the ranks its data."""
         if args.student:
             self._progress.student = args.student
         if not args.name:

@@ -23,12 +23,12 @@ class DDT(Configurable):
     hang_after = Float(
         2.0,
         min=0.1,
-        help="Seconds for which ranks wait in vain before it is reported as a hang.",
+        help="Seconds that ranks wait without progress before a hang is reported.",
     ).tag(config=True)
     memory = Unicode(None, allow_none=True, help='Memory limit for each rank, such as "512M".').tag(
         config=True
     )
     colour = Bool(True, help="Colours in terminals; notebooks do not use it.").tag(config=True)
     widgets = Bool(
-        True, help="Buttons for %ddt_debug in notebooks; False: text and HTML without them."
+        True, help="Show buttons for %ddt_debug in notebooks; False: text and HTML only."
     ).tag(config=True)

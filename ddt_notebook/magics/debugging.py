@@ -46,7 +46,7 @@ _AGAIN, _EXAMPLE = "%%ddt_debug --again\n", "%%ddt_debug\n# an example, not your
 
 @magics_class
 class DebugMagics(RunningMagics):
-    """The assistant, and what can be said of code that has not run yet."""
+    """The assistant, and the checks of code that has not run yet."""
 
     def __init__(self, shell: InteractiveShell, config: DDT) -> None:
         super().__init__(shell, config)
@@ -95,7 +95,7 @@ class DebugMagics(RunningMagics):
         )
 
     def _debug_last(self, args: argparse.Namespace) -> Displayable:
-        """What the line magic does: report, run again, run on one rank, or fix."""
+        """Do what the line magic asks for: report, run again, run on one rank, or fix."""
         asked = [name for name in ("again", "single", "fix") if getattr(args, name)]
         if len(asked) > 1:
             raise UsageError(f"ddt_debug: one at a time: {' or '.join(f'--{n}' for n in asked)}")

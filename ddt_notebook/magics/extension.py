@@ -1,4 +1,4 @@
-"""What ``%load_ext ddt_notebook`` does, and its reverse."""
+"""Loads and unloads the extension (``%load_ext ddt_notebook``)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Misplaced:
     def __call__(self, line: str) -> NoReturn:
         raise UsageError(
             f"%%{self._name} must be the first line of its cell: "
-            "move it above all else, comments and imports too"
+            "move it above everything else, including comments and imports"
         )
 
 

@@ -60,7 +60,7 @@ class LiveMagics(Magics):
             self._panel = None
 
     def end(self) -> None:
-        """Close the panel, and leave JupyterLab's side panel without an answer."""
+        """Close the panel, and stop answering JupyterLab's side panel."""
         self.close()
         if self._lab is not None:
             self._lab.close()

@@ -27,7 +27,7 @@ _OUT = opt.Option(
 
 @magics_class
 class LoadMagics(Magics):
-    """Reports on runs elsewhere."""
+    """Reports on runs outside this notebook."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)

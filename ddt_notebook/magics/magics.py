@@ -22,7 +22,7 @@ from .base import RunningMagics, one_line, report_of, script_of
 from .config import DDT
 
 _ANEW = (
-    "the ranks were started anew: all their variables are gone; run the cells again that define "
+    "the ranks were restarted: all their variables are gone; run the cells again that define "
     "what you need"
 )
 

@@ -133,7 +133,7 @@ HANG_AFTER = Option(
     "--hang-after",
     type=seconds,
     metavar="SECONDS",
-    help="how long a wait that cannot end is watched before it is called a hang "
+    help="how long a wait that cannot end is observed before it is reported as a hang "
     + _default("hang_after"),
 )
 MEMORY = Option(
@@ -237,7 +237,7 @@ VIEW = Option(
 ZOOM = Option(
     "--zoom",
     action="store_true",
-    help="timeline: with a slider that chooses the stretch of time; the shorter, the more detail",
+    help="timeline: add a slider that chooses the time span; a shorter one shows more detail",
 )
 VARIABLES = Option(
     "variables",
@@ -296,8 +296,8 @@ class _Parser(MagicArgumentParser):
         """Raise a `UsageError` of one line."""
         if message.startswith(_REQUIRED):
             missing = message.removeprefix(_REQUIRED).split(", ")
-            told = {action.metavar: action.help for action in self._get_positional_actions()}
-            message = f"{missing[0]} is missing: {told.get(missing[0])}"
+            help_of = {action.metavar: action.help for action in self._get_positional_actions()}
+            message = f"{missing[0]} is missing: {help_of.get(missing[0])}"
         raise UsageError(f"{self.prog}: {' '.join(message.split())}")
 
     def _check_flag(self, word: str) -> None:

@@ -12,22 +12,22 @@ Content = TypeVar("Content", bound=Hashable)
 
 @dataclass(slots=True)
 class Entry(Generic[Content]):
-    """Something that one or more ranks put out.
+    """Output of one or more ranks.
 
     Attributes
     ----------
     content
         What it is.
     depth
-        It is the n-th since the ranks were last level with each other.
+        Number of this entry on its rank since all ranks had written equally many.
     first
-        The rank that put it out first.
+        The rank that wrote it first.
     since_s
         When.
     alone
-        Whether it is kept apart from equal ones.
+        Whether it is never merged with equal entries.
     ranks
-        All ranks that put it out.
+        All ranks that wrote it.
     """
 
     content: Content
@@ -51,7 +51,7 @@ class Merger(Generic[Content]):
     Parameters
     ----------
     running
-        The ranks that may put something out; an entry of all of them need not be held.
+        The ranks that may write; an entry of all of them need not be held.
     hold_s
         For how long an entry is held.
     """
@@ -78,7 +78,7 @@ class Merger(Generic[Content]):
         self._depths[rank] = entry.depth
 
     def take(self, now_s: float, *, everything: bool = False) -> list[Entry[Content]]:
-        """Entries that are complete or were held long enough, in order."""
+        """Return the entries that are complete or were held long enough, in order."""
         held_long = [i for i, e in enumerate(self._queue) if now_s - e.since_s >= self._hold_s]
         number = held_long[-1] + 1 if held_long else 0
         while number < len(self._queue) and self._queue[number].ranks >= self._running:
@@ -91,7 +91,7 @@ class Merger(Generic[Content]):
             self._open = {}
             for entry in self._queue:
                 self._offer(entry)
-            if self._queue:  # others may still join what is left of this depth
+            if self._queue:  # other ranks may still join the remaining entries of this depth
                 self._taken_depth = min(self._taken_depth, self._queue[0].depth - 1)
         return ready
 

@@ -22,22 +22,22 @@ from ..views.line_buffer import LineBuffer
 from ..views.waiting import parts as waiting_parts
 from .output_merger import Entry, Merger
 
-#: Shown of one rank and cell; the rest stays in the rank's output file.
+#: Limits of the output shown for one rank and cell; the rest stays in the rank's output file.
 LINES_SHOWN = 500
 CHARACTERS_SHOWN = 50_000
 DISPLAYS_SHOWN = 100
-#: More ranks share what so many may show: a page that holds more lines is slow.
+#: More ranks than this share the limit of this many: a page with more lines is slow.
 RANKS_IN_FULL = 8
 #: Least time between two updates of the live region.
 _LIVE_EVERY_S = 0.2
 #: An unfinished line is shown live when it is this old, or was rewritten by a carriage return.
 _PARTIAL_AFTER_S = 0.5
-#: The line about a wait changes this often, so that it can be read.
+#: Shortest time in seconds that a line about a wait is shown, so that it can be read.
 _WAITING_EVERY_S = 1.0
 #: Where output goes to a file, a wait is noted when it has lasted this long, and each time that it
 #: has become ten times as long: at most a few lines for a cell.
 _NOTED_AFTER_S = 3.0
-#: Stands in the queue for ``clear_output`` on a rank.
+#: Entry in the queue that represents ``clear_output`` on a rank.
 _CLEAR = "clear"
 
 
@@ -59,7 +59,7 @@ class OutputStreamer:
     running
         The ranks that run the cell.
     output_file
-        Where the whole output of a rank is kept, for a flood that is cut.
+        Path of the file that keeps all output of a rank, for when the shown output is cut.
     clock
         Seconds; replaced in tests.
     """
@@ -86,7 +86,7 @@ class OutputStreamer:
         self._waiting_at_s = float("-inf")
 
     def on_output(self, rank: int, stream: Stream, text: str) -> None:
-        """Take text of a rank; whole lines are queued."""
+        """Add text of a rank; complete lines are queued."""
         if self._cut(rank):
             return
         key = (rank, stream)
@@ -152,12 +152,12 @@ class OutputStreamer:
         return lines < 0 or characters < 0
 
     def _budget(self, rank: int) -> list[int]:
-        """What of the rank may still be shown: lines, characters, displays."""
+        """How much of the rank's output may still be shown: lines, characters, displays."""
         full = (LINES_SHOWN, CHARACTERS_SHOWN, DISPLAYS_SHOWN)
         return self._budgets.setdefault(rank, [int(self._share * most) for most in full])
 
     def _spend(self, rank: int, kind: int, amount: int, note: str) -> bool:
-        """Take from a rank's budget; when it is used up, say so once."""
+        """Use some of a rank's budget; print one notice when it is used up."""
         budget = self._budget(rank)
         if budget[kind] < 0:
             return False
@@ -223,9 +223,9 @@ class OutputStreamer:
 
 
 class _DisplaySlots:
-    """Which display each rich output of a rank goes to.
+    """Chooses the display for each rich output of a rank.
 
-    Ids of different ranks are kept apart. After ``clear_output`` on a rank its next displays take
+    Different ranks have different ids. After ``clear_output`` on a rank, its next displays take
     the place of its earlier ones: the output of other ranks must not vanish.
     """
 
@@ -241,7 +241,7 @@ class _DisplaySlots:
         self._reusable.setdefault(rank, []).extend(self._shown.pop(rank, []))
 
     def take(self, ranks: set[int], name: str | None, *, update: bool) -> tuple[str, bool]:
-        """The id to publish under, and whether it is shown already."""
+        """The id to publish under, and whether a display with this id is shown already."""
         rank = min(ranks)
         if name is not None and update and (rank, name) in self._named:
             return self._named[rank, name], True
@@ -337,7 +337,7 @@ def _live_region(shell: InteractiveShell) -> _NotebookLive | _TerminalLive:
 
 @contextmanager
 def live_line(shell: InteractiveShell, text: str) -> Iterator[Callable[[str], None]]:
-    """Show a line for as long as the block runs; what is yielded takes another line."""
+    """Show a line while the block runs; the yielded function replaces it by another."""
     region = _live_region(shell)
     region.show([text], time.monotonic())
 

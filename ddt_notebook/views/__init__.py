@@ -1,1 +1,1 @@
-"""What was found, as text for a terminal and as HTML for a notebook. Data in, text out."""
+"""Views of runs and findings, as text for a terminal and as HTML for a notebook."""

@@ -51,10 +51,10 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
         if timeline.rank != rank:
             continue
         for span in timeline.spans():
-            if span.kind != "collective":  # those come below, with what is known about them
+            if span.kind != "collective":  # collectives are added below, with their details
                 times = (span.start_s - start, span.end_s - start)
                 events.append(_span(span.name, span.kind, rank, _MAIN, times, {}))
-        # the profiler's own name for a step, by which the tools find it
+        # the profiler's name for a step, which the tools search for
         for number, (begin, end) in enumerate(pairwise((timeline.started_s, *timeline.steps_s))):
             step = (begin - start, end - start)
             events.append(_span(f"ProfilerStep#{number}", "user", rank, _STEPS, step, {}))

@@ -1,4 +1,4 @@
-"""A change of a cell, line by line: the sign in front says what became of a line."""
+"""A change of a cell, line by line: the sign in front marks a removed or added line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every collective of a run: what was called where, how large it was, and who came when."""
+"""Every collective of a run: its operation, line and size, and when each rank arrived."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .words import rate, short
 #: Rows by line of the program, and collectives listed one by one.
 LINES, LISTED = 16, 200
 #: Up to this many ranks, the arrival of each one is shown.
-_RANKS_TOLD = 8
+_RANKS_LISTED = 8
 
 _LINE_HEAD = ("collective", "times", "bytes", "came last", "waited", "transfer", "rate", "line")
-#: What fits 80 columns: the line without its text, and no rate.
+#: The columns that fit 80 characters: the line without its text, and no rate.
 _TEXT_HEAD = ("collective", "×", "bytes", "last rank", "waited", "transfer", "line")
 _HEAD = ("#", "group", "collective", "bytes", "who came when", "transfer", "rate", "line")
 
@@ -110,15 +110,15 @@ class CollectivesView(RunView):
             return "no collective was called"
         moved = sum(meeting.bytes or 0 for meeting in self._met)
         met = words.count(len(self._met), "collective")
-        told = f"{met}, {words.size(moved)} from each rank"
+        moving = f"{met}, {words.size(moved)} from each rank"
         if self.snapshot.origin == "dumps":
-            return told
-        return f"{told}; nobody waited long for one rank"
+            return moving
+        return f"{moving}; nobody waited long for one rank"
 
     def _notes(self) -> list[str]:
         notes = self._not_observed(LIBRARY_COLLECTIVES, LIBRARY_LINES)
         if any(report.calls_dropped for report in self.snapshot.ranks):
-            notes.append("of very many collectives that agreed on all ranks, the last are kept")
+            notes.append("a long run keeps only the last collectives that agreed on all ranks")
         untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)
         if self.snapshot.origin == "dumps":
             notes.append("without times: the clocks of several hosts do not agree")
@@ -132,7 +132,7 @@ class CollectivesView(RunView):
 
 
 def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ...]:
-    """One row for collectives of one line; ``brief``: without shapes, rates and source code."""
+    """One row for collectives of one line; ``brief`` omits shapes, rates and source code."""
     first = alike[0]
     last = Counter(m.straggler for m in alike if m.straggler is not None).most_common(1)
     late = [m.late_s for m in alike if last and m.straggler == last[0][0]]
@@ -170,14 +170,14 @@ def _who_came_when(meeting: Meeting) -> str:
     arrivals = meeting.arrivals_s
     missing = sorted(set(meeting.members) - set(arrivals))
     first = next(iter(arrivals.values()), 0.0)
-    told = [f"{rank} +{short(at - first)}" for rank, at in arrivals.items()]
-    if len(told) > _RANKS_TOLD:
-        told = [told[0], f"{len(told) - 3} more", *told[-2:]]
-    if told:
-        told[0] = f"rank {next(iter(arrivals))} first"
+    arrived = [f"{rank} +{short(at - first)}" for rank, at in arrivals.items()]
+    if len(arrived) > _RANKS_LISTED:
+        arrived = [arrived[0], f"{len(arrived) - 3} more", *arrived[-2:]]
+    if arrived:
+        arrived[0] = f"rank {next(iter(arrivals))} first"
     if missing:
-        told.append(f"never: {words.ranks(missing)}")
-    return ", ".join(told)
+        arrived.append(f"never: {words.ranks(missing)}")
+    return ", ".join(arrived)
 
 
 def _what(meeting: Meeting, *, shapes: bool = True) -> str:

@@ -103,7 +103,7 @@ class ComparisonView(Displayable):
         return {
             "gone": "the symptom is gone: the run is well now",
             "untried": (
-                "the run is well, but it did not do again what had failed: no collective, or no "
+                "the run is well, but it did not repeat what had failed: no collective, or no "
                 "training step"
             ),
             "same": "the symptom is still there",
@@ -114,7 +114,7 @@ class ComparisonView(Displayable):
 
 
 class SingleRankView(Displayable):
-    """Whether what went wrong on several ranks goes wrong on one, too.
+    """Whether a cell that failed on several ranks also fails on one.
 
     Parameters
     ----------
@@ -174,10 +174,10 @@ class SingleRankView(Displayable):
             "no fault of the distribution",
             "called": "the cell fails on one rank, too, with the same error of torch.distributed: "
             "it comes from how the library is used, not from how the ranks work together",
-            "several": "on one rank the cell is well: the fault shows with several ranks only",
-            "otherwise": "on one rank the cell fails in another way, which does not show what the "
-            "fault on several ranks comes from",
-            "endless": "on one rank the cell did not end in the time given either",
+            "several": "on one rank the cell works: the fault occurs with several ranks only",
+            "otherwise": "on one rank the cell fails in another way, which does not explain the "
+            "fault on several ranks",
+            "endless": "on one rank the cell did not end within the time limit either",
             "well": "nothing went wrong, on several ranks or on one",
         }[self.verdict]
 

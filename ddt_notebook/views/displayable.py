@@ -45,9 +45,9 @@ class Message(Displayable):
         self.text = text
 
     def to_text(self) -> str:
-        """The lines as they are."""
+        """The lines, unchanged."""
         return self.text
 
     def to_html(self) -> str:
-        """The lines as they are, escaped."""
+        """The lines, escaped."""
         return html.view(html.pre(self.text))

@@ -1,4 +1,4 @@
-"""A whole run as a document: the diagnosis, and every view of which something was recorded."""
+"""A whole run as a document: the diagnosis, and every view for which something was recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .registry import below_diagnosis
 from .report import show
 from .run_view import RunView
 
-#: Nothing is fetched and no script runs, whatever stands in the page.
+#: The browser fetches nothing and runs no script, whatever the page contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = (
     ":root{color-scheme:light dark}"
@@ -23,7 +23,7 @@ _STYLE = (
 
 
 def recorded(snapshot: Snapshot) -> Iterator[RunView]:
-    """The views of which something was recorded."""
+    """The views for which something was recorded."""
     for view in below_diagnosis():
         if view.is_in(snapshot):
             yield view.of(snapshot)
@@ -31,15 +31,15 @@ def recorded(snapshot: Snapshot) -> Iterator[RunView]:
 
 def parts(snapshot: Snapshot) -> list[tuple[str, str]]:
     """The diagnosis without a title, and each view under its name and what it points out first."""
-    told = [("", str(show(diagnose(snapshot), snapshot).to_html()))]
+    sections = [("", str(show(diagnose(snapshot), snapshot).to_html()))]
     for view in recorded(snapshot):
         odd = flags.as_lines(view.flags, "")[:1] if view.flags else []
-        told.append((" · ".join([view.name, *odd]), str(view.to_html())))
-    return told
+        sections.append((" · ".join([view.name, *odd]), str(view.to_html())))
+    return sections
 
 
 def page(snapshot: Snapshot) -> str:
-    """All of it, unfolded, as one HTML page that needs neither a network nor scripts."""
+    """The whole document, unfolded, as one HTML page that needs neither a network nor scripts."""
     about = [words.count(snapshot.world_size, "rank"), snapshot.backend, snapshot.device]
     about += [f"PyTorch {snapshot.torch_version}"] * bool(snapshot.torch_version)
     about += [snapshot.created[:19].replace("T", " ")] * bool(snapshot.created)

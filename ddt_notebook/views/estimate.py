@@ -94,12 +94,13 @@ class EstimateView(Displayable):
             return needed
         room = f"{words.size(self.limit)} {'for all ranks' if self.shared else 'for each'}"
         if self.fits(first):
-            return f"it fits: {needed}, there is {room}"
+            return f"it fits: {needed}, and {room} is available"
         fitting = next((plan for plan in self.plans if self.fits(plan)), None)
         if fitting is None:
-            return f"it does not fit: {needed}, there is {room}; none of these ways is enough"
+            return f"it does not fit: {needed}, {room} is available; none of these ways is enough"
         batch = "" if fitting.batch == 1 else " and half the batch"
-        return f"it does not fit: {needed}, there is {room}; {fitting.sharding}{batch} would"
+        way = f"{fitting.sharding}{batch}"
+        return f"it does not fit: {needed}, {room} is available; {way} would fit"
 
     def _rows(self) -> list[tuple[str, ...]]:
         words_of = {True: "yes", False: "no", None: ""}

@@ -303,7 +303,7 @@ class HitsView(Displayable):
 Page = ExplanationView | CardView | HitsView | TaxonomyView
 
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
-#: The best hit is shown at once if it is this much better than the next.
+#: The page of the best hit is shown at once if its score is this many times that of the next.
 _CLEARLY = 1.8
 
 

@@ -9,7 +9,7 @@ from ..model import RankReport, Report, Snapshot
 from . import safe, words
 from .source_positions import group
 
-#: A frame of torch's machinery or of our wrappers around it; also IPython's note on hidden frames.
+#: A frame of torch itself or of our wrappers around it; also IPython's note on hidden frames.
 _MACHINERY = re.compile(
     r"File \S*(?:torch[/\\](?:distributed[/\\]|autograd[/\\]|_tensor\.py)|"
     r"ddt_notebook[/\\]rank[/\\])|"
@@ -19,7 +19,7 @@ _MACHINERY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What ranks with the same error said.
+    """The error of one rank, or of several ranks with the same error.
 
     Attributes
     ----------
@@ -28,11 +28,11 @@ class Failure:
     title
         ``rank 1 raised ValueError at cell[3] line 4: bad batch``.
     text
-        The traceback, or what was left behind by a rank that died.
+        The traceback, or the last output of a rank that died.
     cause
         True if the report's first finding blames one of these ranks.
     freed
-        True if the session ended these ranks' wait: what they raised adds nothing.
+        True if the session ended these ranks' wait: their errors add no information.
     """
 
     ranks: tuple[int, ...]
@@ -102,7 +102,7 @@ def _order(report: RankReport, blamed: set[int]) -> tuple[bool, bool, float, int
 
 
 def _identity(report: RankReport, blamed: set[int]) -> tuple[object, ...]:
-    """Consequences differ in addresses and ports only: their kind and place make them one."""
+    """Consequences of the same kind and place are one: only addresses and ports differ."""
     error = report.error
     if error is None:
         return (report.rank, "died")

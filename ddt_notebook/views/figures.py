@@ -1,4 +1,4 @@
-"""Plotly figures as plain data: a notebook draws them, and nothing has to be imported for it.
+"""Plotly figures as plain data: a notebook draws them without an import.
 
 Plotly itself is imported only where a figure object is asked for. Backgrounds are transparent and
 text is grey, so that a figure reads on a light and on a dark page; colours are Okabe and Ito's, and
@@ -17,16 +17,16 @@ from . import safe
 from .displayable import Displayable
 
 MIME = "application/vnd.plotly.v1+json"
-#: No upload to a cloud, no advertisement.
+#: Turns off the upload to a cloud, and the logo.
 CONFIG = {"showSendToCloud": False, "displaylogo": False}
 #: Bars in one figure; a longer time is drawn as slots.
 MAX_BARS = 9_000
 
 _GREY = "#808080"
 _HOVER = 160
-#: Of the words above a figure: characters and pixels of a line.
+#: The text above a figure: characters and pixels of a line.
 _TITLE_WIDTH, _LINE = 110, 18
-#: Of the table below it: pixels of a row and above the table, most rows.
+#: The table below it: pixels of a row, pixels above the table, largest number of rows.
 _ROW, _AXIS, _ROWS = 23.4, 55, 10
 
 Figure = dict[str, Any]
@@ -56,9 +56,9 @@ class Figured(Displayable):
 
 
 class Bar(NamedTuple):
-    """A stretch of time: start and end in milliseconds, and what it is.
+    """A span of time: start and end in milliseconds, and what happened in it.
 
-    ``offset`` and ``width`` are its own place in the lane, None for that of its kind.
+    ``offset`` and ``width`` are its position in the lane; None: those of its kind.
     """
 
     start: float
@@ -70,7 +70,7 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """How one kind of bar looks.
+    """The look of one kind of bar.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Kind:
     colour, pattern
         Okabe-Ito, and one of Plotly's pattern shapes.
     offset, width
-        Of its bars within the lane of a rank, which is 1 high.
+        Position and height of its bars within the lane of a rank, which is 1 high.
     """
 
     name: str
@@ -102,7 +102,7 @@ def gantt(lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str
     ranks
         From top to bottom.
     describe
-        Gives the text that is shown when a bar is pointed at: ``describe(what, rank)``.
+        Returns the text that a bar shows on hover: ``describe(what, rank)``.
     """
     row = {rank: at for at, rank in enumerate(ranks)}
     by_kind: dict[Kind, list[tuple[int, Bar]]] = {}
@@ -145,7 +145,7 @@ def gantt(lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str
 
 
 def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> Figure:
-    """A figure with the look that all have in common."""
+    """A figure with the look that all figures share."""
     line = {"gridcolor": "rgba(128,128,128,0.25)", "linecolor": _GREY}
     settings = {
         "height": height,
@@ -175,9 +175,9 @@ def figure(data: Iterable[Mapping[str, Any]], *, height: int, **layout: Any) -> 
 def framed(
     plain: Figure, words_above: Sequence[str], head: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Figure:
-    """A figure with what it says in words above it, and its table below.
+    """A figure with its summary in words above it, and its table below.
 
-    Where a notebook shows the figure, it shows nothing else of the view.
+    A notebook that shows the figure shows nothing else of the view.
     """
     layout = plain["layout"]
     lines = [part for line in words_above for part in textwrap.wrap(line, _TITLE_WIDTH)]
@@ -223,5 +223,5 @@ def framed(
 
 
 def hover(text: str) -> str:
-    """Foreign text as Plotly shows it: it reads some of HTML."""
+    """Foreign text, escaped for Plotly, which interprets some HTML."""
     return html.escape(safe.middle(text, _HOVER))

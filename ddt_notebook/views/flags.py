@@ -1,4 +1,4 @@
-"""What a view points out in words, above its table."""
+"""The flags of a view: sentences above its table that name what is wrong or odd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYMBOLS = {"error": "✖", "warning": "▲", "hint": "?"}
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Something that is wrong or worth a look.
+    """Something that is wrong or worth checking.
 
     Attributes
     ----------
@@ -32,12 +32,12 @@ class Flag:
 
 
 def ordered(flags: Sequence[Flag]) -> list[Flag]:
-    """The gravest first, each once."""
+    """The most severe first, each once."""
     return sorted(dict.fromkeys(flags), key=lambda flag: list(_SYMBOLS).index(flag.kind))
 
 
 def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
-    """Lines for a terminal; ``healthy`` is said where nothing is flagged."""
+    """Lines for a terminal; ``healthy`` is the line for a view without flags."""
     if not flags:
         return terminal.wrap("", f"ok · {healthy}")
     lines = []
@@ -48,7 +48,7 @@ def to_text(flags: Sequence[Flag], healthy: str) -> list[str]:
 
 
 def as_lines(flags: Sequence[Flag], healthy: str, limit: int = 3) -> list[str]:
-    """One line for each of the gravest, such as above a figure."""
+    """One line for each of the most severe flags, such as above a figure."""
     if not flags:
         return [f"ok · {safe.one_line(healthy, 300)}"]
     lines = [f"{_SYMBOLS[f.kind]} {safe.one_line(f.text, 300)}" for f in flags[:limit]]

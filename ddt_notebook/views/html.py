@@ -2,8 +2,8 @@
 
 A notebook that was not yet run by its reader is shown through JupyterLab's sanitizer: it drops
 ``<style>``, SVG, CSS variables and aria attributes, and keeps tables, ``<details>`` and literal
-inline styles. So every view is complete with those alone, in text that inherits its colour and mid
-tones that read on white and on black; the style sheet only refines it.
+inline styles. So every view is complete with those alone: its text inherits its colour, its mid
+tones are readable on white and on black, and the style sheet only refines it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from . import safe
 from .source_positions import SourceLine
 
-#: Okabe-Ito colours that carry dark text, and a grey that reads on white and on black.
+#: Okabe-Ito colours for dark text on them, and a grey that is readable on white and on black.
 COLOURS = {
     "error": "#D55E00",
     "warning": "#E69F00",
@@ -40,7 +40,7 @@ def escape(text: str) -> Markup:
 
 
 def tag(name: str, *content: str, style: str = "", role: str = "", title: str = "") -> Markup:
-    """An element; ``role`` is its name in the style sheet, ``title`` shows when pointed at."""
+    """An element; ``role`` is its name in the style sheet, ``title`` its tooltip."""
     attributes = f' class="ddt-{role}"' if role else ""
     attributes += f' title="{escape(title)}"' if title else ""
     attributes += f' style="{style}"' if style else ""
@@ -88,7 +88,7 @@ def code(text: str) -> Markup:
 
 
 def name(text: str, limit: int = 48) -> Markup:
-    """A foreign name, shortened in the middle; whole when pointed at."""
+    """A foreign name, shortened in the middle; the tooltip shows all of it."""
     short = safe.middle(text, limit)
     whole = safe.one_line(text) if short != text else ""
     return tag("span", short, style=f"{_MONO};white-space:pre-wrap", role="code", title=whole)
@@ -140,7 +140,7 @@ def heading(text: str) -> Markup:
 
 
 def excerpt(lines: Sequence[SourceLine]) -> Markup:
-    """Numbered source lines, with an arrow and the ranks at those where ranks stood."""
+    """Numbered source lines; an arrow and the ranks mark the lines at which ranks stood."""
     width = max((len(str(line.number)) for line in lines), default=1)
     code_width = max((len(line.code) for line in lines if line.who), default=0)
     text = []
@@ -154,7 +154,7 @@ def excerpt(lines: Sequence[SourceLine]) -> Markup:
         else:
             text.append(escape(f"  {line.number:>{width}}  {line.code}"))
     style = (
-        # wrapped, since who stood there is at the end of the line
+        # wrapped, since the ranks that stood there are at the end of the line
         f"{_MONO};white-space:pre-wrap;line-height:1.35;margin:2px 0 6px 0;padding:4px 8px;"
         f"overflow-wrap:anywhere;border-left:2px solid {COLOURS['line']}"
     )

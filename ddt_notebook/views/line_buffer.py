@@ -9,8 +9,8 @@ LONGEST_LINE = 20_000
 class LineBuffer:
     """Turns one stream's text, as it arrives, into lines.
 
-    A carriage return brings the next text back to the start of the line, as on a terminal: of a
-    progress bar only the last state remains.
+    A carriage return moves the next text back to the start of the line, as on a terminal, so only
+    the last state of a progress bar remains.
     """
 
     def __init__(self) -> None:

@@ -13,14 +13,14 @@ _SIGNS = {"certain": ("✖", "error"), "likely": ("▲", "warning"), "possible":
 
 
 class ForeseenView(Displayable, Sequence[Finding]):
-    """What lint found: a sequence of findings, hints at its end.
+    """The findings of lint as a sequence, hints at its end.
 
     Parameters
     ----------
     found
         Findings, in the order of the lines; those of confidence ``"possible"`` are hints.
     name
-        What was read: ``"this cell"``, ``"train.py"``.
+        Name of the source: ``"this cell"``, ``"train.py"``.
     """
 
     def __init__(self, found: Sequence[Finding], name: str) -> None:
@@ -49,8 +49,8 @@ class ForeseenView(Displayable, Sequence[Finding]):
         return report.to_json()
 
     def to_text(self) -> str:
-        """Each finding with its line and what to change; hints in a line each."""
-        lines = [] if self.findings else [f"ok · nothing is foreseen in {self._name}"]
+        """Each finding with its line and its fix; each hint in one line."""
+        lines = [] if self.findings else [f"ok · no fault was found in {self._name}"]
         for finding in self.findings:
             sign, _ = _SIGNS[finding.confidence]
             first, *rest = terminal.wrap("", safe.one_line(finding.title, 600))
@@ -64,10 +64,10 @@ class ForeseenView(Displayable, Sequence[Finding]):
         return "\n".join(lines)
 
     def to_html(self) -> str:
-        """The same, a block for each finding."""
+        """A block for each finding."""
         parts: list[str] = []
         if not self.findings:
-            parts.append(html.line(f"ok · nothing is foreseen in {self._name}"))
+            parts.append(html.line(f"ok · no fault was found in {self._name}"))
         for finding in self.findings:
             sign, kind = _SIGNS[finding.confidence]
             block = [

@@ -13,7 +13,7 @@ from . import html, safe, source_positions, sparklines, terminal, words
 from .displayable import Displayable
 from .session_status import ROWS, SessionStatusLike
 
-#: Columns of the memory curve, and the rise in bytes below which it stays low.
+#: Columns of the memory curve, and the rise in bytes below which it does not use the full height.
 _CURVE, _NOISE = 10, 16_000_000
 _NOWRAP = "white-space:nowrap"
 _HEAD = ("rank", "state", "at", "memory (RSS)")
@@ -42,7 +42,7 @@ _ENDINGS: dict[Outcome, str] = {
     "interrupted": "was interrupted after",
 }
 
-#: What ranks must have in common to share a line: state, wait, place; their number if few.
+#: Ranks with the same state, wait and place stand in one row; few ranks have a row each.
 _Key = tuple[str, str, str, Position | None, int | None]
 
 
@@ -63,7 +63,7 @@ class RankLine:
     place
         The line as data, where it is known.
     memory_bytes, curve
-        Resident memory now, and its course as signs.
+        Resident memory now, and its curve as signs.
     """
 
     ranks: tuple[int, ...]
@@ -95,7 +95,7 @@ class RankLine:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LiveView(Displayable):
-    """A headline, the ranks, and what else is to be said."""
+    """A headline, the ranks, and notes."""
 
     headline: str
     lines: tuple[RankLine, ...] = ()
@@ -135,13 +135,13 @@ def of_reports(
     Parameters
     ----------
     headline, notes
-        What to say above and below.
+        The lines above and below the table.
     reports
         The ranks.
     memory
         Each rank's resident memory in bytes, oldest first.
     ended
-        Whether the cell runs no more: the states are then those just before.
+        Whether the cell has ended: the states are then those just before its end.
     """
     waiting = waits(reports)
     stuck = cannot_complete(waiting, reports)
@@ -168,7 +168,7 @@ def of_reports(
 
 
 def of_status(status: SessionStatusLike, notes: tuple[str, ...] = ()) -> LiveView:
-    """A session whose ranks are at their prompts."""
+    """The view of a session whose ranks are at their prompts."""
     headline = f"{words.count(status.world_size, 'rank')}, no cell runs"
     alike = source_positions.group(
         status.ranks, lambda r: (r.state, r.rank if len(status.ranks) <= ROWS else None)

@@ -1,4 +1,4 @@
-"""What each rank's memory holds, how it changed during the cell, and where it ends."""
+"""What each rank's memory holds, how it changed during the cell, and its limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .html import Markup
 from .run_view import RunView
 from .source_positions import group
 
-#: Columns of ranks that hold the same, and rows of single ranks in a terminal.
+#: Columns for groups of equal ranks, and rows for single ranks in a terminal.
 GROUPS, ROWS = 5, 8
 #: From this share of a limit on, memory is called nearly full.
 _NEARLY_FULL = 0.9
@@ -37,12 +37,12 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 class MemoryView(RunView, Figured):
-    """Memory of each rank: what it is made of, its course, its limit.
+    """Memory of each rank: its parts, its curve over time, its limit.
 
     Parameters
     ----------
     snapshot
-        With its ``memory``; the course and the activations are known of a run with ``trace=True``.
+        With its ``memory``; only a run with ``trace=True`` has the curve and the activations.
     names
         Variables that the ranks were asked to count; the snapshot holds no others.
     asked_now
@@ -194,7 +194,7 @@ class MemoryView(RunView, Figured):
 
     def _healthy(self) -> str:
         if not self.snapshot.memory:
-            return "no rank was looked at"
+            return "no rank was inspected"
         largest = max(self.snapshot.memory, key=_highest)
         what = "on the GPU" if _on_gpu(largest) else "resident"
         room = [f"{words.size(limit)} is {_LIMITS[name]}" for name, limit in self._limits().items()]
@@ -250,10 +250,10 @@ class MemoryView(RunView, Figured):
         notes = self._not_observed(ACTIVATIONS, DDP_BUCKETS)
         notes += [f"parts were counted {seen}; the rest is {rest}"]
         if not any(m.at_ms for m in self.snapshot.memory):
-            notes.append("%%ddt_debug also shows activations and the course of memory")
+            notes.append("%%ddt_debug also shows activations and memory over time")
         elif self.asked_now:
             cell = self.snapshot.cell.title
-            notes.append(f"activations, peak and course were measured while {cell} ran")
+            notes.append(f"activations, peak and curve were measured while {cell} ran")
         return notes
 
 
@@ -267,7 +267,7 @@ def _flags(memories: Sequence[RankMemory]) -> list[Flag]:
                 found.append(
                     Flag(
                         "warning",
-                        f"rank {memory.rank} came near to {_LIMITS[name]}: {share}; a smaller "
+                        f"rank {memory.rank} nearly reached {_LIMITS[name]}: {share}; a smaller "
                         "batch or sharding (FSDP) makes room: ddt.estimate(run) compares them",
                     )
                 )
@@ -280,7 +280,7 @@ def _flags(memories: Sequence[RankMemory]) -> list[Flag]:
 
 
 def _uneven(memories: Sequence[RankMemory]) -> list[Flag]:
-    """A rank that holds clearly more than another."""
+    """A flag for a rank that holds clearly more than another."""
     if len(memories) < 2:
         return []
     most = max(memories, key=lambda m: m.known_bytes)
@@ -304,7 +304,7 @@ def _on_gpu(memory: RankMemory) -> bool:
 
 
 def _rest(memory: RankMemory) -> int:
-    """What is not in one of the parts; they live on the GPU or in the process."""
+    """The bytes in none of the parts, of the GPU or of the process."""
     whole = memory.gpu_allocated if _on_gpu(memory) else memory.rss_bytes
     return max(0, (whole or 0) - memory.known_bytes + memory.parts.get("activations", 0))
 
@@ -321,7 +321,7 @@ def _data_peak(memory: RankMemory) -> int:
 
 
 def _course(memory: RankMemory) -> tuple[int, ...]:
-    """The quantity that the limit of this rank is about."""
+    """The quantity to which the limit of this rank applies."""
     if _on_gpu(memory) and memory.gpu_kb:
         return memory.gpu_kb
     return memory.data_kb if "rank" in memory.limits and memory.data_kb else memory.rss_kb

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 from . import safe
 from .line_buffer import LineBuffer
 
-#: Where a line comes from; empty where that is not known.
+#: The source of a line; empty where it is not known.
 Source = Literal["stdout", "stderr", "display", ""]
 
-#: Kept of one cell; of what is older, only the number of lines.
+#: Limits of the text that is kept of one cell; older lines are only counted.
 LINES_KEPT, CHARACTERS_KEPT = 20_000, 8_000_000
 #: The longest line, and the longest unfinished one, that is shown whole.
 _LINE_LIMIT, _UNFINISHED_LIMIT = 2_000, 160
@@ -41,7 +41,7 @@ class OutputLog:
     Attributes
     ----------
     running
-        Whether more may come.
+        Whether more text may arrive.
     version
         Changes with every change.
     """
@@ -67,7 +67,7 @@ class OutputLog:
         return self._total
 
     def add(self, rank: int, source: Source, text: str) -> None:
-        """Add text as it arrived: it may end within a line, may hold carriage returns."""
+        """Add text as it arrived: it may end within a line and may contain carriage returns."""
         self.version += 1
         self.running = True  # also after the end: a cell that was held goes on when it is released
         buffer = self._buffers.setdefault((rank, source), LineBuffer())
@@ -75,7 +75,7 @@ class OutputLog:
             self._append(Line(rank, source, line))
 
     def finish(self) -> None:
-        """Make lines of what is left unfinished: the cell has ended, or is held."""
+        """Make lines of the unfinished text, since the cell has ended or is held."""
         self.version += 1
         self.running = False
         for (rank, source), buffer in self._buffers.items():
@@ -83,7 +83,7 @@ class OutputLog:
                 self._append(Line(rank, source, line))
 
     def page(self, after: int, limit_bytes: int) -> dict[str, Any]:
-        """Lines from number ``after`` on, as plain data that JSON takes ``limit_bytes`` for.
+        """Lines from number ``after`` on, as plain data of at most ``limit_bytes`` as JSON.
 
         The last page also contains the lines that the ranks have not finished.
         """
@@ -96,11 +96,11 @@ class OutputLog:
         room = limit_bytes - sum(map(_weight, unfinished))
         lines: list[Line] = []
         for line in islice(self._lines, start - self.first, None):
-            told = line._replace(text=_shown(line.text))
-            room -= _weight(told)
+            shown = line._replace(text=_shown(line.text))
+            room -= _weight(shown)
             if room < 0 and lines:
                 break
-            lines.append(told)
+            lines.append(shown)
         end = start + len(lines)
         return {
             "cell": self.cell,
@@ -123,7 +123,7 @@ class OutputLog:
 
 
 def of_texts(cell: int, texts: Mapping[int, str]) -> OutputLog:
-    """What is known of a cell to which nobody listened: each rank's text, one after the other."""
+    """The log of a cell that no front end followed: the text of each rank in turn."""
     log = OutputLog(cell, ordered=False)
     for rank, text in sorted(texts.items()):
         if text:
@@ -136,5 +136,5 @@ def _shown(text: str) -> str:
     return safe.bounded(safe.clean(text[: 4 * _LINE_LIMIT]), _LINE_LIMIT, len(text))
 
 
-def _weight(told: Line) -> int:
-    return len(json.dumps(told, ensure_ascii=False).encode()) + 1
+def _weight(shown: Line) -> int:
+    return len(json.dumps(shown, ensure_ascii=False).encode()) + 1

@@ -11,7 +11,7 @@ from .run_view import RunView
 
 
 class Overview(Displayable):
-    """What ``%%ddt_debug`` shows.
+    """The output of ``%%ddt_debug``.
 
     Parameters
     ----------
@@ -20,8 +20,8 @@ class Overview(Displayable):
     views
         The views by the name under which ``%ddt_show`` knows them.
     cut_off
-        Whether the run ended early: what the views point out may then follow from the cause, and
-        is folded below it.
+        Whether the run ended early: the flags of the views may then follow from the cause, and
+        are folded below it.
     """
 
     __slots__ = ("_cut_off", "_report", "_views")
@@ -34,7 +34,7 @@ class Overview(Displayable):
         self._cut_off = cut_off
 
     def to_text(self) -> str:
-        """The diagnosis, and what each view points out."""
+        """The diagnosis, and the flags of each view."""
         lines = [self._report.to_text()]
         if self._cut_off:
             lines += textwrap.wrap(
@@ -45,14 +45,14 @@ class Overview(Displayable):
         return "\n".join([*lines, "  %ddt_show NAME shows one of them whole"])
 
     def to_html(self) -> str:
-        """The diagnosis, and each view folded under what it points out."""
+        """The diagnosis, and each view folded under its flags."""
         if not self._cut_off:
             folded = [
                 html.details(f"{name} · {_told(view)[0]}", view.to_html())
                 for name, view in self._views.items()
             ]
             return html.Markup(self._report.to_html() + "".join(folded))
-        # what was cut off cannot be called well
+        # a run that was cut off must not be reported as healthy
         parts = [
             html.details(
                 " · ".join([name, *_told(view)[:1]] if view.flags else [name]), view.to_html()
@@ -62,14 +62,14 @@ class Overview(Displayable):
         return html.Markup(self._report.to_html() + html.details(self._until_then(), *parts))
 
     def _until_then(self) -> str:
-        told = ", ".join(
+        flagged = ", ".join(
             f"{name} ({words.count(len(view.flags), 'flag')})"
             for name, view in self._views.items()
             if view.flags
         )
-        if not told:
+        if not flagged:
             return "of what ran until then: nothing more"
-        return f"of what ran until then, which may follow from the above: {told}"
+        return f"of what ran until then, which may follow from the above: {flagged}"
 
     def _lines(self) -> Iterator[str]:
         for name, view in self._views.items():

@@ -1,4 +1,4 @@
-"""Do the ranks agree: parameters, buffers, gradients, optimizer state and settings."""
+"""Compares parameters, buffers, gradients, optimizer state and settings of the ranks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PLURALS = {
 
 
 class ParityView(RunView):
-    """What is equal on all ranks, and what is not.
+    """Shows what is equal on all ranks, and what is not.
 
     Parameters
     ----------
@@ -219,18 +219,18 @@ def _owner(name: str, role: str) -> str:
 
 
 def _as_join_allows(found: Disagreement, parities: Sequence[RankParity]) -> bool:
-    """Whether these are gradients after ``join()``: ranks with less data keep older ones."""
+    """Whether these gradients followed ``join()``: ranks with less data then keep older ones."""
     return found.role == "gradient" and _of_joined(found.name, parities)
 
 
 def _of_joined(name: str, parities: Sequence[RankParity]) -> bool:
-    """Whether a gradient, or an entry of an optimizer's state, is of a model inside ``join()``."""
+    """Whether a gradient or an optimizer's state belongs to a model that ran inside ``join()``."""
     joined = tuple(f"{model}." for parity in parities for model in parity.joined)
     return name.rpartition(".state.")[2].startswith(joined)
 
 
 def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> list[Flag]:
-    """One for each object and role that differs, the gravest first."""
+    """One flag for each object and role that differs, the most severe first."""
     wrapped = {name for parity in parities for name in parity.wrapped}
     copied = {name for parity in parities for name in parity.synchronized_buffers}
     measured = {d.name: d for parity in parities for d in parity.differences}
@@ -238,7 +238,7 @@ def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement
     found = []
     for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
         first = members[0]
-        # other random numbers on each rank are lawful, too, and often wanted
+        # different random numbers on each rank are legitimate, and often wanted
         if role == "random" or _as_join_allows(first, parities):
             continue
         ranks = sorted({rank for member in members for rank in member.deviating})
@@ -262,10 +262,10 @@ def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement
 
 
 def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> list[Flag]:
-    """Parameters and buffers on which the ranks agree, and that are nan or inf.
+    """Flags for parameters and buffers that are nan or inf on all ranks alike.
 
-    Gradients are left out: a gradient scaler meets nan and inf, and skips the step. So is inf in
-    buffers: masks are made of it.
+    Gradients are left out: a gradient scaler expects nan and inf, and skips the step. So is inf in
+    buffers, because masks consist of it.
     """
     odd = [
         (parity.rank, item)
@@ -287,13 +287,13 @@ def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> l
             what = f"{len(names):,} {_PLURALS[role]} of {safe.middle(name, 60)} hold {values}"
         everywhere = len(ranks) == len(parities) > 1
         if everywhere:
-            what += " on every rank; that the ranks agree says nothing then"
+            what += " on every rank, so their agreement has no meaning"
         found.append(Flag("warning", what if everywhere else f"{what} on {words.ranks(ranks)}"))
     return found
 
 
 def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) -> Flag:
-    """How grave it is depends on whether something should have kept the ranks equal."""
+    """The flag; its severity depends on whether something should have kept the ranks equal."""
     if role == "buffer" and copied:
         return Flag("hint", f"{text}; DDP copies rank 0's at the next forward pass in training")
     if role == "gradient" and not wrapped:
@@ -309,9 +309,7 @@ def _disagreement_text(found: Disagreement, difference: ValueDifference | None) 
     name = safe.middle(found.name, 80)
     if "" in found.groups:
         lacking = found.groups[""]
-        return (
-            f"{name} is there on {words.ranks(found.agreeing)}, but not on {words.ranks(lacking)}"
-        )
+        return f"{name} exists on {words.ranks(found.agreeing)}, but not on {words.ranks(lacking)}"
     return f"{name}: {_first_difference(found, difference)}" + _how_far(difference)
 
 
@@ -346,5 +344,5 @@ def _how_far(difference: ValueDifference | None) -> str:
         return ""
     share = f"{difference.count:,} of {words.count(difference.elements, 'element')} differ"
     if difference.largest is None:
-        return f" ({share}, some are no finite numbers)"
+        return f" ({share}, some are not finite)"
     return f" ({share}, by up to {difference.largest:.3g})"

@@ -22,7 +22,7 @@ OBJECTS = 12
 FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
-#: What it is about, the titles of its columns, its rows.
+#: The subject of a table, the titles of its columns, its rows.
 _Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 
 _SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
@@ -265,7 +265,7 @@ def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:
 def _find_flags(
     loaders: Mapping[str, Mapping[int, LoaderPartition]], *, trains: Collection[int]
 ) -> list[Flag]:
-    """All that is odd about the loaders, the gravest first.
+    """Flags for the loaders, the most severe first.
 
     Parameters
     ----------
@@ -383,14 +383,14 @@ def _shared_evenly(by_rank: Mapping[int, LoaderPartition]) -> bool:
 
 
 def _of_sampler(name: str, by_rank: Mapping[int, LoaderPartition]) -> list[Flag]:
-    """Ranks whose samplers all take them for the same one."""
+    """A flag for ranks whose samplers all use the same rank number."""
     if not _divides(by_rank) or _shared_evenly(by_rank):
         return []
     alike = group(by_rank, lambda rank: (by_rank[rank].replica, by_rank[rank].replicas))
     return [
         Flag(
             "warning",
-            f"the samplers of {name} on {words.ranks(ranks)} all take their rank for {replica} of "
+            f"the samplers of {name} on {words.ranks(ranks)} all use rank {replica} of "
             f"{replicas}: leave num_replicas and rank out, or pass dist.get_rank()",
         )
         for (replica, replicas), ranks in alike

@@ -1,4 +1,4 @@
-"""Where everything lives: modules, optimizers and batches, rank by rank."""
+"""The devices of modules, optimizers and batches, rank by rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .html import Markup
 from .run_view import RunView, chosen
 from .source_positions import group
 
-#: Rows for one object; a deeper model is summed up by its upper modules.
+#: Rows for one object; a deeper model is summarised by its upper modules.
 ROWS = 12
 #: Objects that are shown, and tensors in the list of all of them.
 OBJECTS = 20
@@ -159,7 +159,7 @@ def _devices(item: PlacedObject) -> list[str]:
 
 
 def _on_its_gpu(item: PlacedObject) -> PlacedObject:
-    """The object without the number of its GPU, if it is all on one: ranks differ in that."""
+    """The object without its GPU's number, in which ranks differ, if it uses only one GPU."""
     devices = _devices(item)
     numbered = {device for device in devices if ":" in device}
     if len(numbered) != 1:
@@ -279,17 +279,17 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
 
 
 def _find_flags(placements: Sequence[RankPlacement]) -> list[Flag]:
-    """All that is odd, the gravest first; the same oddity of several ranks once."""
+    """Flags for what is unusual, the most severe first; equal flags of several ranks are merged."""
     found: dict[tuple[str, str], list[int]] = {}
     for placement in placements:
         for flag in _of_rank(placement, len(placements)):
             found.setdefault(flag, []).append(placement.rank)
     everywhere = len(placements)
-    told = [
+    flags = [
         Flag(kind, text if len(ranks) == everywhere else f"{words.ranks(ranks)}: {text}")  # type: ignore[arg-type]
         for (kind, text), ranks in found.items()
     ]
-    return ordered([*told, *_accelerators(placements)])
+    return ordered([*flags, *_accelerators(placements)])
 
 
 def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]:
@@ -303,7 +303,7 @@ def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]
     found += _apart(placement.objects)
     if placement.unreadable:
         text = (
-            f"{safe.listing(placement.unreadable)} could not be looked at: it raised an exception"
+            f"{safe.listing(placement.unreadable)} could not be inspected: it raised an exception"
         )
         found.append(("hint", text))
     if placement.objects_left_out:
@@ -341,7 +341,7 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
             what = "a parameter" if tensor.requires_grad else "neither parameter nor buffer"
             advice = "nn.Parameter" if tensor.requires_grad else "register_buffer"
             if tensor.requires_grad:
-                what = "a tensor that wants a gradient, but no parameter"
+                what = "a tensor that requires a gradient, but not a parameter"
             text = (
                 f"{item.name}.{tensor.name} is {what}: .to(device) does not move it, "
                 f"state_dict() and DDP do not know it; use {advice}"
@@ -366,7 +366,7 @@ def _not_wrapped(item: PlacedObject) -> tuple[str, str]:
 
 
 def _apart(objects: Sequence[PlacedObject]) -> list[tuple[str, str]]:
-    """A batch that waits on another device than the only one that models are on."""
+    """A hint about batches on another device than the only one that models are on."""
     devices = {
         t.device for o in objects if o.kind == "module" for t in o.tensors if t.role in _MODEL
     }

@@ -1,4 +1,4 @@
-"""A pre-flight report: what stands in the way of a job first, the rest folded."""
+"""The pre-flight report: obstacles to a job first, the rest folded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEEN = 160
 
 
 class PreflightView(Displayable):
-    """Whether a job can start here, and what is in its way.
+    """Whether a job can start here, and what prevents it.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class PreflightView(Displayable):
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """All checks, in the order in which a job would meet them."""
+        """All checks, in the order in which they matter to a job."""
         return self.preflight.checks
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class PreflightView(Displayable):
         return dataframe.frame(rows, columns)
 
     def to_text(self) -> str:
-        """What is wrong in full, and a line for each topic that is well."""
+        """Each problem in full, and a line for each topic without problems."""
         lines = [self._title()]
         for check in self._troubles():
             sign, _ = _SIGNS[check.verdict]
@@ -68,13 +68,13 @@ class PreflightView(Displayable):
             for part, label in ((check.meaning, ""), (check.fix, "fix")):
                 lines += terminal.wrap(label, safe.one_line(part, 600)) if part else []
         for topic, checks in self._well().items():
-            told = "; ".join(map(_in_short, checks))
-            first, *rest = terminal.wrap("", f"{topic}: {told}")
+            summary = "; ".join(map(_in_short, checks))
+            first, *rest = terminal.wrap("", f"{topic}: {summary}")
             lines += [f"✓ {first[2:]}", *rest]
         return "\n".join(lines)
 
     def to_html(self) -> str:
-        """A table of what is wrong, and one of what is well that opens on a click."""
+        """A table of the problems, and a folded one of the checks that passed."""
         parts = [html.line(html.tag("b", self._title()))]
         troubles = self._troubles()
         if troubles:
@@ -87,9 +87,9 @@ class PreflightView(Displayable):
 
     def _title(self) -> str:
         counts = {v: sum(c.verdict == v for c in self.checks) for v in VERDICTS}
-        told = [words.count(counts[v], v) for v in ("error", "warning") if counts[v]]
+        summary = [words.count(counts[v], v) for v in ("error", "warning") if counts[v]]
         passed = f"{words.count(counts['ok'], 'check')} passed"
-        return f"pre-flight of {self.preflight.machine}: {', '.join([*told, passed])}"
+        return f"pre-flight of {self.preflight.machine}: {', '.join([*summary, passed])}"
 
     def _troubles(self) -> list[Check]:
         """The worst first."""
@@ -117,6 +117,6 @@ class PreflightView(Displayable):
 
 
 def _in_short(check: Check) -> str:
-    """A check that is well, in a line of several."""
+    """A check that passed, as a part of a line."""
     meaning = f" ({safe.one_line(check.meaning, 600)})" if check.meaning else ""
     return f"{check.name} {safe.one_line(check.seen, _SEEN)}{meaning}"

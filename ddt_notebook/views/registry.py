@@ -1,4 +1,4 @@
-"""Every view of a run, once: the API, the magics, the pages and JupyterLab read this list.
+"""Lists each view of a run once; the API, the magics, the pages and JupyterLab read this list.
 
 To add a view, write its class in a module of this package and add an entry to `VIEWS`.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How a view is called, where its class is, and what it needs.
+    """The name of a view, its class, and the data that it needs.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class View:
         and is called with a snapshot; if `asks_ranks`, also with names of variables and
         ``asked_now``.
     needs
-        Field of `Snapshot` that is empty if there is nothing to show.
+        Field of `Snapshot` that is empty if the view has nothing to show.
     asks_ranks
         Whether the view shows what the ranks hold, so that a session's ranks are asked for it with
         the probe named like `needs`. The other views show what happened in the last run.
@@ -88,7 +88,7 @@ class View:
             return ""
         when = f"; a run records it {self.recorded_when}" if self.recorded_when else ""
         return (
-            f"nothing was recorded of {self.name} in {snapshot.cell.title}{when}: put "
+            f"nothing was recorded for {self.name} in {snapshot.cell.title}{when}: put "
             "%%ddt_debug on top of the cell, or ask the ranks how they are now with "
             f"%ddt_show {self.name}"
         )
@@ -107,7 +107,7 @@ VIEWS: dict[str, View] = {
         View(
             name="placement",
             label="Placement",
-            shows="where each parameter, buffer, optimizer state and tensor lives, rank by rank",
+            shows="the device of each parameter, buffer, optimizer state and tensor, rank by rank",
             view_class="placement:PlacementView",
             needs="placement",
             asks_ranks=True,
@@ -115,7 +115,7 @@ VIEWS: dict[str, View] = {
         View(
             name="memory",
             label="Memory",
-            shows="what each rank's memory is made of, its limit and, of a traced run, its course",
+            shows="the parts of each rank's memory, its limit and, for a traced run, its curve",
             view_class="memory:MemoryView",
             needs="memory",
             asks_ranks=True,
@@ -132,7 +132,7 @@ VIEWS: dict[str, View] = {
         View(
             name="collectives",
             label="Collectives",
-            shows="every collective of a run: operation, shape, bytes, line, and who came last",
+            shows="every collective of a run: operation, shape, bytes, line, and the last rank",
             view_class="collectives:CollectivesView",
         ),
         View(

@@ -23,12 +23,12 @@ class DisplayedReport(Displayable, Report):
     Attributes
     ----------
     snapshot
-        What the report was drawn from, if it is known: the views then show source lines, what each
+        The snapshot behind the report, if it is known: the views then show source lines, what each
         rank was doing, and the original errors.
     notes
         What else the reader should know ("rank 2 was replaced: it lost model").
     flagging
-        How many views that are shown below point out something that is likely to be wrong.
+        How many of the views below flag something that is likely to be wrong.
 
     None is part of the JSON.
     """
@@ -39,7 +39,7 @@ class DisplayedReport(Displayable, Report):
 
     @property
     def but(self) -> str:
-        """What must stand beside ``ok``: ``, but 2 views flag something``."""
+        """The addition to ``ok``: ``, but 2 views flag something``."""
         if not self.flagging:
             return ""
         verb = "flags" if self.flagging == 1 else "flag"
@@ -195,7 +195,7 @@ def _without_findings(report: DisplayedReport, snapshot: Snapshot | None) -> Mar
 
 
 def original_errors(report: Report, snapshot: Snapshot) -> list[Markup]:
-    """The errors that the ranks raised themselves, folded."""
+    """The original errors of the ranks, folded."""
     found = failures.of_snapshot(snapshot, report)
     if not found:
         return []

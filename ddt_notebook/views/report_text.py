@@ -20,12 +20,12 @@ _COLOURS = {"certain": "red", "likely": "yellow", "possible": "blue"}
 def report(
     diagnosis: Report, snapshot: Snapshot | None = None, *, but: str = "", colour: bool = False
 ) -> str:
-    """A whole diagnosis: findings, then hints; one line if there is nothing to say.
+    """A whole diagnosis: findings, then hints; one line if there are none.
 
     Parameters
     ----------
     but
-        What stands beside ``ok``.
+        The addition to ``ok``.
     """
     style = terminal.Style(colour)
     blocks = [finding(f, snapshot, colour=colour) for f in diagnosis.findings[:FINDINGS_SHOWN]]
@@ -39,7 +39,7 @@ def report(
 
 
 def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = False) -> str:
-    """One finding: what, where, what was seen, how to fix it, where to read on."""
+    """One finding: its title, places, evidence, fixes, and where to read more."""
     style = terminal.Style(colour)
     title, stage, confidence = words.heading(item)
     lines = [f"{style(_COLOURS[item.confidence], title)} · {stage} · {confidence}"]
@@ -56,7 +56,7 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
 
 
 def hints(items: Iterable[Finding]) -> str:
-    """What may be intended, in one line."""
+    """The hints, which may be intended, in one line."""
     first, *rest = items
     more = f" (and {words.count(len(rest), 'more hint')})" if rest else ""
     return f"hint · may be intended: {safe.one_line(first.title)}{more}"
@@ -71,7 +71,7 @@ def headline(diagnosis: Report, snapshot: Snapshot | None = None) -> str:
 
 
 def _news(item: Finding) -> list[str]:
-    """The evidence, less what the places say already; a reason says more than its place."""
+    """The evidence without what the places already show; a reason shows more than its place."""
     shown = {(place.file, place.line) for place in item.places.values()}
     return [
         text
@@ -114,7 +114,7 @@ def _without_findings(
 
 
 def _outcome(diagnosis: Report, snapshot: Snapshot | None, ok: str = "ok") -> str:
-    """The outcome in one line; ``ok``: the word for a run that is well."""
+    """The outcome in one line; ``ok`` is the word for a healthy run."""
     if diagnosis.ok or snapshot is None:
         word = ok if diagnosis.ok else "undecided"
         return f"{word} · {diagnosis.checked}" if diagnosis.checked else word

@@ -1,4 +1,4 @@
-"""What all views of a run have in common: title, flags, and rows as a DataFrame or as JSON."""
+"""The base of all views of a run: title, flags, and rows as a DataFrame or as JSON."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RunView(Displayable):
     Attributes
     ----------
     flags
-        What the view points out, the most severe first. Subclasses fill it.
+        The flags of the view, the most severe first. Subclasses fill it.
     """
 
     __slots__ = ("asked_now", "flags", "snapshot")
 
-    #: Of the view, as in ``%ddt_show NAME``.
+    #: Name of the view, as in ``%ddt_show NAME``.
     name: ClassVar[str]
     #: Names of the columns of `to_frame`.
     columns: ClassVar[tuple[str, ...]]
@@ -89,7 +89,7 @@ class RunView(Displayable):
         ]
 
     def _healthy(self) -> str:
-        """What was checked, for a view that flags nothing."""
+        """The line of a view without flags, which states what was checked."""
         raise NotImplementedError
 
     def _text(self) -> Iterable[str]:
@@ -116,7 +116,7 @@ N = TypeVar("N", bound=Named)
 
 
 def chosen(items: Iterable[N], names: Sequence[str]) -> list[N]:
-    """The items that the names mean: a variable, or what is within it; all without names."""
+    """The items that the names select: a variable or a part of it; without names, all."""
     if not names:
         return list(items)
     return [item for item in items if any(_within(item.name, name) for name in names)]

@@ -15,7 +15,7 @@ LINE_LIMIT = 400
 BLOCK_LIMIT = 20_000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-#: Letters that turn the direction of the text around them: code could look like other code.
+#: Letters that reverse the direction of text, so that code could look like other code.
 _DIRECTION = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
 
 
@@ -40,7 +40,7 @@ def one_line(text: str, limit: int = LINE_LIMIT) -> str:
 
 
 def block(text: str, limit: int = BLOCK_LIMIT) -> str:
-    """Foreign text of several lines, bounded: the end of a traceback matters most."""
+    """Foreign text of several lines, bounded; it keeps the end, which matters in a traceback."""
     if len(text) > limit:
         head, tail = limit // 4, limit - limit // 4
         left_out = f"\n… {len(text) - limit:,} characters left out …\n"
@@ -67,7 +67,7 @@ def middle(text: str, limit: int = 32) -> str:
 
 
 def listing(items: Iterable[str], limit: int = 4) -> str:
-    """Different items, the first few of them: ``cpu, cuda:0 and 2 more``."""
+    """The first few different items: ``cpu, cuda:0 and 2 more``."""
     unique = list(dict.fromkeys(items))
     shown = ", ".join(middle(item, 60) for item in unique[:limit])
     return f"{shown} and {len(unique) - limit} more" if len(unique) > limit else shown

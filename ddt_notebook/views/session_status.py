@@ -64,7 +64,7 @@ class StatusView(Displayable):
     status
         What is shown.
     note
-        What else the reader should know, below the table.
+        A line below the table.
     """
 
     __slots__ = ("_note", "_status")
@@ -86,7 +86,7 @@ class StatusView(Displayable):
         return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD), *notes)
 
     def _notes(self) -> list[str]:
-        """What else the reader should know, and what this PyTorch does not allow to observe."""
+        """Notes for the reader, and what cannot be observed with this version of PyTorch."""
         off = map(str, self._status.missing_features)
         return [*filter(None, [self._note]), *off]
 

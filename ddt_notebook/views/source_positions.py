@@ -1,4 +1,4 @@
-"""Source lines at which ranks stood; a line that several ranks share is shown once."""
+"""Source lines at which ranks stood; a line of several ranks is shown once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class ShownPlace:
-    """A line, and who stood there.
+    """A line, and the ranks that stood there.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ def _grouped(
     places: Mapping[int, Position | None], snapshot: Snapshot | None, first: Iterable[int] = ()
 ) -> list[ShownPlace]:
     waiting = set(first)
-    # when all went well, what a rank did in the end says nothing about the place
+    # in a healthy run, the last activity of a rank is unrelated to the place
     observed = snapshot.ranks if snapshot is not None and snapshot.outcome != "ok" else ()
     reports = {report.rank: report for report in observed}
     groups = group(sorted(places), lambda rank: _line(places[rank]))
@@ -121,7 +121,7 @@ def _who(members: list[int], reports: list[RankReport], place: Position | None =
 
 
 def _gone_on(report: RankReport, place: Position | None) -> str:
-    """What a blocked rank did at a line in which it does not stand any more; else empty."""
+    """What a blocked rank did at a line that it has left; else empty."""
     waits_in, stands = report.blocked_call, report.position
     if report.state != "blocked" or waits_in is None or waits_in.where is None or place is None:
         return ""
@@ -162,7 +162,7 @@ def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[
 
 
 def group(items: Iterable[Item], key: Callable[[Item], Key]) -> list[tuple[Key, list[Item]]]:
-    """Items with equal keys together, in the order in which the keys first came."""
+    """Items grouped by equal keys, in the order in which the keys first occurred."""
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)

@@ -1,4 +1,4 @@
-"""A stretch of time, or a curve, as one row of signs for a terminal and a notebook."""
+"""A span of time, or a curve, as one row of signs for a terminal and a notebook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import html
 from .html import Markup
 
 SLOTS = 56
-#: Sign, word and colour; whatever is none of the others is the rank's own work.
+#: Sign, word and colour; time in none of the other states is the rank's own work.
 SIGNS = {
     "work": ("█", "own work", "#0072B2"),
     "waiting": ("w", "waiting for a rank", "#E69F00"),
@@ -40,7 +40,7 @@ def strip(activity: Activity, window: TimeWindow) -> list[str]:
 def slots(
     parts: Mapping[Name, Iterable[Interval]], start_s: float, end_s: float, count: int
 ) -> list[dict[Name, float]]:
-    """For each slot of time the share of it that each part took."""
+    """The share that each part took of each slot of time."""
     slot_s = (end_s - start_s) / count
     if slot_s <= 0:
         return [{} for _ in range(count)]
@@ -54,7 +54,7 @@ def slots(
 def _spread(
     intervals: Iterable[Interval], start_s: float, slot_s: float, count: int
 ) -> list[float]:
-    """How much of each slot the intervals take."""
+    """The share of each slot that the intervals take."""
     amounts = [0.0] * count
     for begin, end in intervals:
         first, last = int((begin - start_s) / slot_s), int((end - start_s) / slot_s)
@@ -84,7 +84,7 @@ def as_html(kinds: Sequence[str]) -> Markup:
 
 
 def legend() -> str:
-    """What the signs mean."""
+    """The legend of the signs."""
     return " · ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
 
 

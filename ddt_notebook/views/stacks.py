@@ -1,4 +1,4 @@
-"""Where every rank stood, stack by stack; equal stacks are shown once."""
+"""The stacks of all ranks; equal stacks are shown once."""
 
 from __future__ import annotations
 

@@ -9,31 +9,31 @@ from ..model.matching import Meeting, lateness
 from . import words
 from .flags import Flag
 
-#: A rank is a straggler if it costs the others this share of the time, and this many seconds.
+#: A rank is a straggler if the others lose this share of the time and this many seconds to it.
 _SHARE, _AT_LEAST_S = 0.05, 0.01
-#: Where every rank is one, the worst must cost so many times what the least does.
+#: If every rank is one, the worst must cost this many times as much as the least.
 _APART = 3
-#: Arrivals closer to each other than this say nothing.
+#: Arrivals closer to each other than this are ignored.
 _NOTABLE_S = 1e-3
-#: So many collectives that came to nothing are named.
+#: The largest number of collectives that did not complete and are named.
 _UNFINISHED = 2
 
 
 def straggler_flags(
     snapshot: Snapshot, met: list[Meeting], costs: dict[int, float], window_s: float
 ) -> list[Flag]:
-    """Collectives that came to nothing; and who held the others up for long, the worst first."""
+    """Flags for incomplete collectives, and for ranks that delayed the others, the worst first."""
     late = lateness(met)
     found = _unfinished(snapshot, met)
     held = {r: cost for r, cost in costs.items() if cost >= max(_AT_LEAST_S, _SHARE * window_s)}
     worst = max(held.values(), default=0.0)
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
-        return found  # they take turns at it, as they do on a busy machine
+        return found  # the ranks are late in turn, as they are on a busy machine
     for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
         if not notable or statistics.median(notable) < _AT_LEAST_S:
             continue
-        stood = "they stood still for it" if snapshot.timeline else "it was late by"
+        stood = "they were idle for" if snapshot.timeline else "it was late by"
         text = (
             f"rank {rank} came last to {len(notable):,} of {words.count(len(met), 'collective')}, "
             f"{words.short(statistics.median(notable))} after the others (median): {stood} "
@@ -45,7 +45,7 @@ def straggler_flags(
 
 
 def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
-    """The first collectives that raised, or for which a rank was waited for without success."""
+    """The first collectives that raised, or that a rank never entered while others waited."""
     if snapshot.outcome == "ok":
         return []
     found = []
@@ -60,7 +60,7 @@ def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
         name, came = meeting.first.label, words.ranks(sorted(meeting.calls))
         if absent:
             who = words.ranks(absent)
-            found.append(f"{who} did not come to {name}; {came} waited{age}")
+            found.append(f"{who} never entered {name}; {came} waited{age}")
         elif all(call.status == "failed" for call in meeting.calls.values()):
             found.append(f"{name} raised on {came}")
     return [Flag("warning", text) for text in found[:_UNFINISHED]]

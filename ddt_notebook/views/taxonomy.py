@@ -32,9 +32,9 @@ class TaxonomyView(Figured):
             lines.append(f"  {stage.code} {self._share(stage.faults):>6}  {stage.title}")
             for symptom in _of_stage(stage):
                 known = self._cards[symptom.code]
-                told = f"   {words.count(known, 'card')}" if known else ""
+                cards = f"   {words.count(known, 'card')}" if known else ""
                 name = f"{symptom.code:<7} {symptom.title:<34}"
-                lines.append(f"      {name} {symptom.faults:>4}{told}")
+                lines.append(f"      {name} {symptom.faults:>4}{cards}")
         return "\n".join([*lines, *terminal.wrap("more", "%ddt_explain D.2.1, a card, or words")])
 
     def to_html(self) -> str:
@@ -81,7 +81,7 @@ class TaxonomyView(Figured):
         return dataframe.frame(rows, (*names, "cards"))
 
     def to_plotly(self) -> Figure:
-        """A treemap: the larger, the more faults."""
+        """A treemap; a larger area stands for more faults."""
         known = symptoms()
         ids = [_ROOT, *(s.code for s in stages()), *(s.code for s in known)]
         labels = [

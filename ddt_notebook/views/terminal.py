@@ -43,7 +43,7 @@ def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) 
 
 
 def labelled(label: str, items: list[str], limit: int, style: Style | None = None) -> list[str]:
-    """Paragraphs under one label, the rest counted."""
+    """Paragraphs under one label; those beyond the limit are counted."""
     shown = [safe.one_line(item) for item in items[:limit]]
     if len(items) > limit:
         shown.append(f"and {words.count(len(items) - limit, 'more fact')}")
@@ -61,7 +61,7 @@ def columns(
     *,
     indent: int = 2,
 ) -> list[str]:
-    """Lines of at most 80 columns: what does not fit is shortened in the middle.
+    """Lines of at most 80 columns; longer content is shortened in the middle.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def columns(
 
 
 def aligned(rows: Sequence[Sequence[str]], limit: int = WIDTH) -> list[str]:
-    """Rows in columns as wide as their content; what exceeds ``limit`` is cut and counted.
+    """Rows in columns as wide as their content; rows beyond ``limit`` are counted.
 
     Unlike `columns`, it leaves foreign text as it is: the caller has cleaned it.
     """

@@ -44,12 +44,12 @@ _SPANS = _PHASES | {"user": Kind("record_function", "#999999", "-", -0.33, 0.12)
 
 
 class TimelineView(RunView, Figured):
-    """The time of each rank: a picture, the share of each activity, the stragglers.
+    """How each rank spent its time: a picture, the share of each activity, the stragglers.
 
     Parameters
     ----------
     snapshot
-        Of a run with ``trace=True``; of any other, the user's own synchronous collectives.
+        Of a run with ``trace=True``; any other run has only the user's own synchronous collectives.
     """
 
     __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "window")
@@ -85,7 +85,7 @@ class TimelineView(RunView, Figured):
     def _held_up(self, met: list[Meeting]) -> dict[int, float]:
         return held_up(met, self._activities if self.snapshot.timeline else None)
 
-    # -- faces ---------------------------------------------------------------------------------
+    # -- forms ---------------------------------------------------------------------------------
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -150,7 +150,7 @@ class TimelineView(RunView, Figured):
         return self.zoom()
 
     def zoom(self, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """A Gantt chart of a part of the cell: the shorter it is, the more detail it shows.
+        """A Gantt chart of a part of the cell; a shorter part is drawn in more detail.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class TimelineView(RunView, Figured):
     # -- the picture ---------------------------------------------------------------------------
 
     def _stretches(self) -> Iterator[tuple[Kind, int, float, float, Any]]:
-        """Whatever can be drawn: kind, rank, beginning and end, and what it is."""
+        """Everything that can be drawn: kind, rank, start, end and object."""
         for timeline in self.snapshot.timeline:
             for span in timeline.spans():
                 if span.kind in _SPANS:
@@ -278,7 +278,7 @@ class TimelineView(RunView, Figured):
                     yield _COLLECTIVE_MOVES, rank, middle, ended, meeting
 
     def _bars(self, start: float, low: float, high: float) -> Lanes | None:
-        """What lies at least partly in a window; None if it is too much to draw."""
+        """The spans that lie at least partly in a window; None if they are too many to draw."""
         lanes: Lanes = defaultdict(list)
         count = 0
         for kind, rank, begin, end, what in self._stretches():
@@ -291,7 +291,7 @@ class TimelineView(RunView, Figured):
         return lanes
 
     def _slots(self, start: float, low: float, high: float) -> Lanes:
-        """How much of each slot of time went where, if there are too many spans to draw."""
+        """The share of each activity in each slot of time, for too many spans to draw."""
         count = max(40, min(300, figures.MAX_BARS // max(1, 2 * len(self._activities))))
         slot_ms = 1e3 * (high - low) / count
         spans = {timeline.rank: timeline.intervals() for timeline in self.snapshot.timeline}

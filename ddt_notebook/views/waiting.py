@@ -1,4 +1,4 @@
-"""The line below a running cell: who waits for whom, and what the awaited ranks do."""
+"""The line below a running cell: which ranks wait, and what the awaited ranks do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import safe, words
 
 #: How many groups of awaited ranks are shown; the others are counted.
 _SHOWN = 3
-#: Path of a file, at most so long.
+#: Longest path of a file, in characters.
 _FILE = 40
 
 

@@ -41,7 +41,7 @@ _COUNTABLE = {"hang": "s", "error": "s", "issue": "s", "failure": "s", "mismatch
 
 
 def symbol(finding: Finding) -> str:
-    """A sign that stands beside the word, never in its place."""
+    """A sign that stands beside the word and never replaces it."""
     return _SYMBOLS[finding.confidence]
 
 
@@ -73,7 +73,7 @@ def facts(finding: Finding) -> Iterator[tuple[Fact | None, str]]:
 
 
 def explained_by(finding: Finding) -> list[str]:
-    """What `ddt.explain` takes: the symptom, and the id of the fault if there is a card."""
+    """The arguments for `ddt.explain`: the symptom, and the card's id if there is a card."""
     known = finding.cause in card_ids()
     return [finding.symptom, *([finding.cause] if known and finding.cause else [])]
 
@@ -84,9 +84,9 @@ def more(finding: Finding) -> list[str]:
 
 
 def more_pages(finding: Finding) -> list[str]:
-    """Where to read on: the commands of `more`, then the lesson, if there is one."""
+    """Further reading: the commands of `more`, then the lesson, if there is one."""
     if is_unclassified(finding):  # the page of "others" does not describe it
-        plain = finding.cause is not None  # the fix is known, and one rank would raise it, too
+        plain = finding.cause is not None  # the fix is known; a single rank would raise it as well
         return [] if plain else ["%ddt_debug --single"]
     lesson = lesson_in_folder(finding.symptom)
     return [*more(finding), *([lesson] if lesson else [])]
@@ -95,7 +95,7 @@ def more_pages(finding: Finding) -> list[str]:
 def fix_pattern(code: str, fix: Fix) -> str:
     """``fix behavior logic (a pattern that repaired 5 of 44 hangs in the study)``.
 
-    The study counted its patterns: the advice beside one is ours, and was not counted.
+    The study counted its patterns only; the advice beside a pattern is ours.
     """
     source = fix_source(code, fix)
     return f"{fix.pattern} (a pattern that repaired {source})" if source else fix.pattern
@@ -113,7 +113,7 @@ def fix_source(code: str, fix: Fix) -> str:
 
 
 def state(report: RankReport, ranks: int = 1) -> str:
-    """What ranks did or were doing, as the end of the sentence "rank 1 …".
+    """What ranks did or were doing, as the end of a sentence that begins with "rank 1".
 
     Parameters
     ----------

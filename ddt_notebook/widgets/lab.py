@@ -1,12 +1,12 @@
 """The kernel's end of JupyterLab's side panel: one comm for its questions and the answers.
 
 The comm is there from the beginning, and nothing is sent before a front end has said that it
-listens: in any other front end this costs nothing. A page opens the comm all the same, because a
+listens: in any other front end this costs nothing. A page opens the comm nevertheless, because a
 proxy of kernels, such as that of jupyter-distributed, forwards only what it has seen opened.
 
 While a cell runs, the kernel's main thread is busy with it. What the panel sends arrives on a
-subshell then (JupyterLab 4.4 and ipykernel 7 or later), where flags are set that the run sees.
-Whatever starts or ends processes is run as a magic instead, in its turn.
+subshell then (JupyterLab 4.4 and ipykernel 7 or later), which sets flags that the run reads.
+Actions that start or end processes are run as magics instead, after the running cell.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LabLink:
         self._run: State | None = None
         self._found: State | None = None
         self._earlier: State | None = None
-        self._told: RunResult | None = None
+        self._sent_run: RunResult | None = None
         self._session: tuple[Session | None, int] | None = None
         self._runs = 0
 
@@ -78,10 +78,10 @@ class LabLink:
         get_comm_manager().register_target(TARGET, self._opened)
 
     def _opened(self, opened: Any, _: object) -> None:
-        """A page has opened the comm: what stands between it and the kernel knows of it now."""
+        """Handle a page that opened the comm; a proxy between page and kernel now forwards it."""
         from comm import get_comm_manager
 
-        opened._closed = True  # or it says so when it is collected, and its id is ours
+        opened._closed = True  # else it would close our id when it is garbage-collected
         get_comm_manager().register_comm(self._comm)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class LabLink:
             self._shell.events.unregister("post_run_cell", self._after_cell)
         self._comm.close()
 
-    # -- what the panel says -------------------------------------------------------------------
+    # -- messages from the panel ---------------------------------------------------------------
 
     def _on_message(self, message: dict[str, Any]) -> None:
         data = message["content"]["data"]
@@ -113,7 +113,7 @@ class LabLink:
             self._comm.send(pages.answer(data.get("page")))
 
     def _begin(self) -> None:
-        with self._lock:  # two pages may say it at once
+        with self._lock:  # two pages may send it at once
             if not self._listening:
                 self._listening = True
                 active.observers.append(self)
@@ -128,7 +128,7 @@ class LabLink:
         if self._running.request(what):
             self._send()  # so that the panel shows that the request has arrived
 
-    # -- what it observes ----------------------------------------------------------------------
+    # -- events of the session -----------------------------------------------------------------
 
     def on_moment(self, moment: Moment) -> None:
         """Send the state of a running cell to the panel."""
@@ -151,7 +151,7 @@ class LabLink:
             self._send()
 
     def _look(self) -> bool:
-        """Take notice of a session that was started, restarted or stopped, and of a new report."""
+        """Notice a session that was started, restarted or stopped, and a new report."""
         session = active.get()
         last = session.last_run if session is not None else None
         news = self._session != (seen := _identity())
@@ -160,8 +160,8 @@ class LabLink:
             self._running.clear()
             self._run = None
             self._view = _at_prompt(session) if session is not None else _NO_SESSION
-        if last is not self._told:
-            self._told, news = last, True
+        if last is not self._sent_run:
+            self._sent_run, news = last, True
             self._put_aside()
             if last is not None:
                 snapshot = last.snapshot
@@ -169,7 +169,7 @@ class LabLink:
         return news
 
     def _put_aside(self) -> None:
-        """A run begins: what was found before stays known, as earlier findings."""
+        """Handle the start of a run; previous findings stay, as earlier findings."""
         if self._found is not None and self._found["findings"]:
             self._earlier = self._found
         self._found = None

@@ -2,8 +2,8 @@
 
 Lines are kept while JupyterLab listens, and sent to a front end that asks "lines after n". The
 answer is one page. After a question, news is sent without further questions for a while, because
-each question that arrives while a cell runs makes JupyterLab show the kernel as idle. All stays far
-below the rate at which a Jupyter server cuts a kernel's messages off (1 MB/s).
+each question that arrives while a cell runs makes JupyterLab show the kernel as idle. The rate is
+far below the one at which a Jupyter server stops forwarding a kernel's messages (1 MB/s).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PAGE_BYTES, _EVERY_S, _ALLOWED = 100_000, 0.25, 1000
 Send = Callable[[dict[str, Any]], None]
 
 
-class _Told(NamedTuple):
-    """What was sent last: number of the run, lines of it, version of the log."""
+class _Sent(NamedTuple):
+    """The position that was sent last: number of the run, its lines, version of the log."""
 
     run: int = 0
     lines: int = 0
@@ -41,7 +41,7 @@ class LabOutput:
     Parameters
     ----------
     send
-        Brings a message to all front ends.
+        Sends a message to all front ends.
     clock
         Seconds; replaced in tests.
     """
@@ -53,32 +53,32 @@ class LabOutput:
         self._log: OutputLog | None = None
         self._number = 0
         self._allowed = 0
-        self._told = _Told()
-        self._told_s = float("-inf")
+        self._sent = _Sent()
+        self._sent_s = float("-inf")
 
     def begin(self) -> None:
-        """Keep what is printed from here on."""
+        """Keep the output that is printed from now on."""
         active.listeners.append(self._of_cell)
 
     def end(self) -> None:
-        """Keep nothing any more."""
+        """Stop keeping output."""
         active.listeners.remove(self._of_cell)
 
     def asked(self, question: dict[str, Any]) -> None:
         """Answer a front end that has the lines before number ``after`` of run ``run``."""
         with self._lock:
             last = active.last_run()
-            if self._log is None and last is not None:  # it ran before anybody listened
+            if self._log is None and last is not None:  # the cell ran before a front end listened
                 self._log = of_texts(last.snapshot.cell.number, last.outputs)
                 self._number += 1
             self._allowed = _ALLOWED
-            self._tell(question["after"] if question["run"] == self._number else 0)
+            self._send_lines(question["after"] if question["run"] == self._number else 0)
 
     def enough(self) -> None:
         """Send nothing until the next question."""
         self._allowed = 0
 
-    # -- what a running cell says ----------------------------------------------------------------
+    # -- events of a running cell ----------------------------------------------------------------
 
     def _of_cell(self, cell: Cell, _: tuple[int, ...]) -> _CellListener:
         with self._lock:
@@ -89,34 +89,34 @@ class LabOutput:
     def _news(self, at_once: bool) -> None:
         """Send what is new, if a front end has asked and the last message is old enough."""
         with self._lock:
-            told, log = self._told, self._log
+            sent, log = self._sent, self._log
             if log is None or self._allowed <= 0:
                 return
-            new_run = told.run != self._number
-            if not new_run and told.version == log.version:
+            new_run = sent.run != self._number
+            if not new_run and sent.version == log.version:
                 return
-            if at_once or self._clock() - self._told_s >= _EVERY_S:
+            if at_once or self._clock() - self._sent_s >= _EVERY_S:
                 self._allowed -= 1
-                self._tell(0 if new_run else told.lines)
+                self._send_lines(0 if new_run else sent.lines)
 
-    def _tell(self, after: int) -> None:
+    def _send_lines(self, after: int) -> None:
         log = self._log if self._log is not None else of_texts(0, {})
         page = log.page(after, _PAGE_BYTES)
-        before = self._told if self._told.run == self._number else _Told(self._number)
+        before = self._sent if self._sent.run == self._number else _Sent(self._number)
         whole = page["next"] == page["total"]
-        self._told = _Told(
+        self._sent = _Sent(
             run=self._number,
             lines=max(page["next"], before.lines),
             version=log.version if whole else before.version,
         )
-        self._told_s = self._clock()
+        self._sent_s = self._clock()
         session = active.get()
         folder = str(session.output_file(0, "stdout").parent) if session is not None else ""
         self._send({"output": page | {"run": self._number, "folder": folder}})
 
 
 class _CellListener:
-    """Takes what one cell puts out."""
+    """Receives the output of one cell."""
 
     def __init__(
         self, log: OutputLog, lock: AbstractContextManager[object], news: Callable[[bool], None]

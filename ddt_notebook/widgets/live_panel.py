@@ -3,7 +3,7 @@
 The table is an ordinary display that is updated in place, so that it needs no widgets: it is there
 in any front end, in a saved notebook and in its export. Only the buttons are widgets. While a cell
 runs, the kernel's main thread is busy with it; a click then arrives on a subshell, a thread of its
-own (JupyterLab 4.4 and ipykernel 7 or later), and all it does is to set a flag that the run sees.
+own (JupyterLab 4.4 and ipykernel 7 or later), which only sets a flag that the run reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..host.session import Session
 
-#: A front end that sends clicks to a subshell has asked for one by then.
+#: Seconds within which a front end that sends clicks to a subshell has asked for one.
 _SUBSHELL_WITHIN_S = 2.0
 
 _NO_SESSION = LiveView("no session: %ddt_start begins one")
@@ -36,7 +36,7 @@ _LATE = (
 
 
 class LivePanel:
-    """Shows the active session's ranks while cells run; shows itself where a cell returns it.
+    """Shows the active session's ranks while cells run; a cell that returns it displays it.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ REPORT = "report"
 
 
 def answer(name: object) -> dict[str, str]:
-    """One page, as HTML, or the reason for which there is none.
+    """Return one page as HTML, or the reason why there is none.
 
     No rank is asked: this may run while the main thread speaks to them.
 
@@ -39,7 +39,7 @@ def answer(name: object) -> dict[str, str]:
     else:
         try:
             page, missing = _page(str(name), run.snapshot)
-        except Exception as error:  # noqa: BLE001  (who asked must be answered)
+        except Exception as error:  # noqa: BLE001  (the front end needs an answer)
             missing = f"{name} cannot be drawn: {safe.one_line(repr(error))}"
     return {"page": str(name), "html": page, "missing": missing}
 

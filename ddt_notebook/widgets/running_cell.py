@@ -31,7 +31,7 @@ class RunningCell:
         self._memory: dict[int, deque[int]] = {}
 
     def clear(self) -> None:
-        """Forget the memory curves and the request, such as for another session."""
+        """Drop the memory curves and the request, such as for another session."""
         self.requested = ""
         self._memory.clear()
 

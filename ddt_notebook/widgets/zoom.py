@@ -1,7 +1,7 @@
-"""The timeline with a slider: the shorter the stretch of time, the more detail is drawn.
+"""The timeline with a slider: a shorter time span is drawn in more detail.
 
 Only the slider is a widget. The picture is an ordinary display that is updated in place, so that it
-stays in a saved notebook as it was looked at last.
+stays in a saved notebook as it was last shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STEPS = 1000
 
 
 class TimelineZoom:
-    """Shows a part of a timeline, and another when the slider moves.
+    """Shows a part of a timeline; moving the slider shows another part.
 
     Parameters
     ----------

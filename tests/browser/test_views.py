@@ -38,7 +38,7 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
     page.button("Memory").click()
     expect(view(page, "Memory")).to_contain_text("nothing has run on ranks yet")
     page.run_to_end(1)
-    expect(view(page, "Memory")).to_contain_text("nothing was recorded of memory in cell[2]")
+    expect(view(page, "Memory")).to_contain_text("nothing was recorded for memory in cell[2]")
     expect(view(page, "Memory")).to_contain_text("%%ddt_debug")
     page.run_to_end(2)
     for name in VIEWS:

@@ -148,7 +148,7 @@ def test_what_the_code_lets_foresee(notebook: Notebook, tmp_path: Path) -> None:
     found = notebook.run("%%ddt_lint\nif rank == 0:\n    dist.barrier()")
     assert [finding.cause for finding in found] == ["collective-under-rank-condition"]
     assert "cell line 3: `dist.barrier()`" in repr(found)
-    assert "nothing is foreseen" in repr(notebook.run("%%ddt_lint\ndist.barrier()"))
+    assert "no fault was found" in repr(notebook.run("%%ddt_lint\ndist.barrier()"))
     script = tmp_path / "train.py"
     script.write_text("if rank == 0:\n    dist.barrier()\n")
     assert "train.py line 2" in repr(notebook.run(f"%ddt_lint {script}"))

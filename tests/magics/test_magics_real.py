@@ -141,7 +141,7 @@ def test_a_restart_loses_the_variables_and_the_time(ranks: Notebook) -> None:
     begin = time.monotonic()
     anew = repr(ranks.run("%ddt_restart"))
     took = time.monotonic() - begin
-    assert "note the ranks were started anew: all their variables are gone" in anew
+    assert "note the ranks were restarted: all their variables are gone" in anew
     up = re.search(r"up ([\d.]+) (ms|s)", anew)
     assert up is not None
     assert float(up[1]) / (1000 if up[2] == "ms" else 1) <= took + 0.1

@@ -136,7 +136,7 @@ def test_the_cap_of_a_rank_is_its_limit() -> None:
         result = session.run("more = torch.ones(60_000_000)", trace=True)
         assert {error.type for error in result.errors.values()} == {"RuntimeError"}
         assert session.alive
-        assert "came near to the cap" in str(ddt.memory(result))
+        assert "nearly reached the cap" in str(ddt.memory(result))
 
 
 def test_an_estimate_from_a_run(ranks: Ranks) -> None:

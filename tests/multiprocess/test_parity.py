@@ -84,7 +84,7 @@ def test_settings_types_and_missing_state_differ(ranks: Ranks) -> None:
     assert "optimizer.lr[0]: 0.1 on rank 0, 0.2 on rank 1" in texts
     assert "model.training: True on rank 0, False on rank 1" in texts
     assert any("other.weight: float32 2×2 on rank 0, float64 2×2 on rank 1" in t for t in texts)
-    assert any("is there on rank 0, but not on rank 1" in t for t in texts)
+    assert any("exists on rank 0, but not on rank 1" in t for t in texts)
 
 
 def test_not_a_number_is_no_distance(ranks: Ranks) -> None:

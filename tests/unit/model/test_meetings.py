@@ -192,4 +192,4 @@ def test_who_waits_in_vain_waits_to_the_end() -> None:
     assert activity.waiting == [(1.0, 3.0)]
     assert activity.communication == []
     (flag,) = ddt.collectives(alone).flags
-    assert flag.text == "rank 1 did not come to all_reduce #1 (1000 × float32); rank 0 waited 2.0 s"
+    assert flag.text == "rank 1 never entered all_reduce #1 (1000 × float32); rank 0 waited 2.0 s"

@@ -237,7 +237,7 @@ def test_flags_of_partition() -> None:
     told = {"replicas": 4, "dataset_size": 128}
     both = loader(*range(64), replica=0, **told), loader(*range(64), replica=0, **told)
     assert divided(*both)[-1].startswith(
-        "warning: the samplers of loader on ranks 0 and 1 all take their rank for 0 of 4"
+        "warning: the samplers of loader on ranks 0 and 1 all use rank 0 of 4"
     )
     told = {"replicas": 2, "dataset_size": 128}
     halves = [loader(*range(64 * part, 64 * part + 64), replica=part, **told) for part in (0, 1)]

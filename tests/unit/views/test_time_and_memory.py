@@ -151,7 +151,7 @@ def test_a_full_container_and_a_full_rank_are_flagged() -> None:
     run = traced(4)  # four times 300 MB of 1 GB
     assert "fill the container" in str(ddt.memory(run))
     capped = replace(run.memory[0], limits={"rank": 200_000_000})
-    assert "came near to the cap" in str(ddt.memory(replace(run, memory=(capped,))))
+    assert "nearly reached the cap" in str(ddt.memory(replace(run, memory=(capped,))))
 
 
 def test_a_rank_that_holds_more_is_flagged() -> None:
