@@ -195,10 +195,6 @@ class OptimizerLog:
         if self.steps == self._sampled_at:
             self._sample(optimizer)
 
-    def is_sampled(self) -> bool:
-        """Whether gradients are examined before the next step."""
-        return self.steps == self._sampled_at and not self.sharded
-
     def after_backward(self, backwards: int) -> None:
         """Called after each backward pass before a sampled step, with the number of all passes."""
         replica = self.replica
@@ -239,14 +235,15 @@ class OptimizerLog:
         if with_gradient < len(parameters):
             self._look_for_stale(parameters)
 
-    def after_step(self, optimizer: Optimizer) -> None:
-        """Called after each step."""
+    def after_step(self, optimizer: Optimizer) -> bool:
+        """Called after each step; returns whether gradients are examined before the next one."""
         self.steps += 1
         if self.steps > self._sampled_at:
             self._sampled_at = next_sampled(self._sampled_at)
         if self.sharded:
-            return
+            return False
         self._written = _writes(optimizer)
+        return self.steps == self._sampled_at
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
         """Search for parameters of a layer that the user has replaced in the model."""

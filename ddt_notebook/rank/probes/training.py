@@ -288,8 +288,7 @@ class TrainingRecord:
             self._stepping = None
             log = self._stepping_log
             if log is not None:
-                log.after_step(optimizer)
-                if log.is_sampled():
+                if log.after_step(optimizer):
                     if log not in self.sampling:
                         self.sampling.append(log)
                 elif self.sampling and log in self.sampling:
