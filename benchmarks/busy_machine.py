@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import card, card_ids
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session
 from tests.cards import run_fixed
 from tests.fixtures.cases import load

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
-from ddt_notebook.model.progress import cannot_complete, waits
+from ddt_notebook.model.waits import cannot_complete, waits
 
 from .common import Figure, check, seconds
 

@@ -27,7 +27,7 @@ from ddt_notebook.diagnosis.rules import (
     unwrapped,
     values,
 )
-from ddt_notebook.model import Finding, Snapshot, matching, shares, stragglers
+from ddt_notebook.model import Finding, Snapshot, meetings, shares, stragglers
 from ddt_notebook.model.numbering import in_session_numbers
 
 Rules = tuple[Callable[[Context], Iterable[Any]], ...]
@@ -40,7 +40,7 @@ def _ends(context: Context) -> Iterator[object]:
     timelines = {one.rank: one for one in context.snapshot.timeline}
     for report in context.snapshot.ranks:
         if report.rank in timelines:
-            yield matching.call_ends(report.calls, timelines[report.rank])
+            yield meetings.call_ends(report.calls, timelines[report.rank])
 
 
 def _window(context: Context) -> Iterator[object]:
@@ -68,7 +68,7 @@ THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
         _HINTS,
     ),
     (data, "_SPLIT_OFF _NEARLY_ALL", (data.same_data, data.wrong_shards)),
-    (matching, "_TOLERANCE_S _LATEST_START_S", (_ends,)),
+    (meetings, "_TOLERANCE_S _LATEST_START_S", (_ends,)),
     (shares, "_STEPS_FOR_A_WINDOW", (_window,)),
     (epochs, "_TELLING", (epochs.undivided_streams,)),
     (normalisation, "_LOOKED_OFTEN_ENOUGH", (normalisation.needless_search,)),

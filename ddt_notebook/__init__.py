@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .faults import FaultCard as FaultCard
     from .faults import UnknownCard as UnknownCard
     from .host.errors import SessionError as SessionError
-    from .host.result import RunResult as RunResult
+    from .host.run_result import RunResult as RunResult
     from .host.session import Session as Session
     from .magics.failure import CellFailed as CellFailed
     from .model import DdtError as DdtError
@@ -56,7 +56,7 @@ _PUBLIC = {
     "Report": ".model",
     "Session": ".host.session",
     "SessionError": ".host.errors",
-    "RunResult": ".host.result",
+    "RunResult": ".host.run_result",
     "Snapshot": ".model",
     "UnknownCard": ".faults",
     "UnknownExercise": ".classroom.exercise",

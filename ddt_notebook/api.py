@@ -197,7 +197,7 @@ def compare(before: RunLike, after: RunLike) -> ComparisonView:
     ValueError
         If the session has not run anything yet.
     """
-    from .diagnosis.compare import compare
+    from .diagnosis.compare_runs import compare
     from .views.comparison import ComparisonView
 
     first, second = diagnose(before), diagnose(after)
@@ -232,7 +232,7 @@ def single_rank(
     SessionError
         If the rank cannot be started.
     """
-    from .diagnosis.compare import compare_alone
+    from .diagnosis.compare_runs import compare_alone
     from .host.rerun import run_alone
     from .views.comparison import SingleRankView
 
@@ -266,10 +266,10 @@ def export_report(run: RunLike, path: str | Path) -> Path:
     OSError
         If the file cannot be written.
     """
-    from .views import document
+    from .views import exported_page
 
     target = Path(path)
-    target.write_text(document.page(snapshot_of(run)), encoding="utf-8")
+    target.write_text(exported_page.page(snapshot_of(run)), encoding="utf-8")
     return target
 
 
@@ -306,7 +306,7 @@ def estimate(
     """
     from .host.limits import parse_bytes
     from .model.estimate import measured_needs, needs_of
-    from .model.matching import item_bytes
+    from .model.meetings import item_bytes
     from .views.estimate import EstimateView
 
     each = parse_bytes(limit) if limit is not None else None

@@ -11,7 +11,7 @@ from .model.observation import add_observations
 from .views.registry import VIEWS, View
 
 if TYPE_CHECKING:
-    from .host.result import RunResult
+    from .host.run_result import RunResult
     from .host.session import Session
     from .views.run_view import RunView
 
@@ -92,7 +92,7 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
     """
     if isinstance(run, Snapshot):
         return run, False
-    from .host.result import RunResult
+    from .host.run_result import RunResult
     from .host.session import Session, session_of
 
     if isinstance(run, RunResult):

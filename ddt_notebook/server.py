@@ -104,6 +104,6 @@ def render(text: str) -> list[tuple[str, str]]:
         If the text is not a snapshot.
     """
     from .model import Snapshot
-    from .views import document
+    from .views import exported_page
 
-    return document.parts(Snapshot.from_json(json.loads(text)))
+    return exported_page.parts(Snapshot.from_json(json.loads(text)))

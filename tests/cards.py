@@ -8,7 +8,7 @@ from typing import Any
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import FaultCard, card, card_ids
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session
 from ddt_notebook.model import Finding, Report
 

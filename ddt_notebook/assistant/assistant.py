@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from .. import api
 from ..host.errors import SessionError
-from ..host.result import RunResult
+from ..host.run_result import RunResult
 from ..host.session import active
 from ..model import Snapshot
 from ..runs import view_of

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..diagnosis import diagnose
-from ..diagnosis.compare import compare_alone
+from ..diagnosis.compare_runs import compare_alone
 from ..diagnosis.errors import first_of_chain, is_peer_error
 from ..diagnosis.text import diagnose_text
 from ..formatting import count
 from ..host.errors import SessionError
 from ..host.rerun import limit_of, run_alone, run_apart
-from ..host.result import RunResult
+from ..host.run_result import RunResult
 from ..host.session import active
 from ..model import Fact, Finding, RankReport, Snapshot
 from ..preflight.versions import form_group, read_versions

@@ -15,7 +15,7 @@ import psutil
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session, active
 from ddt_notebook.model import Position
 from ddt_notebook.program.parse import without_cell_magic

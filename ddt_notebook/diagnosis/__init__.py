@@ -1,5 +1,5 @@
 """Finds what went wrong in a run: pure functions that take a snapshot."""
 
-from .report import diagnose
+from .run_rules import diagnose
 
 __all__ = ["diagnose"]

@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
-from ddt_notebook.model.progress import MOVING, Wait, cannot_complete, waits
 from ddt_notebook.model.user_code import is_user_code
+from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, waits
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
 from .errors import classify, first_of_chain, is_peer_error
-from .match import Matching, Mismatch, match
-from .messages import MessageMismatch
+from .matched_calls import Matching, Mismatch, match
+from .matched_messages import MessageMismatch
 from .partings import Partings
 from .rendezvous import Discord, discord
 

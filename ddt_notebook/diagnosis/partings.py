@@ -25,7 +25,7 @@ from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.nodes import called_name, calls_in
 from ddt_notebook.program.program import Program
 
-from .match import Meetings
+from .matched_calls import Meetings
 from .wording import is_reason
 
 #: How far ahead, in events of both ranks, is searched for the place where they meet again.

@@ -30,7 +30,9 @@ from ..wire.messages import (
     RunCell,
 )
 from .branches import rank_branches
+from .call_log_reader import thin
 from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
+from .hang_recovery import Rescue
 from .listeners import (
     DisplayMessage,
     MomentFeed,
@@ -42,9 +44,7 @@ from .notebook_names import missing_names
 from .output_files import KeptText
 from .pool import RankPool, group_timeout_s
 from .rank_run import RankRun, RunState, brief, group_is_damaged, groups_seen, state_of
-from .recorder import thin
-from .rescue import Rescue
-from .result import RunResult
+from .run_result import RunResult
 from .source_files import SourceFiles
 
 _TICK_S = 0.03

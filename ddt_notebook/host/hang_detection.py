@@ -4,7 +4,7 @@ A wait is a hang if it has been unable to end by itself for a while. A wait for 
 still arrive is only slow; it ends with the session's timeout, if the session has one.
 
 A hang is proved if every rank that could end a wait has finished, raised, died or was suspended, or
-waits itself in a call that cannot end (`model.progress.cannot_complete`). A rank that sleeps,
+waits itself in a call that cannot end (`model.waits.cannot_complete`). A rank that sleeps,
 computes, reads, waits for a lock or is in C code may still arrive, however long that takes. A
 transfer that every member has entered, and a rendezvous at an address that does not answer, may
 still end, too.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 
 from ..model import Call
-from ..model.progress import Waiting
+from ..model.waits import Waiting
 from .rank_run import RunState
 
 #: When a rank has raised or died, its peers wait for the first of these times, in seconds. The

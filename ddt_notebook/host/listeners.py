@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..model import Cell, RankReport
-from ..model.progress import Waiting
 from ..model.snapshot import Outcome
+from ..model.waits import Waiting
 from ..wire.messages import DisplayKind
-from .result import RunResult
+from .run_result import RunResult
 
 Stream = Literal["stdout", "stderr"]
 

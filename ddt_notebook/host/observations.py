@@ -18,7 +18,7 @@ from ..wire.messages import Envelope, Failed, Observe, Observed
 from ..wire.probe_names import ASKED, PROBES
 from .errors import SessionError
 from .pool import RankPool
-from .result import RunResult
+from .run_result import RunResult
 
 _LIMIT_S = 30.0
 #: How many tensors are compared by value; the first of each role and object come first.

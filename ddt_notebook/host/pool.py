@@ -33,9 +33,9 @@ from ..wire.messages import (
     StartStore,
 )
 from . import launcher
+from .call_log_reader import SourceLine
 from .errors import SessionError
 from .rank_handle import RankHandle
-from .recorder import SourceLine
 from .source_files import SourceFiles
 
 _READY_LIMIT_S = 60.0

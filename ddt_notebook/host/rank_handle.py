@@ -30,10 +30,10 @@ from ..wire.messages import (
 )
 from ..wire.records import FlightEntry
 from ..wire.ring import RingReader
+from .call_log_reader import RankRecorder, SourceLine
 from .launcher import ForkServerHandle
 from .listeners import Stream
 from .output_files import Tail
-from .recorder import RankRecorder, SourceLine
 
 #: A rank's monitor that has not answered for this long counts as unable to answer.
 SILENT_AFTER_S = 1.5

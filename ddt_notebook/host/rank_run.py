@@ -12,11 +12,11 @@ from typing import Any
 
 from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
-from ..model.progress import MOVING, Wait, cannot_complete, waits
 from ..model.rank import Activity
+from ..model.waits import MOVING, Wait, cannot_complete, waits
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed, MonitorStatus
+from .call_log_reader import CallList
 from .rank_handle import SILENT_AFTER_S, RankHandle
-from .recorder import CallList
 
 #: A rank that waits in a library's collective uses at most this share of a processor.
 _IDLE_CPU_SHARE = 0.2

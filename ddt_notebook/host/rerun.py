@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..model import Snapshot
 from .pushed_objects import Pushed, PushedObjects
-from .result import RunResult
+from .run_result import RunResult
 from .session import Session, active
 
 #: The cell, and all earlier cells together, may take this many times as long as on several ranks.

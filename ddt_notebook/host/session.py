@@ -23,7 +23,7 @@ from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .pool import PoolOptions, RankPool, group_timeout_s
 from .pushed_objects import PushedObjects
-from .result import RunResult
+from .run_result import RunResult
 from .status import SessionStatus, session_status
 
 #: How many cells are kept, so that their lines can be shown.

@@ -15,11 +15,11 @@ from IPython.core.magic import Magics
 
 from ..assistant.errors import in_magics
 from ..diagnosis import diagnose
-from ..diagnosis.compare import compare
+from ..diagnosis.compare_runs import compare
 from ..diagnosis.partings import lacks_reason
 from ..host import launcher
 from ..host.errors import SessionError
-from ..host.result import RunResult
+from ..host.run_result import RunResult
 from ..host.session import Session, active
 from ..runs import view_of
 from ..views import safe

@@ -17,7 +17,7 @@ from ..assistant.checks import last_run
 from ..assistant.panel import Panel
 from ..assistant.view import FixedCellView
 from ..diagnosis.text import diagnose_log
-from ..host.result import RunResult
+from ..host.run_result import RunResult
 from ..host.session import active
 from ..views import words
 from ..views.displayable import Displayable, Message

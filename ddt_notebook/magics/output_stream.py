@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..formatting import ranks_label
 from ..host.listeners import DisplayMessage, Stream
-from ..model.progress import Waiting
+from ..model.waits import Waiting
 from ..views import html, safe
 from ..views.line_buffer import LineBuffer
 from ..views.waiting import parts as waiting_parts

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .matching import Meeting
+from .meetings import Meeting
 from .snapshot import Snapshot
 from .timeline import SpanKind
 

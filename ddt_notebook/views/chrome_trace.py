@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Snapshot
-from ..model.matching import Meeting
+from ..model.meetings import Meeting
 
 Event = dict[str, Any]
 #: Threads of a rank in the trace.

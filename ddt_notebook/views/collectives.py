@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..model import Snapshot
-from ..model.matching import Meeting, meetings
+from ..model.meetings import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
 from . import html, safe, terminal, words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..diagnosis.compare import Comparison, SingleRank
+from ..diagnosis.compare_runs import Comparison, SingleRank
 from ..model import Finding
 from . import html, safe, terminal, words
 from .displayable import Displayable

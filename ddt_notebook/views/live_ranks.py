@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..model import Position, RankReport
 from ..model.collective import call_label
-from ..model.progress import Wait, cannot_complete, waits
 from ..model.snapshot import Outcome
+from ..model.waits import Wait, cannot_complete, waits
 from . import html, safe, source_positions, sparklines, terminal, words
 from .displayable import Displayable
 from .session_status import ROWS, SessionStatusLike

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from ..model import Snapshot
-from ..model.matching import Meeting, lateness
+from ..model.meetings import Meeting, lateness
 from . import words
 from .flags import Flag
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import Snapshot
-from ..model.matching import Meeting, lateness, meetings
+from ..model.meetings import Meeting, lateness, meetings
 from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..formatting import agree, ranks_label
 from ..model import RankReport
-from ..model.progress import Waiting
+from ..model.waits import Waiting
 from . import safe, words
 
 #: How many groups of awaited ranks are shown; the others are counted.

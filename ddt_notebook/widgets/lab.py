@@ -31,7 +31,7 @@ from .running_cell import Request, RunningCell, answer_on_requesting_shell
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from ..host.result import RunResult
+    from ..host.run_result import RunResult
     from ..host.session import Session
 
 #: Name of the comm's target, and the id of the one comm: the panel knows both.

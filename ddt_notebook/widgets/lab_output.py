@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..host.listeners import DisplayMessage, Stream
 from ..host.session import active
 from ..model import Cell
-from ..model.progress import Waiting
+from ..model.waits import Waiting
 from ..views.output_log import OutputLog, of_texts
 
 #: The longest message, the least time between two that nobody asked for, and how many a question

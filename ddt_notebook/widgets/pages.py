@@ -46,9 +46,9 @@ def answer(name: object) -> dict[str, str]:
 
 def _page(name: str, snapshot: Snapshot) -> tuple[str, str]:
     if name == REPORT:
-        from ..views import document
+        from ..views import exported_page
 
-        return document.page(snapshot), ""
+        return exported_page.page(snapshot), ""
     view = VIEWS[name]
     missing = view.missing(snapshot)
     return ("", missing) if missing else (view.of(snapshot).to_html(), "")

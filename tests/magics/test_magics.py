@@ -8,7 +8,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import active
 from ddt_notebook.magics import base as module
 from ddt_notebook.magics.config import DDT

@@ -7,7 +7,7 @@ from ddt_notebook.host.listeners import DisplayMessage
 from ddt_notebook.magics import output_stream
 from ddt_notebook.magics.output_stream import OutputStreamer
 from ddt_notebook.model import Call, Position, RankReport
-from ddt_notebook.model.progress import Waiting
+from ddt_notebook.model.waits import Waiting
 
 
 class Publisher:

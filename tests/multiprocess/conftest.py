@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session
 
 from ..fixtures.cases import CELL, Case

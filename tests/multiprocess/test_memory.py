@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.model.memory import RankMemory
 
 from .conftest import Ranks

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session
 from ddt_notebook.views.session_status import StatusView
 

@@ -8,8 +8,8 @@ from textwrap import dedent
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.result import RunResult
-from ddt_notebook.model.matching import Meeting, lateness, meetings
+from ddt_notebook.host.run_result import RunResult
+from ddt_notebook.model.meetings import Meeting, lateness, meetings
 
 from .conftest import Ranks
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SCRIPTS = sorted((FIXTURES / "training_scripts").glob("*.py"))

@@ -11,8 +11,8 @@ import ddt_notebook as ddt
 from ddt_notebook.diagnosis.rules import hang
 from ddt_notebook.host import hang_detection
 from ddt_notebook.host.listeners import SilentListener
-from ddt_notebook.host.result import RunResult
-from ddt_notebook.model.progress import Waiting
+from ddt_notebook.host.run_result import RunResult
+from ddt_notebook.model.waits import Waiting
 
 #: A wait is shown, and reported after an interrupt, when it has lasted this long, in seconds.
 SHOW_AFTER_S = 0.4

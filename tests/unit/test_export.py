@@ -12,7 +12,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
 from ddt_notebook.model.memory import RankMemory
-from ddt_notebook.views import document
+from ddt_notebook.views import exported_page
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
 HOSTILE = "</style><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
@@ -59,7 +59,7 @@ def test_fetches_nothing_and_runs_nothing() -> None:
         torch_version=HOSTILE,
         notes=(HOSTILE,),
     )
-    text = document.page(snapshot)
+    text = exported_page.page(snapshot)
     page = Page(text)
     assert not {"script", "img", "link", "iframe", "object"} & set(page.elements)
     assert not FETCHES & page.attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddt_notebook.model import Call, RankReport, Rendezvous
-from ddt_notebook.model.progress import cannot_complete, waits
+from ddt_notebook.model.waits import cannot_complete, waits
 
 MEMBERS = (0, 1, 2)
 

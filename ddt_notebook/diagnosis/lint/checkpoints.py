@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.program.nodes import called_name, calls_in, is_constant, keyword
 from ddt_notebook.program.trace import Event, Kind, Trace
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import (
     ON_RANK,
     OTHER_RANK,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.program.nodes import names_in
 from ddt_notebook.program.trace import Event, Kind
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import Instance, Items, LibraryObject, Value
 
 from .foreseen import Foreseen, certain, foreseen, shown

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ddt_notebook.program.comparison import Divergence, Reason, divergences
 from ddt_notebook.program.deadlock import Deadlock, Stuck, deadlock
 from ddt_notebook.program.project import Project
 from ddt_notebook.program.trace import OPTIMIZER_STEPS, Kind, Risk
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.trace_comparison import Divergence, Reason, divergences
+from ddt_notebook.program.traced_program import TracedProgram
 
 from .foreseen import Foreseen, foreseen, possible, shown
 

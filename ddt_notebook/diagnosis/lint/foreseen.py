@@ -11,7 +11,7 @@ from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.project import Project
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 
 from ..advice import conclude
 

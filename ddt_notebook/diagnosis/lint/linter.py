@@ -8,7 +8,7 @@ from pathlib import Path
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.program.parse import Document, syntax_tree
 from ddt_notebook.program.project import Project
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.tree import Tree
 
 from ..advice import conclude

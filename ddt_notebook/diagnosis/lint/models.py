@@ -19,7 +19,7 @@ from ddt_notebook.program.nodes import (
     source_of,
 )
 from ddt_notebook.program.trace import Event, Kind, Trace
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import Instance, LibraryObject, is_wrapper
 
 from .foreseen import Foreseen, foreseen, shown

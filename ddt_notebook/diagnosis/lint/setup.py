@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.program.nodes import called_name, dotted_name, is_constant, last_name
 from ddt_notebook.program.trace import Event, Kind
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import ON_RANK, Items, LibraryObject, Value
 
 from .foreseen import Foreseen, foreseen, possible, shown

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Place, RankReport
-from ddt_notebook.model.matching import call_bytes
+from ddt_notebook.model.meetings import call_bytes
 
 # The brackets give the range in which no hint on the recorded runs changes
 # (`benchmarks.thresholds`).

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
-from ddt_notebook.diagnosis.match import Mismatch, Side
-from ddt_notebook.diagnosis.messages import MessageMismatch, message_bytes
+from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
+from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Values

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.match import Absence
+from ddt_notebook.diagnosis.matched_calls import Absence
 from ddt_notebook.model import Call, Fact, Finding
 
 from .facts import did_instead, of_call, reasons

@@ -10,7 +10,7 @@ from ddt_notebook.assistant import checks
 from ddt_notebook.assistant.checks import answers_of_run
 from ddt_notebook.assistant.questions import Answer, Question, about, find, questions
 from ddt_notebook.assistant.wording import sentence
-from ddt_notebook.host.result import RunResult
+from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session, active
 from ddt_notebook.model import Cell, Fact, RankError, RankReport, Snapshot
 from ddt_notebook.preflight import versions

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddt_notebook.host.recorder import RankRecorder
+from ddt_notebook.host.call_log_reader import RankRecorder
 from ddt_notebook.model import Call
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.records import CallRecord, FlightEntry, Group

@@ -11,7 +11,7 @@ from ddt_notebook.host.hang_detection import HangWatch, waiting_now
 from ddt_notebook.host.pool import group_timeout_s
 from ddt_notebook.host.rank_run import RunState
 from ddt_notebook.model import Call, Position, RankReport
-from ddt_notebook.model.progress import cannot_complete, waits
+from ddt_notebook.model.waits import cannot_complete, waits
 
 AT = Position(file="cell[3]", line=7, code="time.sleep(8)")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ddt_notebook.host import rank_run
+from ddt_notebook.host.call_log_reader import RankRecorder
 from ddt_notebook.host.rank_handle import SILENT_AFTER_S, RankHandle
 from ddt_notebook.host.rank_run import RankRun, state_of
-from ddt_notebook.host.recorder import RankRecorder
 from ddt_notebook.model import Position, RankError, RankReport
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.messages import (

@@ -8,7 +8,7 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.model import Call, Cell, RankReport, Snapshot
-from ddt_notebook.model.matching import item_bytes, lateness, meetings
+from ddt_notebook.model.meetings import item_bytes, lateness, meetings
 from ddt_notebook.model.shares import (
     TimeWindow,
     activities,

@@ -16,7 +16,7 @@ from ddt_notebook.program import operators
 from ddt_notebook.program.evaluator import Evaluator
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.tree import Tree
 from ddt_notebook.program.values import Scope, Value
 

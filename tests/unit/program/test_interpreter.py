@@ -6,11 +6,11 @@ import textwrap
 
 import pytest
 
-from ddt_notebook.program.comparison import Divergence, Reason, divergences
 from ddt_notebook.program.deadlock import Stuck, deadlock
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.trace import GroupCall, Kind, Loop, calls
-from ddt_notebook.program.traced import TracedProgram
+from ddt_notebook.program.trace_comparison import Divergence, Reason, divergences
+from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.tree import tree_of
 from ddt_notebook.program.values import CLOCK, LOCAL, RANK, HeldElsewhere, InFlight
 

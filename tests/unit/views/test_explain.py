@@ -9,7 +9,7 @@ import re
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.diagnosis.compare import SingleRank, compare
+from ddt_notebook.diagnosis.compare_runs import SingleRank, compare
 from ddt_notebook.faults import card, cards
 from ddt_notebook.faults.search import search
 from ddt_notebook.model import Report

@@ -18,7 +18,7 @@ from ddt_notebook.faults.search import Hit
 from ddt_notebook.model import Cell, RankReport, Snapshot
 from ddt_notebook.model.preflight import Preflight
 from ddt_notebook.server import render
-from ddt_notebook.views import document, html
+from ddt_notebook.views import exported_page, html
 from ddt_notebook.views.explain import HitsView
 from ddt_notebook.views.flags import Flag
 from ddt_notebook.views.preflight import PreflightView
@@ -127,7 +127,7 @@ def test_a_new_view_is_everywhere(toy: View, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(vars(ddt), "toy")
     assert function.__doc__.startswith("Show a toy.")
     assert "the toy" in repr(function(snapshot))
-    assert "the toy" in document.page(snapshot)
+    assert "the toy" in exported_page.page(snapshot)
     title, page = render(FIXTURE.read_text())[-1]
     assert title == "toy · ▲ a toy is here"
     assert "the toy" in page

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddt_notebook.model import Call, Position, RankReport
-from ddt_notebook.model.progress import Waiting
 from ddt_notebook.model.rank import Activity, RankState
+from ddt_notebook.model.waits import Waiting
 from ddt_notebook.views.waiting import parts
 
 AT = Position(file="/srv/prepare.py", line=12, code="tokenize(documents)")

@@ -1,6 +1,6 @@
 """Matches the calls of all ranks with each other; this yields facts, not yet a diagnosis.
 
-Collectives are matched by group and sequence number; for messages see `messages`.
+Collectives are matched by group and sequence number; for messages see `matched_messages`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ddt_notebook.model import Call, Snapshot
 from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
-from .messages import MessageMismatch, Single, match_messages
+from .matched_messages import MessageMismatch, Single, match_messages
 
 Meetings = dict[int, dict[int, Call]]  #: of one group: sequence -> rank -> call
 

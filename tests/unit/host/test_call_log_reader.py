@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.host import recorder
-from ddt_notebook.host.recorder import thin
+from ddt_notebook.host import call_log_reader
+from ddt_notebook.host.call_log_reader import thin
 from ddt_notebook.model import Position
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.records import Group
@@ -265,7 +265,7 @@ def test_only_the_latest(log: RankLog) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "KEEP", 3)
+    monkeypatch.setattr(call_log_reader, "KEEP", 3)
 
 
 @pytest.mark.usefixtures("small")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddt_notebook.diagnosis.compare import compare, compare_alone
+from ddt_notebook.diagnosis.compare_runs import compare, compare_alone
 from ddt_notebook.model import Cell, Finding, Position, RankError, RankReport, Report, Snapshot
 
 from .builders import all_reduce, rank, snapshot
