@@ -96,10 +96,10 @@ def conclude(
         What the advice names; see `fixes`.
     """
     culprits = sorted(ranks)
-    told: list[Fact] = []
+    unique: list[Fact] = []
     for fact in facts:
-        if fact not in told:
-            told.append(fact)
+        if fact not in unique:
+            unique.append(fact)
     return Finding(
         symptom=symptom,
         stage=taxonomy.symptom(symptom).stage_title,
@@ -109,7 +109,7 @@ def conclude(
         waiting=sorted(waiting),
         values=values or {},
         places={rank: place for rank, place in (places or {}).items() if place is not None},
-        facts=told,
+        facts=unique,
         confidence=confidence,
         fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0, case=case, slots=slots),
     )

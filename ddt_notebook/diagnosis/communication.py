@@ -1,4 +1,4 @@
-"""What the cell itself communicates while it trains: gradients, parameters or single numbers."""
+"""Reports what the cell itself sends while it trains: gradients, parameters, single numbers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Communication:
     other: int = 0
 
     def reductions_of(self, shapes: dict[str, int]) -> dict[str, int]:
-        """Return how often each of these shapes was reduced, without those that never were."""
+        """Return how often each of these shapes was reduced, without shapes that were not."""
         found = {shape: self.reduced[shape] for shape in shapes if self.reduced[shape]}
         # a loss can have the same shape as a bias
         if len(found) < len(shapes) and all(_elements(shape) == 1 for shape in found):

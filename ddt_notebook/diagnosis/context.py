@@ -75,7 +75,7 @@ class Context:
 
     @cached_property
     def partings(self) -> Partings:
-        """Where ranks were seen to go different ways."""
+        """Where ranks were observed to take different paths."""
         return Partings(self.snapshot, self.program, self.matching.meetings, self.escape_paths)
 
     def why_absent(
@@ -83,7 +83,7 @@ class Context:
     ) -> Reason | None:
         """Why ``absent`` did not reach ``call``, which ``caller`` has made.
 
-        Where the ranks were seen to part comes first; the source is read only if that is unknown.
+        An observed parting of the ranks comes first; the source is read only if there is none.
 
         Parameters
         ----------

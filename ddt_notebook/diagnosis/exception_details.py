@@ -126,14 +126,14 @@ def _in_worker(context: Context, error: RankError) -> list[Fact]:
 
 def _odd_first_rank(context: Context) -> list[Fact]:
     """Report that rank 0 differs: DDP compares with rank 0, and all others raised the same."""
-    told = set()
+    texts = set()
     for rank, report in context.reports.items():
         text = report.error.message if report.error is not None else ""
         if rank and "not to match sizes of the same param" in text:
-            told.add(_OWN_NUMBER.sub("", text))
+            texts.add(_OWN_NUMBER.sub("", text))
         elif rank:
             return []
-    if len(told) == 1 and len(context.reports) > 2:
+    if len(texts) == 1 and len(context.reports) > 2:
         return [Fact(kind="rank-0-is-odd", ranks=(0,))]
     return []
 

@@ -1,4 +1,4 @@
-"""How the ranks' gradients became those that an optimizer used: from projections, which add up."""
+"""Derives from projections, which add up, how the ranks' gradients became those of the step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLERANCE = 1e-3
 def factor(
     group: Replicas, before: Callable[[TrainingState], tuple[float, ...]], *, of_sum: bool = True
 ) -> float | None:
-    """Return by what the ranks' sum was multiplied to give the gradients that were used.
+    """Return the factor between the sum over the ranks and the gradients that were used.
 
     It is 1 for a sum and 1 / number of ranks for a mean; None if no such factor fits all watched
     gradients in all sampled steps, or if the ranks' gradients were equal.

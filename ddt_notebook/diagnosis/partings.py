@@ -1,9 +1,9 @@
-"""Finds the line at which a rank was seen to leave the way of another one.
+"""Finds the line at which a rank was observed to take a different path from another one.
 
 The ranks' branch events between the last collective that both entered and the one that only one of
-them entered are compared. A place where they went different ways and met again is harmless, as a
-rank that writes a log. What remains is the parting, as it was observed: nothing is inferred from
-the source but what its arms lead to.
+them entered are compared. A place where they took different paths and met again is harmless, such
+as one rank writing a log. The rest is the parting, as it was observed: the source only shows where
+its arms lead.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from ddt_notebook.program.program import Program
 from .matched_calls import Meetings
 from .wording import is_reason
 
-#: How far ahead, in events of both ranks, is searched for the place where they meet again.
+#: How many events of both ranks are searched for the place where they meet again.
 _WINDOW = 400
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
-#: One side of a parting in a fact: the way, its ranks, and the values of names on the first one.
+#: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
 Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Parting:
-    """A place at which two ranks went different ways.
+    """A place at which two ranks took different paths.
 
     Attributes
     ----------
     absent, waiter
-        The ways of the two ranks; None if the rank was not there.
+        The paths of the two ranks; None if the rank was not there.
     apart
-        For each of the two ranks, the numbers of the event at which it parted and of that at which
-        they met again; None as second number if they did not.
+        For each of the two ranks, the numbers of the events at which they parted and at which they
+        met again; the second number is None if they did not.
     """
 
     absent: BranchOutcome | None
@@ -69,7 +69,7 @@ class _Candidate:
 
     @property
     def ends_loop(self) -> bool:
-        """Whether the end of a loop is all that differs; something before may have caused it."""
+        """Whether only the end of a loop differs; something before may have caused it."""
         return isinstance(self.decision.node, (ast.For, ast.AsyncFor, ast.While))
 
 
@@ -85,7 +85,7 @@ class Partings:
     meetings
         The calls with which ranks entered each collective, by group.
     paths
-        Gives the lines that led to a call.
+        Returns the lines that led to a call.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Partings:
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
     ) -> Reason | None:
-        """Why ``absent`` did not reach ``call``, which ``caller`` has made, as it was observed.
+        """Why ``absent`` did not reach ``call``, which ``caller`` has made, from observed events.
 
         Parameters
         ----------
@@ -203,14 +203,14 @@ class Partings:
         last = common[-1] if common else (0, 0)
         return parting.apart[0][0] >= last[0] and parting.apart[1][0] >= last[1]
 
-    # -- which of the partings it was ------------------------------------------------------------
+    # -- the parting that explains the hang ------------------------------------------------------
 
     def _with_other_calls(
         self, compared: list[_Parting], call: Call, caller: RankReport, absent: RankReport
     ) -> _Candidate | None:
         """The first parting after which one rank was ahead in collectives until the end.
 
-        Ranks that go first in turn, as around a download, are level again after the second turn.
+        Ranks that go first in turn, as for a download, are level again after the second turn.
         """
         found: _Candidate | None = None
         ahead = 0
@@ -418,7 +418,7 @@ class Partings:
         return "uneven-iterations" if in_loop else "collective-under-local-condition"
 
     def _sides(self, found: _Candidate, absent: int, caller: int) -> tuple[Side, ...]:
-        """Which way each rank went, the absent one first."""
+        """The path that each rank took, the absent one first."""
         ways: dict[str, list[int]] = {}
         values: dict[str, dict[str, str]] = {}
         for rank in sorted(self._branches, key=lambda r: (r != absent, r != caller, r)):
@@ -455,8 +455,8 @@ class Partings:
 def lacks_reason(report: Report) -> bool:
     """Whether ranks were found out of step, and neither the run nor the source shows why.
 
-    That a loop in a function had more rounds on some ranks explains little: in a trainer, a
-    condition elsewhere usually made it so.
+    More rounds of a loop in a function on some ranks explain little: in a trainer, a condition
+    elsewhere is usually the reason.
     """
     return any(
         finding.kind in _OUT_OF_STEP and not any(map(_explains, finding.facts))
@@ -484,7 +484,7 @@ def _times(outcome: BranchOutcome | None) -> int:
 
 
 def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranches) -> str:
-    """The way of a rank, as a key of `wording.WAYS`."""
+    """The path of a rank, as a key of `wording.WAYS`."""
     if outcome is None:
         return "not-raised" if _catches(decision) else "not-there"
     taken = decision.is_taken(outcome)
@@ -514,7 +514,7 @@ def _events(branches: RankBranches, begin: int, until: int | None) -> list[Branc
 def _align(
     absent: list[BranchOutcome], waiter: list[BranchOutcome], start: tuple[int, int]
 ) -> Iterator[_Parting]:
-    """The places at which two ranks went different ways, in order of time.
+    """The places at which two ranks took different paths, in order of time.
 
     Parameters
     ----------
@@ -578,7 +578,7 @@ def _caught(
 
 
 def _swallows(events: list[BranchOutcome], at: int) -> bool:
-    """Whether a rank caught an exception for good: no ``finally`` or ``with`` that raises again."""
+    """Whether a rank handled an exception: no ``finally`` or ``with`` raised it again."""
     caught = events[at]
     if caught.kind != "handled":
         return False
@@ -596,7 +596,7 @@ def _swallows(events: list[BranchOutcome], at: int) -> bool:
 
 
 def _next_meeting(absent: list[int], waiter: list[int], i: int, j: int) -> tuple[int, int] | None:
-    """The nearest later place at which both ranks came to the same line."""
+    """The nearest later place at which both ranks reached the same line."""
     first: dict[int, int] = {}
     for at, site in enumerate(waiter[j : j + _WINDOW]):
         first.setdefault(site, at)

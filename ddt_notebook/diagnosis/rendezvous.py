@@ -1,4 +1,4 @@
-"""How the ranks tried to join the group, and where they disagree."""
+"""Compares how the ranks tried to join the group, and finds where they disagree."""
 
 from __future__ import annotations
 
@@ -127,12 +127,12 @@ def _repeated(numbers: Mapping[int, int | None]) -> tuple[int, ...]:
 
 
 def _unfit_place(joined: Mapping[int, Call], said: Mapping[int, Rendezvous]) -> Discord | None:
-    """Return why an address did not serve, if all ranks met there with different numbers."""
+    """Return why a rendezvous failed, if all ranks met at one address with different numbers."""
     if len(said) < len(joined) or not complete_groups(said.values()):
         return None
     address = next(iter(said.values())).address
     if address.startswith("file://"):
-        # what the first rank found there cannot come from a peer in this run
+        # data that the first rank found there cannot come from a peer in this run
         first = min(joined, key=lambda rank: joined[rank].entered_s or inf)
         return Discord("file", (), dict(joined)) if said[first].left_over else None
     host = address.rpartition(":")[0]

@@ -27,12 +27,12 @@ def diagnose(snapshot: Snapshot) -> Report:
         For a healthy run, it has no findings and no hints.
     """
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
-    told = [finding for rule in RULES for finding in rule(context)]
-    findings = [finding for finding in told if finding.confidence != "possible"]
+    concluded = [finding for rule in RULES for finding in rule(context)]
+    findings = [finding for finding in concluded if finding.confidence != "possible"]
     if not findings and snapshot.outcome != "ok":
         found = (list(rule(context)) for rule in unexplained.RULES)
         findings = next((result for result in found if result), [])
-    hints = [finding for finding in told if finding.confidence == "possible"]
+    hints = [finding for finding in concluded if finding.confidence == "possible"]
     hints += [hint for rule in HINTS for hint in rule(context)]
     findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings

@@ -12,7 +12,7 @@ from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.collective import call_label
 from ddt_notebook.model.finding import Values
 
-#: chosen: number of parameter names in a sentence; the rest is "others". No measurement.
+#: Number of parameter names in a sentence; the rest is "others". Chosen, not measured.
 _MOST_NAMES = 3
 #: Number of recorded indices (`rank.probes.loaders`); if all are there, more may follow.
 _INDICES = 8
@@ -124,7 +124,7 @@ def _parameters_changed(finding: Finding) -> str:
 def _some_not_reduced(finding: Finding) -> str:
     values = finding.values
     return (
-        f"gradients of {_names(values)} are not reduced, others are: the ranks' copies of "
+        f"gradients of {_names(values)} are not reduced, but others are: the ranks' copies of "
         f"{_model(values)} drift apart"
     )
 
@@ -155,7 +155,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "trained-attribute": lambda f: (
         f"{_names(f.values)} {_several(f.values, 'is a plain attribute', 'are plain attributes')} "
-        f"of {f.values['model']} and no parameter{_several(f.values, '', 's')}, but trained: DDP "
+        f"of {f.values['model']}, not {_several(f.values, 'a parameter', 'parameters')}, but trained: DDP "
         f"does not average {_several(f.values, 'its gradient', 'their gradients')}"
     ),
     # replicas
@@ -218,8 +218,8 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "and memory grows in every step"
     ),
     "clipped-before-average": (
-        "{ranks} {clips|clip} the gradients of {name} before they are averaged: what is clipped "
-        "are the gradients of each rank's own batch"
+        "{ranks} {clips|clip} the gradients of {name} before they are averaged: this clips only "
+        "the gradients of each rank's own batch"
     ),
     "gradients-summed": lambda f: (
         f"{f.values['optimizer']} uses the sum of the gradients of {f.values['size']} ranks, not "
@@ -230,7 +230,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "micro-batches, not their mean: no loss is divided by their number"
     ),
     "rate-not-scaled": lambda f: (
-        f"{f.values['optimizer']} takes {f.values['name']} = {f.values['rate']:.6g} as it is, "
+        f"{f.values['optimizer']} uses {f.values['name']} = {f.values['rate']:.6g} unchanged, "
         f"although {f.values['size']} ranks make the batch {f.values['size']} times as large"
     ),
     "sum-printed-as-mean": "line {line} shows the sum over {size:rank} as a mean",
@@ -253,7 +253,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "several ranks and others to none"
     ),
     "splits-differ": (
-        "{ranks} split the data of {loader} differently: each divides another part of it"
+        "{ranks} split the data of {loader} differently: each of them divides a different part"
     ),
     "shards-overlap": "{samples:sample} of {loader} went to more than one of {ranks}",
     "shards-leave-gaps": "{samples:sample} of {loader} went to no rank",
@@ -267,19 +267,19 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "no-batch": "{loader} gave {ranks} no batch at all",
     # layers
     "batch-norm-statistics-differ": (
-        "batch-norm statistics of {model} differ between ranks, and DDP was told not to copy them: "
+        "batch-norm statistics of {model} differ between ranks, and DDP is set not to copy them: "
         "each rank evaluates another model"
     ),
     "same-dropout-masks": "dropout in {model} draws the same masks on every rank",
     "needless-search-for-unused": (
-        "DDP looks for unused parameters of {model} in every step, and there were none"
+        "DDP looks for unused parameters of {model} in every step, but there were none"
     ),
     # checkpoints
     "written-at-the-same-time": "{ranks} write the same file, {file}, at the same time",
     "written-without-order": ("{ranks} write the same file, {file}, with no collective in between"),
     "read-before-written": (
-        "{ranks} read {file} before rank {writer} had written it, {early_s} too early: what "
-        "{it has|they have} is older"
+        "{ranks} read {file} {early_s} before rank {writer} had written it, so what "
+        "{it|they} read is older"
     ),
     "nothing-loaded": (
         "{ranks} loaded nothing into {model}: none of the {keys:key} fits, and strict=False "
@@ -397,7 +397,7 @@ def _came_last(fact: Fact) -> str:
     values = fact.values
     return (
         f"{ranks_text(fact.ranks)} came last in {values['times']} of "
-        f"{count(values['steps'], 'step')}; {ranks_text(values['others'])} stood still for "
+        f"{count(values['steps'], 'step')}; {ranks_text(values['others'])} waited idle for "
         f"{seconds(values['stood_s'])} of {seconds(values['window_s'])}"
     )
 
@@ -444,8 +444,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "parameters-with-gradient": (
         "{with_gradient} of {trainable} parameters have a gradient on {ranks}"
     ),
-    "ddp-reports-later": "DDP reports it at the next forward pass only, and there was none",
-    "state-differs": "gradients and settings were equal, {name} is not",
+    "ddp-reports-later": "DDP reports it only at the next forward pass, and there was none",
+    "state-differs": "gradients and settings were equal, but {name} is not",
     "written-alone": _written_alone,
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
@@ -541,10 +541,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "saved-at": "saved at {place}",
     # placement
     "parameters-there": "{ranks} {has|have} the parameters there",
-    "tensors-elsewhere": "its tensors are on {device}, the model of {ranks} is not",
+    "tensors-elsewhere": "its tensors are on {device}, but the model of {ranks} is not",
     # speed
     "came-last": _came_last,
-    "runs-alone": "only {ranks} runs what {place} says",
+    "runs-alone": "only {ranks} {runs|run} {place}",
     "larger-batches": lambda f: (
         f"its batches of {f.values['loader']} have {f.values['samples']} samples, those of the "
         f"others {f.values['others_samples']}; it computed for {seconds(f.values['longer_s'])} "

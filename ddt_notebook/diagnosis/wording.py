@@ -257,7 +257,7 @@ _PARTS: dict[str, Callable[[Values], str]] = {
 
 
 def _late(finding: Finding) -> str:
-    """Describe ranks that others waited for in vain by what the first of them does."""
+    """Describe ranks that others waited for without success by what the first of them does."""
     first, place = finding.ranks[0], finding.places.get(finding.ranks[0])
     text = rendered("{ranks} did not enter {call} within {limit_s}", finding)
     if finding.kind == "silent":
@@ -478,7 +478,7 @@ TITLES: dict[str, Title] = {
         "alike, and groups are named by the number of the call"
     ),
     "swapped-collectives": (
-        "{ranks} came to {op} #{sequence} and #{next_sequence} from the same two lines in opposite "
+        "{ranks} called {op} #{sequence} and #{next_sequence} from the same two lines in opposite "
         "order"
     ),
     # no cause on record
@@ -523,20 +523,20 @@ TITLES: dict[str, Title] = {
     "some-ranks-leave-before": "some ranks leave before {op}",
     "clock-decides-calls": "each rank's own clock decides how often it reaches {op}",
     "uneven-calls": "some ranks reach {op} more often than others",
-    "handler-misses-call": "a rank on which an exception is caught misses {op}",
-    "handler-calls-alone": "a rank on which an exception is caught alone calls {op}",
+    "handler-misses-call": "a rank that catches an exception misses {op}",
+    "handler-calls-alone": "a rank that catches an exception calls {op} alone",
     "branches-differ": "some ranks call {op} while others call {other}",
     "groups-differ": "{op} is called on one group by some ranks and on another by others",
     "order-differs": "the ranks call {op} on two tensors in opposite order",
-    "roots-differ": "{op} is called with another root on other ranks",
+    "roots-differ": "{op} is called with different roots on different ranks",
     "reduce-ops-differ": "{op} is called with {other} on some ranks and not on others",
     "outsiders-call": "{op} is called on a group by ranks that are not in it",
-    "each-rank-decides-step": "whether the optimizer steps is decided on each rank by itself",
+    "each-rank-decides-step": "each rank decides by itself whether the optimizer steps",
     "all-receive-first": "all ranks receive before any of them sends",
     "message-against-collective": (
         "some ranks wait for a message while others wait for a collective"
     ),
-    "tag-never-sent": "a receive asks for another tag than the message has",
+    "tag-never-sent": "a receive asks for a different tag than the message has",
     "message-never-sent": "a receive waits for a message that is never sent",
     "groups-crossed": "the ranks use their groups in opposite order",
     # foreseen from the source: results
@@ -548,14 +548,14 @@ TITLES: dict[str, Title] = {
     "averaged-twice": "{tensor} is averaged by the collective and divided once more",
     "sum-shown-as-mean": "{tensor} is a sum over the ranks and is shown as a mean",
     "type-not-reduced": "{tensor} has a type that no backend reduces",
-    "outputs-fixed": "{op} is given {outputs} outputs, whatever the number of ranks",
+    "outputs-fixed": "{op} gets {outputs} outputs, regardless of the number of ranks",
     # foreseen from the source: data
     "every-rank-trains-on-all": ("every rank trains on all of the data: the loader has no sampler"),
     "same-order-every-epoch": (
         "every epoch goes through the data in the same order: set_epoch is never called"
     ),
-    "sampler-with-iterable": "a loader over an IterableDataset is given a sampler",
-    "sampler-with-shuffle": "the loader is given shuffle=True and a sampler, which it refuses",
+    "sampler-with-iterable": "a loader over an IterableDataset gets a sampler",
+    "sampler-with-shuffle": "the loader gets shuffle=True and a sampler, which it rejects",
     "workers-repeat-stream": "every worker of the loader reads all of {name}",
     "every-rank-reads-all": "every rank reads all of {name}: it is not divided by rank",
     "samples-for-one-rank": "every rank samples the share of rank {rank}",
@@ -570,7 +570,7 @@ TITLES: dict[str, Title] = {
         "the optimizer steps on gradients that were never averaged, because of no_sync()"
     ),
     "optimizes-another-copy": "the optimizer holds the parameters of another copy of the model",
-    "asked-of-wrapper": "the wrapper is asked for {name}, which belongs to the model inside it",
+    "asked-of-wrapper": "{name} is read from the wrapper, but belongs to the model inside it",
     "loaded-on-some-ranks": ("weights are loaded on some ranks only, after the model was wrapped"),
     "plain-tensor": "{name} is a plain tensor, unknown to the module",
     "layer-never-used": "no forward pass goes through {name}",
@@ -579,10 +579,10 @@ TITLES: dict[str, Title] = {
     # foreseen from the source: checkpoints and files
     "every-rank-writes": "every rank writes {path}",
     "every-rank-makes-folder": (
-        "every rank makes the same folder: all but the first find it there"
+        "every rank makes the same folder: all but the first find that it exists"
     ),
     "loads-nothing": (
-        "the state dict of {of} is loaded into the other: nothing is loaded, silently"
+        "the state dict of {of} is loaded into the other: nothing is loaded, without an error"
     ),
     "no-name-fits": "the state dict of {of} is loaded into the other: no name fits",
     "saves-names-of-wrapper": "the checkpoint holds the names of the wrapper: `module.…`",
@@ -596,17 +596,15 @@ TITLES: dict[str, Title] = {
     ),
     # foreseen from the source: set-up
     "no-such-backend": lambda f: f"torch has no backend {f.values['backend']!r}",
-    "nccl-without-gpu": "the backend is nccl, and nothing is ever put on a GPU",
+    "nccl-without-gpu": "the backend is nccl, but nothing is ever put on a GPU",
     "backend-serves-no-cpu": lambda f: (
-        f"the backend {f.values['backend']!r} serves no tensor on the CPU"
+        f"the backend {f.values['backend']!r} does not support tensors on the CPU"
     ),
     "formed-twice": "init_process_group is called while the group exists",
     "needs-group": "{what} needs the group, which is formed later",
     "timeout-is-number": "the timeout is a number; init_process_group takes a timedelta",
-    "init-method-alone": "the meeting point is given, but neither rank nor world_size",
-    "timeout-not-inherited": (
-        "the group does not inherit the timeout that the first one was given"
-    ),
+    "init-method-alone": "init_method is given, but neither rank nor world_size",
+    "timeout-not-inherited": ("the group does not inherit the timeout of the first one"),
     "same-gpu": "every rank uses the same GPU",
     "device-ids": "device_ids is given for a model that is on the CPU",
     "module-gone": "torch no longer has {module}",
@@ -654,11 +652,11 @@ def _called_as_outsider(fact: Fact) -> str:
 def _state(text: str) -> Sentence:
     """Make an entry for what ranks did in the end, and their last collective if there is one."""
 
-    def told(fact: Fact) -> str:
+    def last_state(fact: Fact) -> str:
         last = "; {its|their} last collective was {label}{at}" if "op" in fact.values else ""
         return rendered(text + last, fact)
 
-    return told
+    return last_state
 
 
 def _parted(fact: Fact) -> str:
@@ -670,7 +668,7 @@ def _parted(fact: Fact) -> str:
         shown += sides
         text += f"; within it at {line}: {code}  {_ways(sides)}"
     if any(values for _, _, values in shown):
-        text += "; values are those at a rank's last change of way there, or at the end"
+        text += "; values are from each rank's last change of direction there, or from the end"
     return text
 
 
@@ -686,7 +684,7 @@ def _ways(sides: Iterable[tuple[str, tuple[int, ...], tuple[tuple[str, str], ...
 
 
 #: Which way a rank went, if "yes" and "no" do not say it.
-_WAYS = {"not-raised": "caught nothing", "not-there": "did not come there"}
+_WAYS = {"not-raised": "caught nothing", "not-there": "did not reach it"}
 
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
@@ -738,7 +736,7 @@ FACTS: dict[str, Sentence] = {
         "as {symptom}"
     ),
     "parted": _parted,
-    "came-without-it": "{ranks} came to {place} without it",
+    "came-without-it": "{ranks} reached {place} without it",
     # a process that ended, an exception
     "process-ended": "the process of {ranks} ended with {ending}",
     "aborted": "before it aborted, {ranks} printed: {message}",
@@ -747,21 +745,21 @@ FACTS: dict[str, Sentence] = {
     ),
     "memory-held": "it held {memory_bytes} when last seen",
     "ended-inside": "it ended inside {label} at {place}",
-    "died-of-it": "{ranks} died of it ({ending})",
+    "died-of-it": "{ranks} died because of it ({ending})",
     "raised": "{ranks} raised {exception}",
     "raised-at": "raised at {place}",
-    "line-lost-for-memory": "Python had no memory left to note the line",
+    "line-lost-for-memory": "Python had no memory left to record the line",
     "raised-inside": "raised inside {label}",
     "raised-in-worker": lambda f: (
         f"in the worker: {f.values['error']}" + (f", at {f.place.label}" if f.place else "")
     ),
     "raised-after-release": "the exception came only after the other ranks had been released",
     "command-printed": "the command printed: {line}",
-    "existed-before": "no rank made it: it was there before",
+    "existed-before": "no rank made it: it existed before",
     "written-later": "{ranks} finished writing it {later_s} later, at {place}",
     "without-gradient": lambda f: f"without gradient: {', '.join(f.values['parameters'])}",
     "ready-twice": "ready twice: {parameter}",
-    "rank-0-is-odd": "all ranks but 0 have the same sizes: the model of rank 0 is the odd one",
+    "rank-0-is-odd": "all ranks except 0 have the same sizes: the model of rank 0 differs",
     # a line of a pasted text or a log
     "line-of-text": lambda f: (
         f"line {f.values['number']}"
@@ -787,8 +785,8 @@ FACTS: dict[str, Sentence] = {
     ),
     "returned-wrong": "{op} #{sequence} returned on {ranks}, but its result cannot be trusted",
     "lost-connection": "{ranks} lost the connection to the others",
-    "wrong-in-silence": "no rank raised: the results are silently wrong",
-    "received-wrong-in-silence": "no rank raised: what was received is silently wrong",
+    "wrong-in-silence": "no rank raised an exception: the results are silently wrong",
+    "received-wrong-in-silence": "no rank raised an exception: the received data is silently wrong",
     "group-out-of-step": "the ranks of this group are out of step from here on",
     "calls-fit": "the calls fit each other, so nothing fails; the results may be exchanged",
     # values
@@ -850,7 +848,7 @@ SHOWN: dict[str, Sentence] = {
     "source-line": "",
     "averages-it": "averages it",
     "concerns-every-rank": "concerns every rank",
-    "decided-on-each-rank": "is decided on each rank by itself",
+    "decided-on-each-rank": "is decided by each rank alone",
     "decides-on-each-rank": "decides it on each rank",
     "depends-on-own-clock": "depends on each rank's own clock",
     "divides-the-data": "divides the data",
@@ -867,14 +865,14 @@ SHOWN: dict[str, Sentence] = {
     "never-called": "is never called",
     "not-waited-for": "has not been waited for",
     "other-ranks-call": "is what other ranks call",
-    "others-stand-here": "is where others stand then",
+    "others-stand-here": "is where others are then",
     "repeats-it": "repeats it",
     "repeats-the-pass": "repeats the pass over the data",
     "runs-inside-no-sync": "runs inside no_sync()",
-    "sends-two-ways": "sends the ranks two ways",
+    "sends-two-ways": "sends the ranks different ways",
     "sums-it": "sums it",
     "trains-on-it": "trains on it",
-    "uneven-loop": "makes another number of iterations on each rank",
+    "uneven-loop": "has a different number of iterations on each rank",
     "waits-for-every-gradient": "waits for the gradient of every parameter",
     "wraps-the-model": "wraps the model",
     "wraps-the-trained-copy": "wraps the copy that is trained",

@@ -43,9 +43,7 @@ def wrap(fault: Fault) -> Correction | None:
         if not set_before or not used <= _SHARED:
             continue
         line = f"{model} = {_wrapper_name(fault.tree)}({model})"
-        return Correction(
-            fault.insert(statement, line), f"`{line}` stands in front of the optimizer"
-        )
+        return Correction(fault.insert(statement, line), f"`{line}` stands before the optimizer")
     return None
 
 
@@ -103,7 +101,7 @@ def below_wrapper(fault: Fault) -> Correction | None:
         for node in accesses
         if ast.unparse(node.value) == owner and node.lineno >= min(lines)
     ]
-    says = f"`{owner}.module.{name}` instead of `{owner}.{name}`"
+    says = f"`{owner}.module.{name}` replaces `{owner}.{name}`"
     return fault.replaced(chosen, says)
 
 

@@ -106,7 +106,7 @@ def no_set_epoch(program: TracedProgram) -> Iterator[Foreseen]:
         sampler = _sampler(loader) if isinstance(loader, LibraryObject) else None
         if sampler is None or sampler.kind != "DistributedSampler":
             continue
-        # A sampler that is made anew in every epoch may have another seed each time.
+        # A new sampler for every epoch may have a different seed each time.
         outside = [one for one in loop.loops if one not in sampler.around]
         shuffle = sampler.argument("shuffle", 3)
         if outside and (shuffle is None or shuffle.value is True):

@@ -75,5 +75,5 @@ def _unreadable(error: SyntaxError, document: Document) -> Finding:
         values={"message": error.msg},
         facts=[Fact(kind="source-line", place=place)],
     )
-    mended = replace(found.fixes[0], advice="mend the line shown, or the one before it")
+    mended = replace(found.fixes[0], advice="correct the line shown, or the one before it")
     return worded(replace(found, fixes=[mended]))

@@ -109,8 +109,8 @@ def _asks_for_rank(event: Event) -> bool:
     held = event.held()
     if event.kind is not Kind.MADE or not isinstance(held, LibraryObject):
         return False
-    told = held.argument("rank", 2) is not None and held.argument("num_replicas", 1) is not None
-    return held.kind == "DistributedSampler" and not told
+    given = held.argument("rank", 2) is not None and held.argument("num_replicas", 1) is not None
+    return held.kind == "DistributedSampler" and not given
 
 
 def arguments(program: TracedProgram) -> Iterator[Foreseen]:

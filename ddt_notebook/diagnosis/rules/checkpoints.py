@@ -1,4 +1,4 @@
-"""Rules about ranks that use one file at the same time, and about what they write into it."""
+"""Rules about ranks that use one file at the same time, and about its content."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def written_together(context: Context) -> Iterator[Finding]:
     order = Order(context)
     for path, saves in sorted(_by_path(context, "save").items()):
         # One finding for each line: a repeated write counts once.
-        told: set[str] = set()
+        reported: set[str] = set()
         for round_ in range(max(map(len, saves.values()))):
             nth = {r: uses[round_] for r, uses in saves.items() if len(uses) > round_}
             together = _unordered(nth, order)
             line = frozenset(context.label(use.where) for use in together.values())
-            if len(together) < 2 or line & told:
+            if len(together) < 2 or line & reported:
                 continue
-            told |= line
+            reported |= line
             yield _written(context, path, together)
 
 
@@ -230,11 +230,11 @@ def _trained(context: Context) -> list[int]:
 
 def wrapped_states(context: Context) -> Iterator[Finding]:
     """Report checkpoints with the wrapper's names; this may be intended."""
-    told = set()
+    reported = set()
     for report in context.snapshot.checkpoints:
         for use in report.uses:
-            if use.wrapped and use.done and use.path not in told:
-                told.add(use.path)
+            if use.wrapped and use.done and use.path not in reported:
+                reported.add(use.path)
                 yield conclude(
                     "D.1.6",
                     "names-of-the-wrapper",

@@ -228,9 +228,9 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
 def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     """Report parameters that differ after equal gradients and settings: other code wrote them."""
     changed = [rank for rank, o in group.ranks.items() if step in o.changed_before]
-    told = bool(changed) and len(changed) < len(group.ranks)
+    identified = bool(changed) and len(changed) < len(group.ranks)
     state = _differing_state(context, group)
-    if step and not told and state:
+    if step and not identified and state:
         return conclude(
             "D.2.5",
             "optimizer-state-differs",
@@ -244,9 +244,9 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
             ],
             confidence="likely",
         )
-    ranks = changed if told else group.deviating(lambda r: group.states[step][r].values)
+    ranks = changed if identified else group.deviating(lambda r: group.states[step][r].values)
     facts = _course(context, group, step)
-    if told:
+    if identified:
         alone = Fact(kind="written-alone", ranks=tuple(changed), values={"step": step})
         facts.insert(0, alone)
     return conclude(
@@ -257,7 +257,7 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
         places=_places(context, group),
         values=_moment(group, step),
         facts=[*facts, Fact(kind="ddp-equalises-once")],
-        confidence="certain" if told else "likely",
+        confidence="certain" if identified else "likely",
     )
 
 
@@ -285,8 +285,8 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
     if not found or any(o.synchronised < o.steps for o in group.ranks.values()):
         return None
     changed = [rank for rank, o in group.ranks.items() if o.changed_before]
-    told = bool(changed) and len(changed) < len(group.ranks)
-    ranks = changed if told else minority(found[0].groups.values())
+    identified = bool(changed) and len(changed) < len(group.ranks)
+    ranks = changed if identified else minority(found[0].groups.values())
     return conclude(
         "D.2.5",
         "parameters-changed-unwatched",
@@ -299,7 +299,7 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
                 kind="differ-at-the-end",
                 values={"parameters": len(found), "name": found[0].name},
             ),
-            *([Fact(kind="written-alone", ranks=tuple(changed))] if told else []),
+            *([Fact(kind="written-alone", ranks=tuple(changed))] if identified else []),
             Fact(kind="ddp-equalises-once"),
         ],
         confidence="likely",

@@ -30,13 +30,13 @@ _KEPT_GRAPHS = 24
 
 def small_buckets(context: Context) -> Iterator[Finding]:
     """Report, as a hint, gradients that DDP sends in many small pieces."""
-    told: dict[str, tuple[list[int], float, int]] = {}
+    by_model: dict[str, tuple[list[int], float, int]] = {}
     for training in context.snapshot.training:
         for model in training.models:
             size, buckets = model.bucket_cap_mb, model.buckets
             if model.forwards and size is not None and buckets is not None:
-                told.setdefault(model.name, ([], size, buckets))[0].append(training.rank)
-    for name, (ranks, size, buckets) in told.items():
+                by_model.setdefault(model.name, ([], size, buckets))[0].append(training.rank)
+    for name, (ranks, size, buckets) in by_model.items():
         if size <= _SMALL_BUCKET_MB and buckets >= _MANY_BUCKETS:
             yield conclude(
                 "D.2.3",

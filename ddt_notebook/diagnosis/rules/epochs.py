@@ -82,7 +82,7 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
     """Report epochs in the same order, because the sampler did not get the number of the epoch."""
     for shared in shared_loaders(context):
         single = shared.team.trainings == 1
-        pairs = {rank: _same_order(x, anew=single) for rank, x in shared.loaders.items()}
+        pairs = {rank: _same_order(x, remade=single) for rank, x in shared.loaders.items()}
         if not all(pairs.values()):
             continue
         first = shared.first()
@@ -114,13 +114,13 @@ def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> Values:
     return {"epochs": [epoch.number for epoch in epochs], "of_all_cells": earlier}
 
 
-def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
+def _same_order(loader: LoaderPartition, *, remade: bool) -> bool:
     """Whether a training epoch repeated the order of the one before, although it should change.
 
     Parameters
     ----------
-    anew
-        Also compare epochs between which the loader was made anew.
+    remade
+        Also compare epochs between which the program made a new loader.
     """
     if not loader.shuffles:
         return False
@@ -131,7 +131,7 @@ def _same_order(loader: LoaderPartition, *, anew: bool) -> bool:
         again = common > 2 and before.first[:common] == after.first[:common]
         # a cell that runs again may begin at the same epoch
         together = before.run == after.run or (before.made == after.made and not after.epoch_set)
-        if before.made != after.made and not anew:
+        if before.made != after.made and not remade:
             continue
         if again and after.run == run and together and before.sampler_epoch == after.sampler_epoch:
             return True

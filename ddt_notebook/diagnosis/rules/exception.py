@@ -87,7 +87,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     error = errors[ranks[0]]
     call = context.last_call(ranks[0])
     waiting = context.victims(ranks)
-    meaning, told = details(context, error, classify(error, call))
+    meaning, explained = details(context, error, classify(error, call))
     facts = []
     if error.where is not None:
         at = context.place(error.where, "raised")
@@ -95,7 +95,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     elif error.type == MemoryError.__name__:
         # Python allocates an entry of the traceback for each frame, and drops it if it cannot.
         facts.append(Fact(kind="line-lost-for-memory", ranks=tuple(ranks)))
-    facts += told
+    facts += explained
     if call is not None:
         inside = of_call(context, call, issuer=False)
         facts.append(Fact(kind="raised-inside", ranks=tuple(ranks), values=inside))

@@ -1,4 +1,4 @@
-"""Rules about gradients that are summed, clipped or accumulated in another way than it seems."""
+"""Rules about gradients that are summed, clipped or accumulated differently than intended."""
 
 from __future__ import annotations
 

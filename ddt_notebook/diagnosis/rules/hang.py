@@ -126,15 +126,15 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     found = _reasons(context, ranks, direct[0], call, state)
     if found:
         cause = min(found.values(), key=lambda reason: reason.priority).cause
-        told = reasons(found.values())
+        explained = reasons(found.values())
     else:
-        cause, told = _cause(context, ranks, direct[0], call, state)
+        cause, explained = _cause(context, ranks, direct[0], call, state)
     if call.op == "init_process_group" and state == "finished":
-        cause = "rank-missing-at-setup"  # whatever the reason was: `told` reports it
+        cause = "rank-missing-at-setup"  # `explained` holds the reason
     facts = blocked_in(context, direct)
     if state != "idle":
         facts += did_instead(context, ranks, _group(call))
-    facts += told
+    facts += explained
     places = context.places([*ranks, *waiting])
     if state == "finished":  # at this place they went past the call
         places |= {rank: reason.place for rank, reason in found.items()}

@@ -1,4 +1,4 @@
-"""Rules about slow runs with the right result: a rank that lags, or data that comes late."""
+"""Rules about slow runs with the right result: a rank that lags, or data that arrives late."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXPLAINED, _NOTICEABLE = 0.4, 0.1
 _FAR_MORE = 1.0
 #: A longer delay is sleep and not jitter of the machine (1 to 10 ms).
 _DELAY_S = 5e-3
-#: chosen: conditions of one rank that are shown, no measurement.
+#: Number of conditions of one rank that are shown. Chosen, not measured.
 _MAX_FOUND = 3
 #: Batches that are larger than those of the others by this factor take longer (1.3 to 2.6).
 _LARGER = 1.3

@@ -1,4 +1,4 @@
-"""Rules about faults that stop no rank: the run ends, but did not do what was intended."""
+"""Rules about faults that stop no rank: the run ends, but its results are wrong."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from .matches import Match, Text
 
 __all__ = ["diagnose_log", "diagnose_text"]
 
-#: chosen: number of findings and hints that are shown, no measurement. Of 120 labelled reports, the
+#: Number of findings and hints that are shown; chosen, not measured. Of 120 labelled reports, the
 #: right symptom is among the first three in 91 %.
 _FINDINGS = 3
 _HINTS = 3
@@ -26,7 +26,7 @@ _WORTH = 0.015
 #: The least probability of the first symptom if a text shows only what was being done. With 0.5,
 #: 7 instead of 3 of 120 labelled reports have no finding, and 2 right first findings are lost.
 _BY_CONTEXT = 0.15
-#: chosen: a text with more characters is read like a log, no measurement.
+#: A text with more characters is read like a log. Chosen, not measured.
 _LONG = 200_000
 
 _UNKNOWN = (

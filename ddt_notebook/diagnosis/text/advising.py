@@ -13,7 +13,7 @@ from ddt_notebook.diagnosis import advice
 from ddt_notebook.model import Fix
 from ddt_notebook.symptoms import loader as taxonomy
 
-#: chosen: number of pieces of advice that are shown, no measurement.
+#: Number of pieces of advice that are shown. Chosen, not measured.
 _FIXES = 4
 _GENERAL = "general"
 

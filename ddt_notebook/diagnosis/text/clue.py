@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: ``error``: the text names the error; ``effect``: a rank reports that another one failed or did
-#: not come; ``context``: what was being done; ``complaint``: a person describes the problem.
+#: ``error``: the text names the error; ``effect``: a rank reports that another one failed or is
+#: missing; ``context``: what was being done; ``complaint``: a person describes the problem.
 Kind = Literal["error", "effect", "context", "complaint"]
 
 

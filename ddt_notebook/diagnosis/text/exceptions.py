@@ -17,8 +17,8 @@ _LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
 _QUOTED = re.compile(
     r"\b([A-Z]\w{0,60}?(?:Error|Exception|Interrupt|Exit|StopIteration))(?:: ?(.*))?"
 )
-#: chosen: lines of a message after the one with its type, and read characters of a line, no
-#: measurement. They bound the time that a text without line breaks takes.
+#: Lines of a message after the one with its type, and read characters of a line; chosen, not
+#: measured. They bound the time that a text without line breaks takes.
 _MESSAGE = 12
 _LINE = 2000
 

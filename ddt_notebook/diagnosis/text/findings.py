@@ -20,7 +20,7 @@ from .ranking import Ranked
 #: Of 120 labelled reports, 29 have a certain finding, of which 26 are right. Of the alternatives to
 #: a first finding, 10 of 36 are right at or above the limit for likely, and 10 of 184 below.
 _CERTAIN, _LIKELY = 0.8, 0.12
-#: chosen: number of lines of the text, cards and characters that are shown, no measurement.
+#: Number of lines of the text, cards and characters that are shown. Chosen, not measured.
 _EVIDENCE = 4
 _HANGS = ("B.2", "C.4", "D.2.1")
 _CARDS = 6
@@ -112,7 +112,7 @@ def _ranks(ranked: Ranked) -> list[int]:
 
 
 def _waiting(ranked: Ranked) -> list[int]:
-    """Return the ranks that print that they waited for others in vain."""
+    """Return the ranks that print that they waited for others without success."""
     if ranked.symptom not in _HANGS:
         return []
     effects = (match.rank for match in ranked.matches if match.kind == "effect")

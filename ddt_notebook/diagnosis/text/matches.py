@@ -37,7 +37,7 @@ _CARD = 1.6
 #: error is clear; in a log, what comes after the first error or from another rank than the one that
 #: failed first. The tests of logs need it below 1.
 _CONSEQUENCE = 0.4
-#: chosen: number of characters of a line that are shown, no measurement.
+#: Number of characters of a line that are shown. Chosen, not measured.
 _SHOWN = 80
 #: A text is a log if more than this part of its lines repeat another line except for the digits.
 _REPEATED = 0.5
@@ -213,7 +213,7 @@ def _plain(text: str) -> str:
 
 @functools.cache
 def _is_effect(message: str) -> bool:
-    """Whether a message only reports that another rank did not come or left."""
+    """Whether a message only reports that another rank was missing or left."""
     return any(clue.kind == "effect" and clue.find(message) for clue in CLUES)
 
 

@@ -103,10 +103,10 @@ def test_a_template_is_filled_from_values_and_ranks() -> None:
 @pytest.mark.parametrize(
     ("names", "text"),
     [
-        (("w",), "w is a plain attribute of net and no parameter, "),
+        (("w",), "w is a plain attribute of net, not a parameter, "),
         (
             ("a", "b", "c", "d"),
-            "a, b, c and others are plain attributes of net and no parameters, ",
+            "a, b, c and others are plain attributes of net, not parameters, ",
         ),
     ],
 )
