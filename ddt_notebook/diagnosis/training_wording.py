@@ -155,8 +155,8 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "trained-attribute": lambda f: (
         f"{_names(f.values)} {_several(f.values, 'is a plain attribute', 'are plain attributes')} "
-        f"of {f.values['model']}, not {_several(f.values, 'a parameter', 'parameters')}, but trained: DDP "
-        f"does not average {_several(f.values, 'its gradient', 'their gradients')}"
+        f"of {f.values['model']}, not {_several(f.values, 'a parameter', 'parameters')}, but "
+        f"trained: DDP does not average {_several(f.values, 'its gradient', 'their gradients')}"
     ),
     # replicas
     "settings-differ": _settings_differ,
