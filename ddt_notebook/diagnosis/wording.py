@@ -512,6 +512,10 @@ TITLES: dict[str, Title] = {
         "{ranks} {prints|print} a {what} of {its own|their own} share of the data in line {line} "
         "as if it were that of all ranks"
     ),
+    "writes-own-share": (
+        "{ranks} {shows|show} a result of {its own|their own} share of the data in line {line} as "
+        "if it were that of all ranks: {text}"
+    ),
     "decides-by-own-share": (
         "{ranks} {decides|decide} by a {what} of {its own|their own} share of the data in line "
         "{line} as if it were that of all ranks"
@@ -808,6 +812,7 @@ FACTS: dict[str, Sentence] = {
     "sent-at": "sent at {place}",
     "changed-at": "changed in place at {place}",
     "no-wait-between": "there is no wait() for its handle between the two lines",
+    "value-read": "{place} reads the value from a tensor",
     "data-divided": "the data is divided among the ranks",
     "no-collective-before": ("no collective carries the value from rank to rank before that line"),
 }

@@ -13,6 +13,7 @@ from .parity import RankParity
 from .partition import RankPartition
 from .performance import RankPerformance
 from .placement import RankPlacement
+from .shown import RankShown
 from .snapshot import Snapshot
 from .timeline import RankTimeline
 from .training import RankTraining
@@ -26,7 +27,7 @@ class Observation:
     ----------
     rank
         Global rank.
-    placement, partition, parity, memory, timeline, training, performance, checkpoints
+    placement, partition, parity, memory, timeline, training, performance, checkpoints, shown
         This rank's part of the field of `Snapshot` that has the same name.
     environment
         Facts about the environment of the rank's process, by name.
@@ -41,6 +42,7 @@ class Observation:
     training: RankTraining | None = None
     performance: RankPerformance | None = None
     checkpoints: RankCheckpoints | None = None
+    shown: RankShown | None = None
     environment: dict[str, str] | None = None
 
     def updated(self, other: Observation) -> Observation:

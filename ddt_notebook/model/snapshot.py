@@ -20,6 +20,7 @@ from .performance import RankPerformance
 from .placement import RankPlacement
 from .position import Position
 from .rank import RankReport
+from .shown import RankShown
 from .timeline import RankTimeline
 from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
@@ -144,6 +145,8 @@ class Snapshot:
         How each rank's main thread spent its time, unless the run was very short.
     checkpoints
         Files that ranks saved and loaded.
+    shown
+        Values of evaluations that ranks wrote; empty if there was no evaluation.
     timeline
         What each rank did at what time; only after a run with ``trace=True``.
     branches
@@ -178,6 +181,7 @@ class Snapshot:
     training: tuple[RankTraining, ...] = ()
     performance: tuple[RankPerformance, ...] = ()
     checkpoints: tuple[RankCheckpoints, ...] = ()
+    shown: tuple[RankShown, ...] = ()
     branches: tuple[RankBranches, ...] = ()
 
     def rank(self, number: int) -> RankReport:

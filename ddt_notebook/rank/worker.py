@@ -52,10 +52,12 @@ from .monitor import Monitor
 from .probes import (
     automatic,
     checkpoints,
+    evaluations,
     loaders,
     performance,
     registry,
     schedules,
+    shown,
     simulated,
     training,
 )
@@ -120,6 +122,7 @@ class Rank:
             training.install()
             checkpoints.install()
             schedules.install()
+            shown.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._report_exception
@@ -194,6 +197,8 @@ class Rank:
         loaders.RECORD.begin_run()
         training.RECORD.begin_run()
         checkpoints.RECORD.begin_run()
+        evaluations.RECORD.begin_run()
+        shown.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()

@@ -11,6 +11,7 @@ PROBES = {
     "performance": "performance:observe",
     "training": "training:observe",
     "checkpoints": "checkpoints:observe",
+    "shown": "shown:observe",
 }
 #: Probes that are not part of a snapshot and run only if requested by name.
 ASKED = {"environment": "environment:observe"}

@@ -30,7 +30,50 @@ def fit(loader, epochs=1, sampler=None, model=model, opt=opt, limit=None):
             opt.step()
 """
 
+METER = """
+import logging
+
+class Meter:
+    def __init__(self):
+        self.total = self.count = 0
+
+    def update(self, value, count):
+        self.total, self.count = self.total + value * count, self.count + count
+
+    def __str__(self):
+        return f"{self.total / self.count:.4f}"
+
+class Trainer:
+    def __init__(self):
+        self.meter = Meter()
+        sampler = DistributedSampler(data, shuffle=False)
+        self.loader = DataLoader(data, 5, sampler=sampler)
+
+    @torch.no_grad()
+    def evaluate(self):
+        for x, y in self.loader:
+            self.meter.update((model(x) - y).abs().mean().item(), len(x))
+        AFTER
+
+    def run(self):
+        fit(DataLoader(data, 8, sampler=DistributedSampler(data)))
+        self.evaluate()
+        SHOW
+
+Trainer().run()
+"""
+REDUCED = (
+    "both = torch.tensor([self.meter.total, self.meter.count]); dist.all_reduce(both); "
+    "self.meter.total, self.meter.count = both.tolist()"
+)
+
 HEALTHY = {
+    "a meter reduced in a method": METER.replace("AFTER", REDUCED).replace(
+        "SHOW", "rank == 0 and print(self.meter)"
+    ),
+    "each rank logs its own": METER.replace("AFTER", "pass").replace(
+        "SHOW", "logging.warning('error %s', self.meter)"
+    ),
     "fixed order": "fit(DataLoader(data, 8, sampler=DistributedSampler(data, shuffle=False)), 2)",
     "full evaluation": """
         fit(DataLoader(data, 8, sampler=DistributedSampler(data)))
@@ -206,6 +249,18 @@ HEALTHY = {
 }
 
 FAULTY = {
+    "a meter of one rank": (
+        METER.replace("AFTER", "pass").replace("SHOW", "rank == 0 and print('error', self.meter)"),
+        "metric-not-reduced",
+        [0],
+    ),
+    "a meter of one rank in a log": (
+        METER.replace("AFTER", "pass").replace(
+            "SHOW", "rank == 1 and logging.warning('error %s', self.meter)"
+        ),
+        "metric-not-reduced",
+        [1],
+    ),
     "no sampler, in a function": (
         """
         def train():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model.partition import unpack_indices
+from ddt_notebook.model.shown import RankShown, ShownValue
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.result_use import Use
-from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues
+from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues, slices_by_rank
 
 #: Metric names must end where a word ends: `val_acc` and `accuracy` are metrics, `accumulate` is
 #: not.
@@ -29,7 +33,97 @@ _GLOBAL = re.compile(
     r"|all (the )?(ranks|workers|processes|gpus|devices))(?![a-z])",
     re.IGNORECASE,
 )
+#: An evaluation of one rank on at least this share of all evaluated samples is one of all of them:
+#: the share from which on ranks have the same data (`data._NEARLY_ALL`).
+_NEARLY_ALL = 0.9
 _Shown = tuple[ShardedValue, str, dict[int, Use]]
+
+
+def shown_values(context: Context) -> Iterator[Finding]:
+    """Report values of an evaluation on divided data that some ranks show as that of all.
+
+    Each rank noted what it wrote and from which tensors it had read it.
+    """
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or len(snapshot.ranks) < 2:
+        return
+    nothing = {rank: RankShown(rank=rank) for rank in context.reports}
+    by_rank = nothing | {one.rank: one for one in snapshot.shown}
+    seen: dict[tuple[str, int], dict[int, ShownValue]] = {}
+    for rank, one in by_rank.items():
+        for value in one.values:
+            seen.setdefault((value.where.file, value.where.line), {}).setdefault(rank, value)
+    for values in seen.values():
+        where = next(iter(values.values())).where
+        if all(where in one.wrote for one in by_rank.values()):
+            continue  # each rank shows its own
+        if any(_LOCAL.search(value.text) for value in values.values()):
+            continue
+        if all(_is_of_a_share(context, by_rank, value) for value in values.values()):
+            yield _shown_finding(context, values)
+            return
+
+
+def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: ShownValue) -> bool:
+    """Whether all ranks evaluated, each on a part of the data."""
+    if value.loop is not None:
+        parts = {rank: _evaluated_part(context, rank, value) for rank in by_rank}
+        known = [part for part in parts.values() if part is not None]
+        if len(known) < len(parts):
+            return False
+        indexed = [part for part, by_index in known if by_index]
+        if len(indexed) == len(known):
+            everything = reduce(or_, indexed)
+            return max(p.bit_count() for p in indexed) < _NEARLY_ALL * everything.bit_count()
+        return False
+    return _fed_by_hand(context, by_rank)
+
+
+def _evaluated_part(context: Context, rank: int, value: ShownValue) -> tuple[int, bool] | None:
+    """Return the samples that a rank evaluated on in the same loop, as bits; None for none."""
+    for partition in context.snapshot.partition:
+        for loader in partition.loaders if partition.rank == rank else ():
+            last = loader.last
+            if last is not None and last.where == value.loop and not last.trained:
+                return unpack_indices(loader.handed_out), loader.indexed
+    return None
+
+
+def _fed_by_hand(context: Context, by_rank: Mapping[int, RankShown]) -> bool:
+    """Whether ranks evaluated on different parts of data that the program cut itself."""
+    inputs = [one.inputs for one in by_rank.values()]
+    known = min(map(len, inputs))
+    if not known:
+        return False
+    contents = {tuple(fed.content for fed in one[:known]) for one in inputs}
+    if len(contents) < len(inputs):
+        return False
+    # parts of the same memory at different places were cut from the same data
+    wholes = {tuple(fed.storage_bytes for fed in one[:known]) for one in inputs}
+    begins = {tuple(fed.offset for fed in one[:known]) for one in inputs}
+    cut = len(wholes) == 1 and all(next(iter(wholes))) and len(begins) == len(inputs)
+    return cut or slices_by_rank(context.program)
+
+
+def _shown_finding(context: Context, values: Mapping[int, ShownValue]) -> Finding:
+    ranks = sorted(values)
+    places = {rank: context.place(values[rank].where) for rank in ranks}
+    first = values[ranks[0]]
+    return conclude(
+        "D.2.4",
+        "writes-own-share",
+        cause="metric-not-reduced",
+        ranks=ranks,
+        values={"line": first.where.line, "text": first.text},
+        places={rank: place for rank, place in places.items() if place is not None},
+        facts=[
+            Fact(kind="value-read", place=context.place(first.taken, "reads")),
+            Fact(kind="data-divided"),
+            Fact(kind="no-collective-before"),
+        ],
+        confidence="likely",
+        op="all_reduce",
+    )
 
 
 def local_values(context: Context) -> Iterator[Finding]:
@@ -38,6 +132,8 @@ def local_values(context: Context) -> Iterator[Finding]:
     A loss may be intended as an estimate: it is a hint, if its text is about all ranks or it comes
     from an evaluation.
     """
+    if any(True for _ in shown_values(context)):
+        return
     hint: Finding | None = None
     for value, names, uses in _shown(context):
         text = " ".join(use.text for use in uses.values())
@@ -105,4 +201,4 @@ def _finding(context: Context, uses: dict[int, Use], cause: str) -> Finding:
     )
 
 
-RULES = (local_values,)
+RULES = (shown_values, local_values)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...model import Observation
-from . import checkpoints, loaders, performance, registry, training
+from . import checkpoints, loaders, performance, registry, shown, training
 from .objects import find, local, optimizer_state
 from .simulated import simulated_gpus
 
@@ -38,6 +38,8 @@ def observe(
     what = ["performance"] if performance.RECORD.ran_s > _SLOW_FROM_S else []
     if checkpoints.RECORD.uses or checkpoints.RECORD.states:
         what.append("checkpoints")
+    if shown.RECORD.active:
+        what.append("shown")
     if not record.active and not _loaders_used():
         return registry.observe(rank, what, namespace, None, {}).observed, ()
     what += ["partition", "training"]

@@ -29,13 +29,13 @@ from torch.distributed import distributed_c10d as c10d
 from ...model import Rendezvous
 from ...model.collective import Shape
 from ...model.flight import library
-from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
+from ...model.operations import BARRIERS, COLLECTIVES, MESSAGES, SENDS, SETUP, Operation
 from ...model.user_code import is_user_code, package_file
 from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
-from . import rendezvous, timer_slack
+from . import evaluations, rendezvous, timer_slack
 from .frames import path_in_torch
 from .sockets import GroupSockets
 
@@ -45,6 +45,8 @@ _MAX_TENSORS = 4
 _MOST_RANKS = 1 << 31
 #: A tag beyond this, which torch refuses, is not recorded.
 _LARGEST_TAG = 1 << 63
+#: Calls after which a rank knows nothing more of the others' data.
+_CARRY_NOTHING = BARRIERS | SENDS
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
@@ -231,6 +233,8 @@ class CallLog:
         asynchronous = record.asynchronous
         blocking = not asynchronous and not record.outside
         index = writer.begin(record, time.monotonic(), blocking=blocking)
+        if record.kind != "setup" and record.op not in _CARRY_NOTHING:
+            evaluations.RECORD.exchanges += 1
         self._depth += 1
         try:
             result = function(*args, **kwargs)

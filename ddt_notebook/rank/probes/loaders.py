@@ -33,7 +33,7 @@ from ...model import Position
 from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
-from . import training
+from . import evaluations, training
 from .fingerprints import joint_content, on_cpu
 from .frames import user_line
 
@@ -71,9 +71,21 @@ class Pass:
     waited_s: float = 0.0
     lasted_s: float = 0.0
     trained: int = 0
+    #: How many samples the last batch had.
+    last_samples: int = 0
     _first_at: float = 0.0
     _backwards: int = field(default_factory=lambda: training.RECORD.backwards)
     _iterator: weakref.ref[Any] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the loop still runs."""
+        return self._iterator is not None
+
+    @property
+    def backwards_at_end(self) -> int:
+        """The number of backward passes of this process when the loop ended."""
+        return self._backwards + self.trained
 
     def follow(self, iterator: Any) -> None:
         """Note the iterator of the epoch; the loop has ended when the iterator is deleted."""
@@ -99,12 +111,14 @@ class Pass:
             self._first_at = got_at
         self.batches += 1
         wanted = len(self.content) < _WITH_CONTENT
+        before = self.samples
         if indices is None or not self.log.has_index:
             self.samples += _length(batch, self.log.collates)
         else:  # without automatic batching, the sampler returns single indices
             chosen = list(indices) if self.log.collates else [indices]
             self.samples += len(chosen)
             self._keep(chosen)
+        self.last_samples = self.samples - before
         if wanted:
             missing = _WITH_CONTENT - len(self.content)
             self.content += _contents(batch, self.log.collates, missing)
@@ -174,10 +188,13 @@ class LoaderRecord:
         #: Samplers on which ``set_epoch`` was called at least once.
         self.epoch_set: weakref.WeakSet[DistributedSampler[Any]] = weakref.WeakSet()
         self.run = 0
+        #: The epoch that gave the last batch of this run.
+        self.latest: Pass | None = None
 
     def begin_run(self) -> None:
         """Begin a cell, and forget loaders that no longer exist."""
         self.run += 1
+        self.latest = None
         self.logs = [log for log in self.logs if log.loader() is not None]
 
     def end_run(self, *, well: bool) -> None:
@@ -245,6 +262,8 @@ def install() -> None:
             raise
         got_at = time.monotonic()
         if current is not None:
+            RECORD.latest = current
+            evaluations.RECORD.exchanges_at_input = evaluations.RECORD.exchanges
             waiting = self.__dict__.get("_ddt_indices")
             try:
                 current.took(waiting.popleft() if waiting else None, batch, asked_at, got_at)

@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
 from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
-from . import loss_graph
+from . import evaluations, loss_graph
 from .frames import user_line
 from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
@@ -150,6 +150,15 @@ class TrainingRecord:
                 log = self._last_passed = self._replica_log(model)
             log.passes(model, (*inputs, *named.values()) if named else inputs)
             log.joined = self.joining > 0
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Called for each forward pass without gradients through DDP."""
+        if get_ident() != self._thread:
+            return
+        try:
+            evaluations.RECORD.evaluates(inputs, named)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -379,8 +388,12 @@ def install() -> None:
     @functools.wraps(original_forward)
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if is_grad_enabled() and not is_compiling():
-            RECORD.passes(self, inputs, kwargs)
+        if not is_compiling():
+            if is_grad_enabled():
+                RECORD.passes(self, inputs, kwargs)
+                evaluations.RECORD.trains()
+            else:
+                RECORD.evaluates(inputs, kwargs)
         if RECORD.branches is None:
             return original_forward(self, *inputs, **kwargs)
         RECORD.mark()

@@ -1,0 +1,78 @@
+"""The values that a rank read from tensors while it evaluated and then wrote to its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .position import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownValue:
+    """A value of an evaluation that a rank wrote, such as with ``print`` or a logger.
+
+    No call of ``torch.distributed`` carried data between the evaluation's last input and the
+    output, so the value is this rank's own.
+
+    Attributes
+    ----------
+    where
+        The user's line that wrote it.
+    taken
+        The user's line that read the value from a tensor, such as by ``item()``.
+    value
+        The value.
+    text
+        The line of output, shortened.
+    loop
+        The line of the loop over a loader that fed the evaluation; None if no loader fed it.
+    """
+
+    where: Position
+    taken: Position
+    value: float
+    text: str = ""
+    loop: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedInput:
+    """What a forward pass through DDP without gradients was given.
+
+    Attributes
+    ----------
+    content
+        Fingerprint of its tensors.
+    storage_bytes, offset
+        Size of the memory of which the first tensor is a part, and where in it the tensor begins,
+        in elements; 0 and 0 if the tensor has its own memory.
+    """
+
+    content: int
+    storage_bytes: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankShown:
+    """What one rank showed of its evaluations in a run.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    values
+        The values, the latest of each line that wrote one.
+    inputs
+        What the first forward passes through DDP without gradients were given.
+    evaluated
+        Number of forward passes through DDP without gradients.
+    wrote
+        The user's lines that wrote a decimal number after an evaluation.
+    """
+
+    rank: int
+    values: tuple[ShownValue, ...] = ()
+    inputs: tuple[EvaluatedInput, ...] = ()
+    evaluated: int = 0
+    wrote: tuple[Position, ...] = ()

@@ -1,0 +1,62 @@
+"""Notes what evaluations are fed, and when ranks exchanged data; other probes report to it.
+
+The notes are a few counters, so that they cost nothing in a training step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...model.shown import EvaluatedInput
+from .fingerprints import joint_content, on_cpu
+
+_MAX_INPUTS = 16
+
+
+class EvaluationRecord:
+    """The forward passes without gradients and the exchanges of data of this process."""
+
+    def __init__(self) -> None:
+        #: Calls of ``torch.distributed`` that carried data so far, and before the last input.
+        self.exchanges = 0
+        self.exchanges_at_input = 0
+        #: Whether the last forward pass through DDP had gradients; None before the first.
+        self.graded: bool | None = None
+        self.begin_run()
+
+    def begin_run(self) -> None:
+        """Begin a cell."""
+        self.exchanges_at_input = self.exchanges
+        self.graded = None
+        self.evaluated = 0
+        self.inputs: list[EvaluatedInput] = []
+
+    def trains(self) -> None:
+        """Called for each forward pass with gradients through DDP."""
+        self.graded = True
+        self.exchanges_at_input = self.exchanges
+
+    def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Called for each forward pass without gradients through DDP."""
+        self.graded = False
+        self.exchanges_at_input = self.exchanges
+        self.evaluated += 1
+        if self.evaluated > _MAX_INPUTS:
+            return
+        tensors = on_cpu((*inputs, *named.values()))
+        if not tensors:
+            return
+        first = tensors[0]
+        whole = first.untyped_storage().nbytes()
+        is_part = whole > first.numel() * first.element_size()
+        self.inputs.append(
+            EvaluatedInput(
+                content=joint_content(tensors),
+                storage_bytes=whole if is_part else 0,
+                offset=int(first.storage_offset()) if is_part else 0,
+            )
+        )
+
+
+#: The record of this process.
+RECORD = EvaluationRecord()

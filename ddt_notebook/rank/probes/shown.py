@@ -1,0 +1,362 @@
+"""Records which values of an evaluation a rank writes to its output without having exchanged them.
+
+A value counts as shown if its number stands in a line of output: as it was read from a tensor, or
+as the sum, mean or share that programs compute from such values. Nothing is recorded while a model
+trains; then a call of ``item()`` costs less than a microsecond more.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import get_ident
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from ...model import Position
+from ...model.shown import RankShown, ShownValue
+from ...model.user_code import is_user_code
+from . import evaluations, loaders, training
+from .frames import path_in_torch, user_frames, user_line
+
+_MAX_LINES = 64
+_MAX_SHOWN = 32
+_MAX_TEXT = 160
+#: A vector of more values holds no results of an evaluation.
+_MAX_VALUES = 8
+_DECIMAL = re.compile(r"(?<![\w.])[-+]?\d+\.(\d+)(?:e([-+]?\d+))?(?![\w.]*\d)")
+#: Numbers that many values round to show nothing.
+_COMMON = frozenset({0.0, 1.0, 100.0})
+#: Sums may be added up in another order: single precision has a relative error of 6e-8.
+_RELATIVE = 1e-6
+#: Torch's own code through which a user's ``print`` and format string read a tensor.
+_FORMATTERS = frozenset({"_tensor.py", "_tensor_str.py"})
+
+
+@dataclass(slots=True)
+class Reads:
+    """What one instruction of the user's code read from tensors during one evaluation."""
+
+    where: Position
+    backwards: int
+    feed: loaders.Pass | None
+    count: int = 0
+    total: float = 0.0
+    last: float = 0.0
+    weighted: float = 0.0
+    weights: int = 0
+    exchanged: bool = False
+
+    def add(self, value: float, samples: int) -> None:
+        """Add a value that was read after a batch of so many samples."""
+        self.count += 1
+        self.total += value
+        self.last = value
+        self.weighted += value * samples
+        self.weights += samples
+
+    def results(self) -> Iterator[float]:
+        """What programs compute from such values."""
+        yield self.last
+        sums = {self.last, self.total}
+        if self.count > 1:
+            yield self.total
+            yield self.total / self.count
+        if self.weights:
+            yield self.weighted / self.weights
+        if self.feed is not None:
+            about = self.feed.log.about
+            counts = {self.feed.samples, self.feed.batches, about.dataset_size}
+            for count in counts | {about.universe, about.expected_batches}:
+                if count:
+                    yield from (one / count for one in sums)
+
+
+@dataclass
+class ShownRecord:
+    """What this process read from tensors in evaluations of this run, and what it wrote."""
+
+    thread: int | None = None
+    #: The latest reads by each instruction.
+    reads: dict[tuple[CodeType, int], Reads] = field(default_factory=dict)
+    #: Instructions whose values also come from training steps, where they are estimates.
+    beside_training: set[tuple[CodeType, int]] = field(default_factory=set)
+    shown: dict[tuple[Position, Position], tuple[Reads, ShownValue]] = field(default_factory=dict)
+    wrote: set[Position] = field(default_factory=set)
+    #: What was shown since the last input, with the number of exchanges at that time.
+    line: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether this run has evaluated something."""
+        return bool(self.reads or self.wrote or evaluations.RECORD.evaluated)
+
+    def begin_run(self) -> None:
+        """Begin a cell."""
+        self.thread = get_ident()
+        self.reads, self.beside_training = {}, set()
+        self.shown, self.wrote = {}, set()
+        self.line = ""
+
+    # -- values are read -----------------------------------------------------------------------
+
+    def read(self, tensor: torch.Tensor, values: Any, frame: FrameType) -> None:
+        """Note values that a line of the user's code read from a tensor, if it evaluates."""
+        code = frame.f_code
+        kind = _kind(code)
+        if kind == "formats":
+            found = next(user_frames(frame), None)
+            if found is None:
+                return
+            frame, code = found, found.f_code
+        elif kind != "user":
+            return
+        if get_ident() != self.thread or type(tensor) is not torch.Tensor:
+            return
+        key = code, frame.f_lasti  # one line may read several values
+        feed = _feed()
+        backwards = training.RECORD.backwards
+        before = self.reads.get(key)
+        if not _evaluates(feed):
+            if before is not None:
+                self.beside_training.add(key)
+            return
+        if before is not None and feed is None and backwards == before.backwards + 1:
+            self.beside_training.add(key)  # as often as there are training steps
+        if before is None or before.backwards != backwards or before.feed is not feed:
+            if before is None and len(self.reads) >= _MAX_LINES:
+                return
+            before = self.reads[key] = Reads(_position(frame), backwards, feed)
+        record = evaluations.RECORD
+        before.exchanged |= record.exchanges != record.exchanges_at_input
+        samples = feed.last_samples if feed is not None else 0
+        for value in values if isinstance(values, list) else [values]:
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                before.add(float(value), samples)
+
+    # -- values are shown ----------------------------------------------------------------------
+
+    def writes(self, text: str) -> None:
+        """Note a part of what the rank writes; it is examined line by line."""
+        if not self.reads or get_ident() != self.thread:
+            return
+        self.line = (self.line + text)[-4096:]
+        if "\n" in text or "\r" in text:
+            line, self.line = self.line, ""
+            self.logs(line)
+
+    def logs(self, line: str) -> None:
+        """Note a line of output, if one of its numbers is a result of an evaluation."""
+        if get_ident() != self.thread or "." not in line:
+            return
+        backwards, exchanges = training.RECORD.backwards, evaluations.RECORD.exchanges
+        current = {
+            key: reads
+            for key, reads in self.reads.items()
+            if reads.backwards == backwards and key not in self.beside_training
+        }
+        if not current:
+            return
+        numbers = list(_DECIMAL.finditer(line))
+        if not numbers:
+            return
+        where = user_line(sys._getframe())
+        if where is None:
+            return
+        if len(self.wrote) < _MAX_LINES:
+            self.wrote.add(where)
+        unexchanged = exchanges == evaluations.RECORD.exchanges_at_input
+        own = {key: reads for key, reads in current.items() if unexchanged and not reads.exchanged}
+        for number in numbers:
+            value = float(number[0])
+            found = _source(own.values(), value, _tolerance(number, value))
+            if found is not None:
+                self._show(found, value, line, number[0])
+
+    def _show(self, reads: Reads, value: float, line: str, number: str) -> None:
+        where = _line_of_text(sys._getframe(), number)
+        if where is None:
+            return
+        key = where, reads.where
+        if key not in self.shown and len(self.shown) >= _MAX_SHOWN:
+            return
+        feed = reads.feed
+        shown = ShownValue(
+            where=where,
+            taken=reads.where,
+            value=value,
+            text=line.strip()[:_MAX_TEXT],
+            loop=feed.where if feed is not None else None,
+        )
+        self.shown[key] = reads, shown
+
+    def observed(self, rank: int) -> RankShown:
+        """What this rank showed of its evaluations in the run that has just ended."""
+        return RankShown(
+            rank=rank,
+            values=tuple(one for reads, one in self.shown.values() if not _trained(reads.feed)),
+            inputs=tuple(evaluations.RECORD.inputs),
+            evaluated=evaluations.RECORD.evaluated,
+            wrote=tuple(self.wrote),
+        )
+
+
+#: The record of this process.
+RECORD = ShownRecord()
+
+
+def observe(rank: int, namespace: Mapping[str, Any], names: list[str] | None = None) -> RankShown:
+    """What this rank showed of its evaluations in the run that has just ended."""
+    return RECORD.observed(rank)
+
+
+def install() -> None:
+    """Record what this process reads from tensors and writes to its output."""
+    for name in ("item", "tolist", "__float__", "__int__"):
+        setattr(torch.Tensor, name, _reading(getattr(torch.Tensor, name)))
+    for stream in (sys.stdout, sys.stderr):
+        stream.write = _writing(stream.write)  # type: ignore[method-assign]
+    original = logging.Logger.handle
+
+    @functools.wraps(original)
+    def handle(self: logging.Logger, record: logging.LogRecord) -> None:
+        original(self, record)
+        if RECORD.reads and not self.disabled:
+            RECORD.logs(_message(record))
+
+    logging.Logger.handle = handle  # type: ignore[method-assign]
+
+
+def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    getframe, read = sys._getframe, RECORD.read
+    known = _kinds
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any) -> Any:
+        value = original(self, *args)
+        frame = getframe(1)
+        if known.get(frame.f_code) != "other":
+            try:
+                if self.numel() <= _MAX_VALUES:
+                    read(self, value, frame)
+            except Exception:  # noqa: BLE001  (a tensor of the user's class may raise anything)
+                RECORD.thread = None
+        return value
+
+    return method
+
+
+def _writing(original: Callable[[str], int]) -> Callable[[str], int]:
+    @functools.wraps(original)
+    def write(text: str) -> int:
+        if RECORD.reads:
+            try:
+                RECORD.writes(text)
+            except Exception:  # noqa: BLE001  (what is printed may be of any class)
+                RECORD.thread = None
+        return original(text)
+
+    return write
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  (logging itself reports wrong arguments)
+        return ""
+
+
+_kinds: dict[CodeType, str] = {}
+
+
+def _kind(code: CodeType) -> str:
+    """Whether code is the ``user``'s, or one of torch's that ``formats`` a tensor for output."""
+    kind = _kinds.get(code)
+    if kind is None:
+        formats = path_in_torch(code.co_filename) in _FORMATTERS
+        kind = "formats" if formats else "user" if is_user_code(code.co_filename) else "other"
+        _kinds[code] = kind
+    return kind
+
+
+def _feed() -> loaders.Pass | None:
+    """The pass over a loader that gave the last batch, unless something trained after its end."""
+    latest = loaders.RECORD.latest
+    if latest is None:
+        return None
+    if latest.is_open:  # a training step may evaluate on data that no loader gives
+        return None if evaluations.RECORD.graded is False and _trained(latest) else latest
+    trained_since = training.RECORD.backwards > latest.backwards_at_end
+    return None if trained_since else latest
+
+
+def _evaluates(feed: loaders.Pass | None) -> bool:
+    """Whether the rank evaluates, as far as can be known at this time."""
+    if feed is not None:
+        return not _trained(feed)
+    if evaluations.RECORD.graded is not None:
+        return not evaluations.RECORD.graded
+    return not training.RECORD.active
+
+
+def _trained(feed: loaders.Pass | None) -> bool:
+    """Whether a pass over a loader trains."""
+    if feed is None:
+        return False
+    feed.measure()
+    return feed.trained > 0
+
+
+def _tolerance(number: re.Match[str], value: float) -> float:
+    digits = len(number[1]) - int(number[2] or 0)
+    return max(0.51 * 10.0**-digits, abs(value) * _RELATIVE)
+
+
+def _source(reads: Any, value: float, tolerance: float) -> Reads | None:
+    """The reads from which a number that was written was computed."""
+    if abs(value) in _COMMON:
+        return None
+    for one in reads:
+        for result in one.results():
+            for scaled in (result, 100 * result):
+                if abs(scaled - value) <= tolerance:
+                    return one  # type: ignore[no-any-return]
+            if result < 50 and abs(math.exp(result) - value) <= tolerance:  # a perplexity
+                return one  # type: ignore[no-any-return]
+    several = list(reads)
+    for one in several:
+        for other in several:
+            if other is not one and other.total and other.last:
+                shares = (one.total / other.total, one.last / other.last)
+                if any(abs(s * k - value) <= tolerance for s in shares for k in (1, 100)):
+                    return one  # type: ignore[no-any-return]
+    return None
+
+
+def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
+    """The user's line that wrote a number: the caller of a function that was given the text."""
+    found = None
+    for user in user_frames(frame):
+        found = user
+        code = user.f_code
+        if not code.co_argcount and not code.co_flags & 0x04:
+            break
+        given = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
+        names = code.co_varnames[:given]
+        values = [user.f_locals.get(name) for name in names]
+        parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
+        if not any(isinstance(part, str) and number in part for part in parts):
+            break
+    return _position(found) if found is not None else None
+
+
+def _position(frame: FrameType) -> Position:
+    code = frame.f_code
+    return Position(file=code.co_filename, line=frame.f_lineno, function=code.co_name)
