@@ -90,8 +90,16 @@ class Context:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         """
-        observed = self.partings.why_absent(call, caller, absent, at)
+        observed = self.where_parted(call, caller, absent, at)
         return observed or self.escape_paths.why_absent(call, caller, absent, at)
+
+    def where_parted(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """The same, only as it was observed."""
+        if caller.state == "died" and not caller.stack:
+            caller = replace(caller, stack=tuple(reversed(crash_frames(caller.crash_text))))
+        return self.partings.why_absent(call, caller, absent, at)
 
     @cached_property
     def halted(self) -> dict[int, Call]:

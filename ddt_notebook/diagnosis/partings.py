@@ -22,7 +22,7 @@ from ddt_notebook.program.branch_arms import (
 )
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.names import RANK_NAMES
-from ddt_notebook.program.nodes import called_name, calls_in
+from ddt_notebook.program.nodes import called_name, calls_in, last_name
 from ddt_notebook.program.program import Program
 
 from .matched_calls import Meetings
@@ -32,6 +32,8 @@ from .wording import is_reason
 _WINDOW = 400
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
+#: Exceptions with which an iterator ends.
+_END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
 Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
 
@@ -398,7 +400,9 @@ class Partings:
 
     def _cause(self, decision: Decision, *, taken: bool, frames: list[Position]) -> str:
         if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
-            return "exception-swallowed"
+            caught = getattr(decision.node, "type", None)
+            ended = caught is not None and last_name(caught) in _END_OF_DATA
+            return "uneven-iterations" if ended else "exception-swallowed"
         conditions, test = self._program.conditions, decision.test
         if test is None:
             return "uneven-iterations"

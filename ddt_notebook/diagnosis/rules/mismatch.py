@@ -122,7 +122,7 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
     """
     one, *others = mismatch.sides
     found: list[tuple[Reason | None, Side]] = [(None, one)]
-    for other in others if mismatch.out_of_step else ():
+    for other in others:
         for here, there in ((one, other), (other, one)):
             found.append((_why_absent(context, mismatch, here, there.ranks[0]), here))
     best, side = min(found, key=_rank)
@@ -139,12 +139,14 @@ def _shown(reason: Reason) -> tuple[object, ...]:
 
 
 def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
-    return context.why_absent(
-        side.call,
-        context.reports[side.ranks[0]],
-        context.reports[rank],
-        mismatch.calls[rank].where,
-    )
+    caller, absent = context.reports[side.ranks[0]], context.reports[rank]
+    at = mismatch.calls[rank].where
+    if mismatch.out_of_step:
+        return context.why_absent(side.call, caller, absent, at)
+    # Ranks may come to one line, such as that of a helper, from different collectives.
+    seen = context.where_parted(side.call, caller, absent, at)
+    led = seen is not None and seen.priority == 0 and seen.cause != "uneven-iterations"
+    return seen if led else None
 
 
 def _rank(found: tuple[Reason | None, Side]) -> tuple[bool, bool, int]:

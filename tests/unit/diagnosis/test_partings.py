@@ -22,6 +22,7 @@ class Rank:
     state: str = "finished"
     functions: dict[int, str] = field(default_factory=dict)
     callers: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
 
     def report(self) -> tuple[RankReport, RankBranches]:
         outcomes: list[BranchOutcome] = []
@@ -39,6 +40,7 @@ class Rank:
                         members=(0, 1),
                         sequence=len(calls) + 1,
                         where=where,
+                        shapes=((self.sizes[len(calls)],),) if self.sizes else (),
                         branches_before=len(events),
                     )
                 )
@@ -278,3 +280,47 @@ def test_a_case_of_a_match(subject: str, cause: str) -> None:
         Rank(1, [*usual, (1, 2), (3, 4), *usual, (1, 0)]),
     )
     assert (found.cause, _line(found)) == (cause, 3)
+
+
+HELPER = """def mean(x):
+    dist.all_reduce(x)
+for step in range(3):
+    if is_main:
+        {body}
+    mean(loss)
+is_main = rank == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [("mean(scores)", "collective-under-rank-condition"), ("print(step)", "shape-differs")],
+)
+def test_one_line_of_a_helper_meets_itself_with_another_shape(body: str, cause: str) -> None:
+    """Rank 0 may have come to it from another place, or may only have written a log before."""
+    extra = body.startswith("mean")
+    usual = [(3, 4), (4, 6), 2]
+    main = [(3, 4), (4, 5), 2]
+    found = _found(
+        HELPER.format(body=body),
+        Rank(0, main, "blocked", {2: "mean"}, callers=(5 if extra else 6,), sizes=(4,)),
+        Rank(1, usual, "blocked", {2: "mean"}, callers=(6,), sizes=(1,)),
+    )
+    assert found.cause == cause
+    assert _line(found) == (4 if extra else None)
+
+
+def test_the_end_of_the_data_is_caught_as_an_exception() -> None:
+    source = """while True:
+    try:
+        x = next(batches)
+    except StopIteration:
+        break
+    dist.all_reduce(x)
+"""
+    found = _found(
+        source,
+        Rank(0, [(9, 9), 6, (9, 9), 6], "blocked"),
+        Rank(1, [(9, 9), 6, (9, 9), (4, "StopIteration", "handled"), (4, 5)]),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 4)
