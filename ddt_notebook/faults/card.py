@@ -105,7 +105,8 @@ class FaultCard:
     references
         Where to read more.
     apart
-        Ids of similar cards, and how to distinguish them from this one.
+        Ids of similar cards, each with a clause on what is different in that fault; views put "in
+        that fault," before it.
     n
         Number of ranks.
     options

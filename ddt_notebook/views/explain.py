@@ -22,6 +22,8 @@ from .displayable import Displayable
 from .html import Markup
 from .taxonomy import TaxonomyView
 
+#: Stands before what distinguishes a similar fault.
+_OTHER = "in that fault, "
 #: Fix patterns listed; the rest is counted.
 PATTERNS = 6
 
@@ -154,7 +156,7 @@ class CardView(Displayable):
         for label, paragraph in (("sees", card.sees), ("why", card.why), ("jobs", card.cluster)):
             lines += terminal.wrap(label, safe.one_line(paragraph, 4000))
         for name, how in card.apart.items():
-            lines += terminal.wrap("not", safe.one_line(f"{name}: {how}", 1000))
+            lines += terminal.wrap("not", safe.one_line(f"{name}: {_OTHER}{how}", 1000))
         lines.append(f"  the broken cell, and what repairs it ({words.count(card.n, 'rank')})")
         lines += code_diff.as_text(card.broken, card.fixed)
         if card.setup:
@@ -183,7 +185,7 @@ class CardView(Displayable):
             _section("in a real job", html.line(html.prose(card.cluster))),
         ]
         if card.apart:
-            rows = [(html.code(name), html.prose(how)) for name, how in card.apart.items()]
+            rows = [(html.code(name), html.prose(_OTHER + how)) for name, how in card.apart.items()]
             parts.append(_section("differs from", html.table(rows)))
         changed = f"the broken cell, and what repairs it ({words.count(card.n, 'rank')})"
         parts.append(_section(changed, code_diff.as_html(card.broken, card.fixed)))

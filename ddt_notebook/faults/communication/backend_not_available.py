@@ -67,8 +67,8 @@ CARD = FaultCard(
         request, an empty CUDA_VISIBLE_DEVICES) fails at once, and the other nodes wait for it.
     """,
     apart={
-        "backend-unknown": "there, no build of torch has a backend of that name",
-        "no-cuda": "there, the group was formed and a tensor is to go to a GPU",
+        "backend-unknown": "no build of torch has a backend of that name",
+        "no-cuda": "the group was formed and a tensor is to go to a GPU",
     },
     references=(
         Reference(

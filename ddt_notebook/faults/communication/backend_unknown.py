@@ -54,7 +54,7 @@ CARD = FaultCard(
         All ranks end in the first second. With an accelerator of another vendor, the image lacks
         its plug-in, or the script does not import it.
     """,
-    apart={"backend-not-available": "there, torch knows the backend and was built without it"},
+    apart={"backend-not-available": "torch knows the backend and was built without it"},
     references=(
         Reference(
             "torch.distributed: backends",

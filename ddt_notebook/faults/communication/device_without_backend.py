@@ -56,8 +56,8 @@ CARD = FaultCard(
         the CPU, ends the job on all ranks.
     """,
     apart={
-        "backend-not-available": "there, the group cannot be formed at all",
-        "tensors-on-two-devices": "there, two tensors of one operation are on different devices",
+        "backend-not-available": "the group cannot be formed at all",
+        "tensors-on-two-devices": "two tensors of one operation are on different devices",
     },
     references=(
         Reference(

@@ -58,8 +58,8 @@ CARD = FaultCard(
         every job ends in its first second.
     """,
     apart={
-        "environment-not-set": "there, the variable is missing",
-        "port-in-use": "there, the port is valid, but another program uses it",
+        "environment-not-set": "the variable is missing",
+        "port-in-use": "the port is valid, but another program uses it",
     },
     references=(
         Reference(

@@ -67,8 +67,8 @@ CARD = FaultCard(
         missing on one machine only, the others wait until their timeout expires.
     """,
     apart={
-        "init-method-incomplete": "there, an init_method is given, and something in it is missing",
-        "rendezvous-differs": "there, the variables are set and do not agree",
+        "init-method-incomplete": "an init_method is given, and something in it is missing",
+        "rendezvous-differs": "the variables are set and do not agree",
     },
     references=(
         Reference(

@@ -70,7 +70,7 @@ CARD = FaultCard(
         The job ends in its first second, on all ranks alike, usually after a trainer was put around
         a script that set the group up by itself.
     """,
-    apart={"group-not-initialized": "there, it was never formed, or is gone already"},
+    apart={"group-not-initialized": "it was never formed, or is gone already"},
     references=(
         Reference(
             "torch.distributed: init_process_group, is_initialized",

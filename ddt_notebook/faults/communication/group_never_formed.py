@@ -73,8 +73,8 @@ CARD = FaultCard(
         line of NCCL. Throughput per GPU is exactly that of one GPU.
     """,
     apart={
-        "model-not-wrapped": "there, a group exists, but the model does not use it",
-        "no-distributed-sampler": "there, gradients are averaged, but over the same samples",
+        "model-not-wrapped": "a group exists, but the model does not use it",
+        "no-distributed-sampler": "gradients are averaged, but over the same samples",
     },
     references=(
         Reference(

@@ -55,8 +55,8 @@ CARD = FaultCard(
         reduced after the trainer has already destroyed the group.
     """,
     apart={
-        "group-initialized-twice": "there, the group is formed a second time",
-        "stale-group": "there, a group exists, and the handle belongs to an earlier one",
+        "group-initialized-twice": "the group is formed a second time",
+        "stale-group": "a group exists, and the handle belongs to an earlier one",
     },
     references=(
         Reference(

@@ -54,7 +54,7 @@ CARD = FaultCard(
         All ranks end at once. It appears when a script that was started by hand, with --rank and
         --world-size, is put under torchrun and half of that is taken out.
     """,
-    apart={"environment-not-set": "there, no init_method is given and a variable is missing"},
+    apart={"environment-not-set": "no init_method is given and a variable is missing"},
     references=(
         Reference(
             "torch.distributed: TCP initialization",

@@ -63,8 +63,8 @@ CARD = FaultCard(
         same host and port. The host is not the machine on which rank 0 was placed.
     """,
     apart={
-        "rendezvous-differs": "there, the ranks name different addresses",
-        "port-in-use": "there, rank 0 itself says that it cannot open the port",
+        "rendezvous-differs": "the ranks name different addresses",
+        "port-in-use": "rank 0 itself says that it cannot open the port",
     },
     references=(
         Reference(

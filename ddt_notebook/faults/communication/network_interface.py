@@ -58,7 +58,7 @@ CARD = FaultCard(
         One kind of node fails in the set-up while the others wait for it; or the job runs over a
         slow management network, because the fast interface was not the one named.
     """,
-    apart={"master-unreachable": "there, the interface exists and the address does not answer"},
+    apart={"master-unreachable": "the interface exists and the address does not answer"},
     references=(
         Reference(
             "An interface name that the machine does not have",

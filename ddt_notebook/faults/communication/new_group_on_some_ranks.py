@@ -55,7 +55,7 @@ CARD = FaultCard(
         Initialisation of hybrid parallelism hangs on some nodes. The waiting ranks print that they
         wait in a store-based barrier for a key that the others never write.
     """,
-    apart={"caller-not-in-group": "there, the group is correct, but a rank outside it uses it"},
+    apart={"caller-not-in-group": "the group is correct, but a rank outside it uses it"},
     references=(
         Reference(
             "Why new_group has to be called by all ranks, and the confusion about it",

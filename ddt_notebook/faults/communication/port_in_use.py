@@ -62,8 +62,8 @@ CARD = FaultCard(
         dies until the processes of the first attempt are gone.
     """,
     apart={
-        "rank-number-repeated": "there, it is a second rank 0 of the same job that has the port",
-        "master-unreachable": "there, nothing listens at the address",
+        "rank-number-repeated": "it is a second rank 0 of the same job that has the port",
+        "master-unreachable": "nothing listens at the address",
     },
     references=(
         Reference(

@@ -71,9 +71,9 @@ CARD = FaultCard(
         still pulls its image. The logs of all others end with the same line.
     """,
     apart={
-        "world-size-differs": "there, all ranks joined, with different world sizes",
-        "rank-number-repeated": "there, all ranks joined, two of them with the same number",
-        "rendezvous-differs": "there, the rank is in the set-up, at another address",
+        "world-size-differs": "all ranks joined, with different world sizes",
+        "rank-number-repeated": "all ranks joined, two of them with the same number",
+        "rendezvous-differs": "the rank is in the set-up, at another address",
     },
     references=(
         Reference(

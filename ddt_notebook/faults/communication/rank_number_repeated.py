@@ -75,8 +75,8 @@ CARD = FaultCard(
         the log of rank 0 counts fewer clients than there are processes until it gives up.
     """,
     apart={
-        "rank-missing-at-setup": "there, all numbers differ and one process was never started",
-        "port-in-use": "there, a program outside the job holds the port",
+        "rank-missing-at-setup": "all numbers differ and one process was never started",
+        "port-in-use": "a program outside the job holds the port",
     },
     references=(
         Reference(

@@ -58,8 +58,8 @@ CARD = FaultCard(
         rank 0 until their timeout expires.
     """,
     apart={
-        "world-size-differs": "there, the ranks disagree about the size",
-        "rank-number-repeated": "there, two ranks have one number",
+        "world-size-differs": "the ranks disagree about the size",
+        "rank-number-repeated": "two ranks have one number",
     },
     references=(
         Reference(

@@ -63,8 +63,8 @@ CARD = FaultCard(
         other machines report that they could not connect to another port or host than its own.
     """,
     apart={
-        "master-unreachable": "there, all ranks name one address, and it does not answer",
-        "rank-missing-at-setup": "there, a rank never calls init_process_group",
+        "master-unreachable": "all ranks name one address, and it does not answer",
+        "rank-missing-at-setup": "a rank never calls init_process_group",
     },
     references=(
         Reference(

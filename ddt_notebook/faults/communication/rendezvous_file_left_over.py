@@ -83,8 +83,8 @@ CARD = FaultCard(
         has cleared the shared directory. The file is older than the job.
     """,
     apart={
-        "rendezvous-differs": "there, the ranks name different places",
-        "rank-missing-at-setup": "there, a rank never joins",
+        "rendezvous-differs": "the ranks name different places",
+        "rank-missing-at-setup": "a rank never joins",
     },
     references=(
         Reference(

@@ -56,8 +56,8 @@ CARD = FaultCard(
         from code into a file.
     """,
     apart={
-        "backend-unknown": "there, it is the name of the backend that is wrong",
-        "init-method-incomplete": "there, the address is wrong",
+        "backend-unknown": "it is the name of the backend that is wrong",
+        "init-method-incomplete": "the address is wrong",
     },
     references=(
         Reference("A study of faults in distributed training", "https://arxiv.org/abs/2112.06222"),

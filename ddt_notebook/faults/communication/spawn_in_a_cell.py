@@ -65,7 +65,7 @@ CARD = FaultCard(
         The fault occurs in notebooks; on a cluster the same code is in a file and works. There,
         spawned ranks fail only if the module has no `if __name__ == "__main__"` guard.
     """,
-    apart={"module-not-found": "there, a module is missing; here the function is in no module"},
+    apart={"module-not-found": "a module is missing; here the function is in no module"},
     references=(
         Reference(
             "torch.multiprocessing: spawning subprocesses",

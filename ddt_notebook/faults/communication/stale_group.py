@@ -60,7 +60,7 @@ CARD = FaultCard(
         An elastic job goes on after a machine was replaced and fails in the first step, because the
         model was not wrapped again.
     """,
-    apart={"group-not-initialized": "there, no default group exists"},
+    apart={"group-not-initialized": "no default group exists"},
     references=(
         Reference(
             "torch.distributed: destroy_process_group",

@@ -65,8 +65,8 @@ CARD = FaultCard(
         different world sizes.
     """,
     apart={
-        "rank-missing-at-setup": "there, all ranks use the same number, and one never joins",
-        "rank-number-repeated": "there, the number of ranks is right and two have the same rank",
+        "rank-missing-at-setup": "all ranks use the same number, and one never joins",
+        "rank-number-repeated": "the number of ranks is right and two have the same rank",
     },
     references=(
         Reference(

@@ -111,8 +111,8 @@ if rank == 0:
         toolkit; or it is built there without NCCL, and the job runs over Gloo, many times slower.
     """,
     apart={
-        "toolchain-missing": "there, the compiler itself is not found",
-        "requirement-not-met": "there, pip finds no version at all",
+        "toolchain-missing": "the compiler itself is not found",
+        "requirement-not-met": "pip finds no version at all",
     },
     references=(
         Reference(

@@ -73,7 +73,7 @@ CARD = FaultCard(
         All ranks fail alike and at once, before a group is formed. In a job that uses `spawn` the
         main process works and its children fail, because they import the modules in another order.
     """,
-    apart={"module-shadowed": "there, one file of the project is involved: it hides a library"},
+    apart={"module-shadowed": "one file of the project is involved: it hides a library"},
     references=(
         Reference(
             "Python: how to avoid circular imports",

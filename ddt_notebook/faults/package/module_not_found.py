@@ -72,8 +72,8 @@ if rank == 0:
         once for each rank and ends with ChildFailedError.
     """,
     apart={
-        "module-shadowed": "there, Python finds a module of that name, but the wrong one",
-        "package-version": "there, the package is found and lacks the part that is asked for",
+        "module-shadowed": "Python finds a module of that name, but the wrong one",
+        "package-version": "the package is found and lacks the part that is asked for",
     },
     references=(
         Reference(

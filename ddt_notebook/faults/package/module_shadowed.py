@@ -68,8 +68,8 @@ sys.path[:0] = [shared[0], os.path.abspath("lib/site-packages")]
         All ranks fail at the same import. Started from another folder, the same script runs.
     """,
     apart={
-        "circular-import": "there, two modules of the project import each other",
-        "package-version": "there, the path in the message leads to the library itself",
+        "circular-import": "two modules of the project import each other",
+        "package-version": "the path in the message leads to the library itself",
     },
     references=(
         Reference(

@@ -57,8 +57,8 @@ CARD = FaultCard(
         The day after an image was rebuilt without pinned versions, every job ends at its imports.
     """,
     apart={
-        "module-not-found": "there, nothing of the package is found",
-        "module-shadowed": "there, the path in the message leads into your own project",
+        "module-not-found": "nothing of the package is found",
+        "module-shadowed": "the path in the message leads into your own project",
     },
     references=(
         Reference(

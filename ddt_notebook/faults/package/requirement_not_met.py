@@ -76,9 +76,8 @@ if rank == 0:
         its start-up script while the other nodes wait for it.
     """,
     apart={
-        "build-failed": "there, the right version is found, and turning its source into a package "
-        "fails",
-        "wheel-not-supported": "there, the file was built for another machine or Python",
+        "build-failed": "the right version is found, and turning its source into a package fails",
+        "wheel-not-supported": "the file was built for another machine or Python",
     },
     references=(
         Reference(

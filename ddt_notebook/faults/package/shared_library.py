@@ -53,8 +53,8 @@ CARD = FaultCard(
         or on machines that mpirun reaches by ssh, the variable is empty and all ranks there fail.
     """,
     apart={
-        "package-version": "there, a name of Python is missing, not a library",
-        "path-missing": "there, the file that is missing is one that the program opens itself",
+        "package-version": "a name of Python is missing, not a library",
+        "path-missing": "the file that is missing is one that the program opens itself",
     },
     references=(
         Reference(

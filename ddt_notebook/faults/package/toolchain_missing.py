@@ -71,7 +71,7 @@ CARD = FaultCard(
         The login node has the toolkit and the compute nodes have the driver alone: the build works
         by hand and fails in the job. Extensions that compile at first use fail on all ranks.
     """,
-    apart={"build-failed": "there, the compiler runs and refuses the source or its options"},
+    apart={"build-failed": "the compiler runs and refuses the source or its options"},
     references=(
         Reference(
             "CUDA_HOME is not set though a toolkit is installed",

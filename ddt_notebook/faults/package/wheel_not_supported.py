@@ -74,8 +74,8 @@ if rank == 0:
         the other; the ranks of the first wait in the set-up of the group.
     """,
     apart={
-        "requirement-not-met": "there, no version is found at all, or two packages disagree",
-        "shared-library": "there, the package installs and its library does not load",
+        "requirement-not-met": "no version is found at all, or two packages disagree",
+        "shared-library": "the package installs and its library does not load",
     },
     references=(
         Reference(

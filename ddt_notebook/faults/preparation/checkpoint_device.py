@@ -64,7 +64,7 @@ CARD = FaultCard(
         Resuming on smaller nodes fails at once. On equal nodes nothing is raised: `nvidia-smi`
         shows one process of every rank on the same GPU, which then runs out of memory first.
     """,
-    apart={"device-ordinal": "there, the program itself names the device, not the file"},
+    apart={"device-ordinal": "the program itself names the device, not the file"},
     references=(
         Reference(
             "PyTorch issue 23138: resuming puts a process of every rank on GPU 0",

@@ -79,8 +79,8 @@ CARD = FaultCard(
         timeout of NCCL. `dmesg` on that node shows whether the kernel killed the worker for memory.
     """,
     apart={
-        "dataset-item-fails": "there, the item is made in the rank itself and its line is shown",
-        "out-of-memory": "there, the rank itself gets no memory",
+        "dataset-item-fails": "the item is made in the rank itself and its line is shown",
+        "out-of-memory": "the rank itself gets no memory",
     },
     references=(
         Reference(

@@ -78,7 +78,7 @@ CARD = FaultCard(
         traceback that matters is in the log of that rank alone, above the messages about a lost
         connection of all others.
     """,
-    apart={"dataloader-worker": "there, a separate process makes the item and died"},
+    apart={"dataloader-worker": "a separate process makes the item and died"},
     references=(
         Reference(
             "torch.utils.data: how batches are loaded",

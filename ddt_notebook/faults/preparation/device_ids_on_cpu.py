@@ -55,7 +55,7 @@ CARD = FaultCard(
         All ranks stop at the same line before the first step. It often appears when a script
         written for GPUs is tried out on a laptop or on a login node.
     """,
-    apart={"no-cuda": "there, moving to a GPU fails before DDP is reached"},
+    apart={"no-cuda": "moving to a GPU fails before DDP is reached"},
     references=(
         Reference(
             "DistributedDataParallel: device_ids and output_device",

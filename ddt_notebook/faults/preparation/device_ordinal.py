@@ -65,7 +65,7 @@ CARD = FaultCard(
         On one machine all is well; on two, every rank of the second fails at once. With one rank
         too many on a machine, NCCL reports a duplicate GPU instead if ranks share one.
     """,
-    apart={"no-cuda": "there, no GPU at all can be used"},
+    apart={"no-cuda": "no GPU at all can be used"},
     references=(
         Reference(
             "torchrun: LOCAL_RANK and the device of a rank",

@@ -81,8 +81,8 @@ CARD = FaultCard(
         distinct samples per hour does not grow with the number of nodes.
     """,
     apart={
-        "no-distributed-sampler": "there the data set has indices, and a sampler can divide it",
-        "sampler-with-iterable": "there the loader refuses the sampler with an error",
+        "no-distributed-sampler": "the data set has indices, and a sampler can divide it",
+        "sampler-with-iterable": "the loader refuses the sampler with an error",
     },
     references=(
         Reference(

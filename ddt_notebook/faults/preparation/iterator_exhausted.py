@@ -68,8 +68,8 @@ CARD = FaultCard(
         another number of GPUs the data come out even, and the job runs through.
     """,
     apart={
-        "uneven-iterations": "there, the rank leaves its loop quietly, and the others hang",
-        "no-batches-on-a-rank": "there, a rank has none from the beginning",
+        "uneven-iterations": "the rank leaves its loop quietly, and the others hang",
+        "no-batches-on-a-rank": "a rank has none from the beginning",
     },
     references=(
         Reference(

@@ -79,8 +79,8 @@ CARD = FaultCard(
         exchange until the timeout.
     """,
     apart={
-        "uneven-iterations": "there some ranks have more batches than others, and wait for them",
-        "shard-gaps": "there samples are lost by wrong limits",
+        "uneven-iterations": "some ranks have more batches than others, and wait for them",
+        "shard-gaps": "samples are lost by wrong limits",
     },
     references=(
         Reference(

@@ -61,8 +61,8 @@ CARD = FaultCard(
         node has another image, another driver, or its scheduler granted no GPU.
     """,
     apart={
-        "device-ordinal": "there, GPUs are there, but fewer than the program asks for",
-        "device-ids-on-cpu": "there, the model was never moved",
+        "device-ordinal": "GPUs are there, but fewer than the program asks for",
+        "device-ids-on-cpu": "the model was never moved",
     },
     references=(
         Reference("torch.cuda", "https://docs.pytorch.org/docs/stable/cuda.html"),

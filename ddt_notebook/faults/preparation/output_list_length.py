@@ -49,7 +49,7 @@ CARD = FaultCard(
         It fails at once on all ranks, typically when a script moves from one machine to several:
         the list was made with the number of local GPUs.
     """,
-    apart={"collective-arguments": "other arguments that a collective refuses"},
+    apart={"collective-arguments": "a collective refuses other arguments"},
     references=(
         Reference(
             "torch.distributed: all_gather",

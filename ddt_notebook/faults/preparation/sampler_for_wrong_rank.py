@@ -74,8 +74,8 @@ CARD = FaultCard(
         GPUs. Logs look healthy; a count of the distinct sample ids of an epoch shows it.
     """,
     apart={
-        "no-distributed-sampler": "there nothing divides the data at all",
-        "shard-overlap": "there the parts are cut by hand",
+        "no-distributed-sampler": "nothing divides the data at all",
+        "shard-overlap": "the parts are cut by hand",
     },
     references=(
         Reference(

@@ -82,8 +82,8 @@ CARD = FaultCard(
         that. A count of the distinct sample ids of an epoch over all ranks does.
     """,
     apart={
-        "sampler-for-wrong-rank": "there the sampler takes the part of another rank",
-        "split-differs": "there the data that is divided differs already",
+        "sampler-for-wrong-rank": "the sampler takes the part of another rank",
+        "split-differs": "the data that is divided differs already",
     },
     references=(
         Reference(

@@ -76,7 +76,7 @@ CARD = FaultCard(
         The job ends in its first seconds on all ranks with the same traceback, before any
         collective. It is typical of the day on which a data set in memory is replaced by a stream.
     """,
-    apart={"iterable-not-sharded": "there no sampler is given, and every rank gets all samples"},
+    apart={"iterable-not-sharded": "no sampler is given, and every rank gets all samples"},
     references=(
         Reference(
             "Distributed training with an iterable data set",

@@ -56,8 +56,8 @@ CARD = FaultCard(
         the first run of a script after it was moved from one GPU to several.
     """,
     apart={
-        "sampler-with-iterable": "there, the data set has no indices that a sampler could give",
-        "set-epoch-forgotten": "there, the sampler shuffles, but alike in every epoch",
+        "sampler-with-iterable": "the data set has no indices that a sampler could give",
+        "set-epoch-forgotten": "the sampler shuffles, but alike in every epoch",
     },
     references=(
         Reference(

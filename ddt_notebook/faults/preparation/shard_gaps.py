@@ -63,7 +63,7 @@ CARD = FaultCard(
         number of ranks: two jobs of different size train on different data. In a sorted data set
         the missing end may be a whole class.
     """,
-    apart={"shard-overlap": "there samples go to several ranks instead of none"},
+    apart={"shard-overlap": "samples go to several ranks instead of none"},
     references=(
         Reference(
             "DistributedSampler: drop_last or padding to make parts even",

@@ -71,9 +71,9 @@ CARD = FaultCard(
         samples twice and differs from the one of a single process.
     """,
     apart={
-        "no-distributed-sampler": "there every rank gets the whole data",
-        "shard-gaps": "there samples are lost",
-        "sampler-for-wrong-rank": "there a sampler cuts the parts, with a wrong rank",
+        "no-distributed-sampler": "every rank gets the whole data",
+        "shard-gaps": "samples are lost",
+        "sampler-for-wrong-rank": "a sampler cuts the parts, with a wrong rank",
     },
     references=(
         Reference(

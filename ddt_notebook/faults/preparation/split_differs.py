@@ -77,8 +77,8 @@ CARD = FaultCard(
         same. With many ranks almost every validation sample is training data of some other rank.
     """,
     apart={
-        "sampler-seeded-by-rank": "there the split is equal, and the order of its samples differs",
-        "shard-overlap": "there the parts of the ranks are cut by hand",
+        "sampler-seeded-by-rank": "the split is equal, and the order of its samples differs",
+        "shard-overlap": "the parts of the ranks are cut by hand",
     },
     references=(
         Reference(

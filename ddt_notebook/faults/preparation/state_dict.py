@@ -79,7 +79,7 @@ CARD = FaultCard(
         `strict=False` nothing is raised, the layers keep their random values, and the only trace
         is a loss that starts too high.
     """,
-    apart={"state-dict-prefix": "there, the names differ only by the wrapper's `module.`"},
+    apart={"state-dict-prefix": "the names differ only by the wrapper's `module.`"},
     references=(
         Reference(
             "PyTorch tutorial: saving and loading models",

@@ -71,8 +71,8 @@ CARD = FaultCard(
         or serves the model on a single device. All ranks of that job print the same list of keys.
     """,
     apart={
-        "state-dict-shape": "there, the names agree and the sizes of the tensors do not",
-        "state-dict": "there, the names differ in more than the prefix",
+        "state-dict-shape": "the names agree and the sizes of the tensors do not",
+        "state-dict": "the names differ in more than the prefix",
     },
     references=(
         Reference(

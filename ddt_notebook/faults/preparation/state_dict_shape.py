@@ -68,8 +68,8 @@ CARD = FaultCard(
         number of ranks it is another rank, or none.
     """,
     apart={
-        "models-differ": "there, no file is involved: DDP itself finds that the models differ",
-        "state-dict-prefix": "there, names are missing, not sizes wrong",
+        "models-differ": "no file is involved: DDP itself finds that the models differ",
+        "state-dict-prefix": "names are missing, not sizes wrong",
     },
     references=(
         Reference(

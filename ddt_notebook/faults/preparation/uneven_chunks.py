@@ -52,7 +52,7 @@ CARD = FaultCard(
         A job that ran with eight processes fails with six. Rank 0 raises; the others report a
         closed connection or wait.
     """,
-    apart={"shape-differs": "there, the ranks' own tensors differ, and nothing is checked"},
+    apart={"shape-differs": "the ranks' own tensors differ, and nothing is checked"},
     references=(
         Reference(
             "Request for gather operations with unequal contributions",

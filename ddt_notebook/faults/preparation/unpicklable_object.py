@@ -52,7 +52,7 @@ CARD = FaultCard(
         The same with every backend, and with processes that are started by spawn, where the
         arguments of the worker function have to be pickled as well.
     """,
-    apart={"collective-arguments": "other arguments that a collective refuses"},
+    apart={"collective-arguments": "a collective refuses other arguments"},
     references=(
         Reference(
             "Lambdas inside a library and distributed training do not go together",

@@ -71,7 +71,7 @@ CARD = FaultCard(
         A job that was resumed for months stops at its start on all ranks after the image got a
         newer PyTorch. Jobs on nodes with the old image still run.
     """,
-    apart={"checkpoint-unreadable": "there, the file itself is cut off or overwritten"},
+    apart={"checkpoint-unreadable": "the file itself is cut off or overwritten"},
     references=(
         Reference(
             "PyTorch notes on serialization: torch.load with weights_only=True",

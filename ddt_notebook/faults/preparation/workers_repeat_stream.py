@@ -70,7 +70,7 @@ CARD = FaultCard(
         the same time or longer. Progress counted in epochs is wrong by that factor, and so is the
         schedule of the learning rate.
     """,
-    apart={"iterable-not-sharded": "there the ranks, not the workers, get the same samples"},
+    apart={"iterable-not-sharded": "the ranks, not the workers, get the same samples"},
     references=(
         Reference(
             "Data is duplicated with several workers and streaming",

@@ -60,8 +60,8 @@ CARD = FaultCard(
         does not.
     """,
     apart={
-        "uneven-backward-passes": "there, the number of micro-batches differs between ranks",
-        "gradients-not-divided": "there, the division by the number of ranks is missing",
+        "uneven-backward-passes": "the number of micro-batches differs between ranks",
+        "gradients-not-divided": "the division by the number of ranks is missing",
     },
     references=(
         Reference(

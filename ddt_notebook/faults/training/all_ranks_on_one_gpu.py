@@ -66,8 +66,8 @@ CARD = FaultCard(
         of each machine, and a step takes as many times longer as there are ranks on it.
     """,
     apart={
-        "checkpoint-device": "there, only what was loaded lies on the first GPU",
-        "tensors-on-two-devices": "there, one operation meets two devices and fails",
+        "checkpoint-device": "only what was loaded lies on the first GPU",
+        "tensors-on-two-devices": "one operation meets two devices and fails",
     },
     references=(
         Reference(

@@ -55,7 +55,7 @@ CARD = FaultCard(
         All ranks of the nodes with one image fail, those with another image wait for them: compare
         `torch.__version__` over the ranks first.
     """,
-    apart={"wrapped-by-ddp": "there, the name belongs to the model behind the wrapper"},
+    apart={"wrapped-by-ddp": "the name belongs to the model behind the wrapper"},
     references=(
         Reference(
             "torch.distributed: collective functions",

@@ -54,7 +54,7 @@ CARD = FaultCard(
         A job on more GPUs needs a higher learning rate than the usual rules say. DDP averages as
         well, so a division of its gradients has the same effect.
     """,
-    apart={"sum-shown-as-mean": "there, the division is missing"},
+    apart={"sum-shown-as-mean": "the division is missing"},
     references=(
         Reference(
             "torch.distributed: reduce operations",

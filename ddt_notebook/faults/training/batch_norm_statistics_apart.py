@@ -79,7 +79,7 @@ CARD = FaultCard(
         Rank 0's validation curve is not what a later evaluation of the checkpoint on one GPU shows,
         or each rank reports another accuracy on the same data. No error, no warning.
     """,
-    apart={"model-reset-on-one-rank": "there, parameters differ, not only buffers"},
+    apart={"model-reset-on-one-rank": "parameters differ, not only buffers"},
     references=(
         Reference(
             "SyncBatchNorm: statistics over all ranks",

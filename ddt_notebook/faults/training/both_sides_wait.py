@@ -60,8 +60,8 @@ CARD = FaultCard(
         on gloo. It occurs in ring attention and in pipeline stages.
     """,
     apart={
-        "message-without-partner": "there, one side never sends or never receives",
-        "wait-cycle": "there, a collective is part of the cycle",
+        "message-without-partner": "one side never sends or never receives",
+        "wait-cycle": "a collective is part of the cycle",
     },
     references=(
         Reference(

@@ -59,8 +59,8 @@ CARD = FaultCard(
         the noise changes with the speed of the network.
     """,
     apart={
-        "result-read-before-wait": "there, a result is read too early",
-        "both-sides-wait": "there, the exchange does not go on at all",
+        "result-read-before-wait": "a result is read too early",
+        "both-sides-wait": "the exchange does not go on at all",
     },
     references=(
         Reference(

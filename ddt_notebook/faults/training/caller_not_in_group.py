@@ -50,7 +50,7 @@ CARD = FaultCard(
         In hybrid parallelism, data by tensor by pipeline, a wrong group handle is the usual slip:
         replicas drift apart without a message, and only a comparison of weights shows it.
     """,
-    apart={"different-groups": "there, both groups hold the rank, but not the same peers"},
+    apart={"different-groups": "both groups hold the rank, but not the same peers"},
     references=(
         Reference(
             "Lack of a clear story around groups of some ranks",

@@ -55,7 +55,7 @@ CARD = FaultCard(
         Nothing in the training job. The first evaluation on one GPU prints a page of missing and
         unexpected keys, all the same but for `module.`.
     """,
-    apart={"state-dict-prefix": "there, the file has met a model without the wrapper, and failed"},
+    apart={"state-dict-prefix": "the file has met a model without the wrapper, and failed"},
     references=(
         Reference(
             "apex issue 647: the keys of a wrapped model carry a prefix",

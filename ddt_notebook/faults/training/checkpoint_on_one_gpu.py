@@ -72,8 +72,8 @@ CARD = FaultCard(
         hundred megabytes each; the job that trained for days cannot be resumed on the same GPUs.
     """,
     apart={
-        "checkpoint-device": "there, the device does not exist, and loading fails",
-        "all-ranks-on-one-gpu": "there, the models themselves are on one GPU",
+        "checkpoint-device": "the device does not exist, and loading fails",
+        "all-ranks-on-one-gpu": "the models themselves are on one GPU",
     },
     references=(
         Reference(

@@ -67,8 +67,8 @@ dist.barrier()
         old weights on all ranks but rank 0.
     """,
     apart={
-        "checkpoint-unreadable": "there, the file is read half-written, and loading fails",
-        "path-missing": "there, no older file is there",
+        "checkpoint-unreadable": "the file is read half-written, and loading fails",
+        "path-missing": "no older file is there",
     },
     references=(
         Reference(

@@ -76,8 +76,8 @@ CARD = FaultCard(
         broken for good.
     """,
     apart={
-        "path-missing": "there, the file is not there at all",
-        "weights-only": "there, the file is whole and holds a class that is not allowed",
+        "path-missing": "the file is not there at all",
+        "weights-only": "the file is whole and holds a class that is not allowed",
     },
     references=(
         Reference(

@@ -66,8 +66,8 @@ CARD = FaultCard(
         as many times longer as there are ranks, and the job resumes only from an older file.
     """,
     apart={
-        "checkpoint-unreadable": "there, a rank reads the file while another one writes it",
-        "checkpoint-read-too-early": "there, one rank writes, and others read without waiting",
+        "checkpoint-unreadable": "a rank reads the file while another one writes it",
+        "checkpoint-read-too-early": "one rank writes, and others read without waiting",
     },
     references=(
         Reference(

@@ -65,8 +65,8 @@ CARD = FaultCard(
         average. If it stays, each rank clips its own.
     """,
     apart={
-        "gradients-changed-after-averaging": "there, ranks clip averaged gradients differently",
-        "gradients-not-divided": "there, the average itself is wrong",
+        "gradients-changed-after-averaging": "ranks clip averaged gradients differently",
+        "gradients-not-divided": "the average itself is wrong",
     },
     references=(
         Reference(

@@ -59,8 +59,8 @@ CARD = FaultCard(
         other ranks show a connection that was closed.
     """,
     apart={
-        "output-list-length": "there, the list of outputs has the wrong length",
-        "root-differs": "there, each rank's arguments are valid, and they do not fit",
+        "output-list-length": "the list of outputs has the wrong length",
+        "root-differs": "each rank's arguments are valid, and they do not fit",
     },
     references=(
         Reference(

@@ -75,8 +75,8 @@ CARD = FaultCard(
         gradient bucket. One rank is a single collective ahead of or behind the others.
     """,
     apart={
-        "collective-under-rank-condition": "there, the rank's number decides, in every attempt",
-        "uneven-iterations": "there, a rank runs out of batches",
+        "collective-under-rank-condition": "the rank's number decides, in every attempt",
+        "uneven-iterations": "a rank runs out of batches",
     },
     references=(
         Reference(

@@ -45,7 +45,7 @@ CARD = FaultCard(
         All GPUs but one show 100 % use and no progress; ten minutes later the watchdog of NCCL
         ends the processes, and the log of each waiting rank names a different last operation.
     """,
-    apart={"early-exit-on-rank-condition": "there, a rank leaves a loop or function before it"},
+    apart={"early-exit-on-rank-condition": "a rank leaves a loop or function before it"},
     references=(
         Reference(
             "torch.distributed: collectives must be called by every member of the group",

@@ -91,7 +91,7 @@ CARD = FaultCard(
         until the first batch of an epoch is especially long. On shared storage it gets worse with
         each node that joins.
     """,
-    apart={"straggler-data": "there the loader of one rank is late, and the others wait for it"},
+    apart={"straggler-data": "the loader of one rank is late, and the others wait for it"},
     references=(
         Reference(
             "DataLoader: loading in several processes",

@@ -47,7 +47,7 @@ CARD = FaultCard(
         torchrun reports exit code -11 for all ranks in the first second. In jobs on CPUs the
         variable is often inherited from the shell of whoever debugged last.
     """,
-    apart={"segmentation-fault": "there, other native code crashes, with any debug level"},
+    apart={"segmentation-fault": "other native code crashes, with any debug level"},
     references=(
         Reference(
             "torch.distributed: TORCH_DISTRIBUTED_DEBUG",

@@ -61,8 +61,8 @@ CARD = FaultCard(
         compares the calls beforehand.
     """,
     apart={
-        "collective-under-rank-condition": "there, one side calls nothing at all",
-        "shape-differs": "there, the operation is the same and the tensors differ",
+        "collective-under-rank-condition": "one side calls nothing at all",
+        "shape-differs": "the operation is the same and the tensors differ",
     },
     references=(
         Reference(

@@ -63,8 +63,8 @@ CARD = FaultCard(
         Libraries that make a group for each module are a common cause.
     """,
     apart={
-        "groups-in-opposite-order": "there, every rank would use both groups, in another order",
-        "caller-not-in-group": "there, the caller does not belong to the group at all",
+        "groups-in-opposite-order": "every rank would use both groups, in another order",
+        "caller-not-in-group": "the caller does not belong to the group at all",
     },
     references=(
         Reference(

@@ -44,8 +44,8 @@ CARD = FaultCard(
         precision on some ranks only, float16 against float32, hangs or returns garbage.
     """,
     apart={
-        "shape-differs": "there, the number or layout of the elements differs",
-        "dtype-not-supported": "there, the type is the same and the backend cannot reduce it",
+        "shape-differs": "the number or layout of the elements differs",
+        "dtype-not-supported": "the type is the same and the backend cannot reduce it",
     },
     references=(
         Reference(

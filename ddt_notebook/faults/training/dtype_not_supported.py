@@ -51,8 +51,8 @@ CARD = FaultCard(
         metrics are packed to save memory.
     """,
     apart={
-        "dtype-differs": "there, each type is known, but the ranks use different ones",
-        "not-implemented": "there, the whole operation is missing",
+        "dtype-differs": "each type is known, but the ranks use different ones",
+        "not-implemented": "the whole operation is missing",
     },
     references=(
         Reference(

@@ -62,8 +62,8 @@ CARD = FaultCard(
         already in the next epoch and time out in a collective of the forward or backward pass.
     """,
     apart={
-        "collective-under-rank-condition": "there, the collective itself stands inside the `if`",
-        "collective-under-local-condition": "there, data and not the rank decides who leaves",
+        "collective-under-rank-condition": "the collective itself stands inside the `if`",
+        "collective-under-local-condition": "data and not the rank decides who leaves",
     },
     references=(
         Reference(

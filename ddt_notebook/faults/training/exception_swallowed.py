@@ -64,7 +64,7 @@ CARD = FaultCard(
         The warning of the handler stands in one rank's log only, minutes before all the others
         time out. With ten or more ranks it is easily lost among their messages.
     """,
-    apart={"collective-under-local-condition": "there, an `if` and not a handler skips the call"},
+    apart={"collective-under-local-condition": "an `if` and not a handler skips the call"},
     references=(
         Reference(
             "torch.distributed: monitored_barrier finds the rank that did not come",

@@ -56,7 +56,7 @@ CARD = FaultCard(
         The launcher reports a failure within the first second, of another rank at each start. With
         folders named after the time, the ranks of one job write into two of them.
     """,
-    apart={"path-missing": "there, a rank opens what nobody has made yet"},
+    apart={"path-missing": "a rank opens what nobody has made yet"},
     references=(
         Reference(
             "torchrun: each rank is a process that runs the whole script",

@@ -73,9 +73,9 @@ CARD = FaultCard(
         it, often after a private optimizer wrapper or a new kind of clipping was added.
     """,
     apart={
-        "gradients-not-reduced": "there, gradients were never the same on all ranks",
-        "steps-skipped-on-some-ranks": "there, the gradients are used as they are, or not at all",
-        "ranks-diverged-learning-rate": "there, the optimizers' settings differ",
+        "gradients-not-reduced": "gradients were never the same on all ranks",
+        "steps-skipped-on-some-ranks": "the gradients are used as they are, or not at all",
+        "ranks-diverged-learning-rate": "the optimizers' settings differ",
     },
     references=(
         Reference(

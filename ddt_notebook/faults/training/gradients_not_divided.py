@@ -73,9 +73,9 @@ CARD = FaultCard(
         which hides the missing division.
     """,
     apart={
-        "averaged-twice": "there, the mean is divided once more",
-        "gradients-not-reduced": "there, gradients differ on the ranks when the optimizer steps",
-        "sum-shown-as-mean": "there, a printed number lacks the division",
+        "averaged-twice": "the mean is divided once more",
+        "gradients-not-reduced": "gradients differ on the ranks when the optimizer steps",
+        "sum-shown-as-mean": "a printed number lacks the division",
     },
     references=(
         Reference(

@@ -81,7 +81,7 @@ CARD = FaultCard(
         The number of all-reduces in a step is smaller than the number of parameters. Evaluation on
         rank 0 looks fair; another rank's weights give other results.
     """,
-    apart={"model-not-wrapped": "there, no gradient is averaged at all"},
+    apart={"model-not-wrapped": "no gradient is averaged at all"},
     references=(
         Reference(
             "Writing distributed applications with PyTorch: averaging gradients by hand",

@@ -78,8 +78,8 @@ CARD = FaultCard(
         all ranks at once. After resuming it stops at the same step.
     """,
     apart={
-        "unused-parameters": "there, nothing was promised; parameters of the first step are unused",
-        "parameter-ready-twice": "there, a parameter is used twice in one backward pass",
+        "unused-parameters": "nothing was promised; parameters of the first step are unused",
+        "parameter-ready-twice": "a parameter is used twice in one backward pass",
     },
     references=(
         Reference(

@@ -59,8 +59,8 @@ CARD = FaultCard(
         to do with distribution, as a run on a single rank shows.
     """,
     apart={
-        "parameter-ready-twice": "there, DDP complains, not autograd",
-        "inplace-change": "there, a stored tensor was changed, not freed",
+        "parameter-ready-twice": "DDP complains, not autograd",
+        "inplace-change": "a stored tensor was changed, not freed",
     },
     references=(
         Reference(

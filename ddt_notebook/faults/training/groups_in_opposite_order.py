@@ -56,8 +56,8 @@ CARD = FaultCard(
         since kernels of several communicators compete for the device.
     """,
     apart={
-        "different-groups": "there, the ranks pass two groups to one collective",
-        "wait-cycle": "there, messages are part of the cycle",
+        "different-groups": "the ranks pass two groups to one collective",
+        "wait-cycle": "messages are part of the cycle",
     },
     references=(
         Reference(

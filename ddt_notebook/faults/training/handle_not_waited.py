@@ -48,8 +48,8 @@ CARD = FaultCard(
         somewhere else; its stack names the line only if the flight recorder is on.
     """,
     apart={
-        "result-read-before-wait": "there, all ranks take part, and the value is used too early",
-        "collective-under-rank-condition": "there, the call blocks, so the cell does not end",
+        "result-read-before-wait": "all ranks take part, and the value is used too early",
+        "collective-under-rank-condition": "the call blocks, so the cell does not end",
     },
     references=(
         Reference(

@@ -79,7 +79,7 @@ CARD = FaultCard(
         where an adversarial loss runs it twice. torch.autograd.set_detect_anomaly(True) prints the
         forward line.
     """,
-    apart={"graph-freed": "there, the stored tensors are gone, not changed"},
+    apart={"graph-freed": "the stored tensors are gone, not changed"},
     references=(
         Reference(
             "PyTorch issue 22095: a module with a buffer is called twice under DDP",

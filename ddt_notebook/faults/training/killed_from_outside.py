@@ -67,8 +67,8 @@ CARD = FaultCard(
         OOMKilled, Slurm an out-of-memory event of the step.
     """,
     apart={
-        "process-exit": "there, the process ends itself with an exit code",
-        "segmentation-fault": "there, a fault in the code of the process causes the signal",
+        "process-exit": "the process ends itself with an exit code",
+        "segmentation-fault": "a fault in the code of the process causes the signal",
     },
     references=(
         Reference(

@@ -62,7 +62,7 @@ CARD = FaultCard(
         Curves over epochs get worse with every machine that is added, curves over steps do not. No
         message of any kind.
     """,
-    apart={"ranks-diverged-learning-rate": "there, the ranks do not agree on the rate"},
+    apart={"ranks-diverged-learning-rate": "the ranks do not agree on the rate"},
     references=(
         Reference(
             "Accurate, Large Minibatch SGD: the linear scaling rule and warm-up",

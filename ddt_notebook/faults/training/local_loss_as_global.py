@@ -73,7 +73,7 @@ CARD = FaultCard(
         Dashboards show one rank of many. If that rank has easier samples, the curve looks better
         than the model is; after a change in the number of ranks the curves do not match.
     """,
-    apart={"metric-not-reduced": "there, the value is a result such as an accuracy"},
+    apart={"metric-not-reduced": "the value is a result such as an accuracy"},
     references=(
         Reference(
             "DistributedDataParallel averages gradients across processes",

@@ -72,7 +72,7 @@ CARD = FaultCard(
         Jobs with a time budget end with a timeout instead of a result. Across machines the clocks
         themselves differ as well, so it happens more often the more nodes there are.
     """,
-    apart={"uneven-iterations": "there, the loop ends by the number of batches, not by time"},
+    apart={"uneven-iterations": "the loop ends by the number of batches, not by time"},
     references=(
         Reference(
             "Liu et al., Rise of Distributed Deep Learning Training in the Big Model Era",

@@ -63,7 +63,7 @@ CARD = FaultCard(
         The first rank dies of memory after hours, always at about the same step, while the others
         use a constant amount; a larger GPU only moves the step.
     """,
-    apart={"out-of-memory": "there, a single step does not fit"},
+    apart={"out-of-memory": "a single step does not fit"},
     references=(
         Reference(
             "PyTorch FAQ: don't accumulate history across your training loop",

@@ -66,7 +66,7 @@ CARD = FaultCard(
         All logs turn to nan in the same iteration, and a run on one device does so too. In mixed
         precision look for float16 first.
     """,
-    apart={"nan-from-one-rank": "there, it begins in one rank's data and spreads in the next step"},
+    apart={"nan-from-one-rank": "it begins in one rank's data and spreads in the next step"},
     references=(
         Reference(
             "torch.autograd: anomaly detection",

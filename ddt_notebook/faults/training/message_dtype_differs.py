@@ -43,7 +43,7 @@ CARD = FaultCard(
         Silent on gloo and on NCCL. Mixed precision brings it about: a stage sends bfloat16 and
         the next one has prepared float16, and the loss jumps without a message.
     """,
-    apart={"message-size-differs": "there, the number of bytes differs"},
+    apart={"message-size-differs": "the number of bytes differs"},
     references=(
         Reference(
             "torch.distributed: point-to-point communication",

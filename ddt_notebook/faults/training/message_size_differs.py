@@ -62,7 +62,7 @@ CARD = FaultCard(
         NCCL transfers as much as both sides agree on and may hang over the rest. Pipelines show it
         at the end of an epoch, or when the length of sequences varies.
     """,
-    apart={"shape-differs": "there, a collective and not a message has two sizes"},
+    apart={"shape-differs": "a collective and not a message has two sizes"},
     references=(
         Reference(
             "torch.distributed: recv fills the tensor that it is given",

@@ -47,7 +47,7 @@ CARD = FaultCard(
         It occurs with gloo and MPI. NCCL has no tags, so a script that relies on them does not wait
         there, but mixes its messages up.
     """,
-    apart={"message-without-partner": "there, the other side is not called at all"},
+    apart={"message-without-partner": "the other side is not called at all"},
     references=(
         Reference(
             "torch.distributed: point-to-point communication and its tag argument",

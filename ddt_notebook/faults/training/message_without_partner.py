@@ -65,8 +65,8 @@ CARD = FaultCard(
         training has. Messages that are not awaited can also meet those of the next step.
     """,
     apart={
-        "message-tags-differ": "there, both sides are called, with different tags",
-        "both-sides-wait": "there, both sides wait for each other",
+        "message-tags-differ": "both sides are called, with different tags",
+        "both-sides-wait": "both sides wait for each other",
     },
     references=(
         Reference(

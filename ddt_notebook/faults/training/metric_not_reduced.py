@@ -75,8 +75,8 @@ CARD = FaultCard(
         for one part of the data. With hundreds of ranks that part is tiny.
     """,
     apart={
-        "reduce-read-on-wrong-rank": "there, the value is reduced and read on the wrong rank",
-        "local-loss-as-global": "the same with a loss, which may well be meant as an estimate",
+        "reduce-read-on-wrong-rank": "the value is reduced and read on the wrong rank",
+        "local-loss-as-global": "a rank shows its loss, which may be intended as an estimate",
     },
     references=(
         Reference(

@@ -84,8 +84,8 @@ CARD = FaultCard(
         checkpoints of two ranks differ.
     """,
     apart={
-        "module-called-past-ddp": "there, the wrapper exists, but is not what is called",
-        "no-distributed-sampler": "there, gradients are averaged, but of the same samples",
+        "module-called-past-ddp": "the wrapper exists, but is not what is called",
+        "no-distributed-sampler": "gradients are averaged, but of the same samples",
     },
     references=(
         Reference(

@@ -79,8 +79,8 @@ CARD = FaultCard(
         exists on one node only, and of initialisation with another seed on each rank.
     """,
     apart={
-        "ranks-diverged-learning-rate": "there, unequal steps make the parameters differ",
-        "no-sync-left-on": "there, gradients differ too",
+        "ranks-diverged-learning-rate": "unequal steps make the parameters differ",
+        "no-sync-left-on": "gradients differ too",
     },
     references=(
         Reference(

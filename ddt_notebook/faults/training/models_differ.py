@@ -64,8 +64,8 @@ CARD = FaultCard(
         from all, all others raise. The rest of the log reports only closed connections.
     """,
     apart={
-        "state-dict-shape": "there, the model differs from a file",
-        "submodules-in-another-order": "there, all sizes agree, and nothing is raised",
+        "state-dict-shape": "the model differs from a file",
+        "submodules-in-another-order": "all sizes agree, and nothing is raised",
     },
     references=(
         Reference(

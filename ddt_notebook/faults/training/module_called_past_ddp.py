@@ -81,8 +81,8 @@ CARD = FaultCard(
         method such as model.module.training_step(batch) or model.module.loss(x, y).
     """,
     apart={
-        "no-sync-left-on": "there, DDP is called inside no_sync()",
-        "wrapped-by-ddp": "there, an attribute is missing on the wrapper, which is an error",
+        "no-sync-left-on": "DDP is called inside no_sync()",
+        "wrapped-by-ddp": "an attribute is missing on the wrapper, which is an error",
     },
     references=(
         Reference(

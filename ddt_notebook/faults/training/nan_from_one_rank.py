@@ -75,9 +75,7 @@ CARD = FaultCard(
         Every log turns to nan within one iteration, and rank 0's is the one that is read. A restart
         from the last checkpoint dies at the same step, as the data come in the same order.
     """,
-    apart={
-        "loss-not-finite": "there, it becomes nan on all ranks in the same pass: look at the model"
-    },
+    apart={"loss-not-finite": "it becomes nan on all ranks in the same pass: look at the model"},
     references=(
         Reference(
             "A loss that is nan on one rank only, and poisons the all-reduce",

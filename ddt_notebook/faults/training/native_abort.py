@@ -59,8 +59,8 @@ CARD = FaultCard(
         after a timeout, so look first whether the log shows a timeout before the abort.
     """,
     apart={
-        "segmentation-fault": "there, the processor stopped the program, signal 11",
-        "dtype-differs": "there, gloo aborts because two ranks sent different types",
+        "segmentation-fault": "the processor stopped the program, signal 11",
+        "dtype-differs": "gloo aborts because two ranks sent different types",
     },
     references=(
         Reference(

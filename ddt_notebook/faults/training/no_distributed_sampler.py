@@ -81,8 +81,8 @@ CARD = FaultCard(
     """,
     apart={
         "sampler-for-wrong-rank": "there is a sampler, but it divides for other ranks",
-        "iterable-not-sharded": "there the data set is iterated and takes no sampler",
-        "shard-overlap": "there each rank has its own part, but the parts overlap",
+        "iterable-not-sharded": "the data set is iterated and takes no sampler",
+        "shard-overlap": "each rank has its own part, but the parts overlap",
     },
     references=(
         Reference(

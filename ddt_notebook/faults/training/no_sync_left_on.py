@@ -76,8 +76,8 @@ CARD = FaultCard(
         with more ranks converge like a small batch, and only rank 0's weights reach the checkpoint.
     """,
     apart={
-        "module-called-past-ddp": "there, the forward pass does not go through DDP at all",
-        "model-not-wrapped": "there, the model is not wrapped in DDP",
+        "module-called-past-ddp": "the forward pass does not go through DDP at all",
+        "model-not-wrapped": "the model is not wrapped in DDP",
     },
     references=(
         Reference(

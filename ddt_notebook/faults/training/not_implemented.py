@@ -55,7 +55,7 @@ CARD = FaultCard(
         All ranks stop at the same line at the first step; a job on one process never reached it,
         because it has nothing to send.
     """,
-    apart={"dtype-not-supported": "there, the operation exists, and its data type is the problem"},
+    apart={"dtype-not-supported": "the operation exists, and its data type is the problem"},
     references=(
         Reference(
             "torch.distributed: what each backend can do",

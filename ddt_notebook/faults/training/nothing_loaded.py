@@ -67,7 +67,7 @@ CARD = FaultCard(
         No log reports it. Resumed jobs show a loss curve that jumps back to its beginning at every
         restart.
     """,
-    apart={"state-dict-prefix": "there, loading is strict and fails"},
+    apart={"state-dict-prefix": "loading is strict and fails"},
     references=(
         Reference(
             "Module.load_state_dict: strict, missing and unexpected keys",

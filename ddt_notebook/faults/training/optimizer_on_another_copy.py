@@ -83,7 +83,7 @@ CARD = FaultCard(
         a deepcopy, after model = build() in a second notebook cell, and with wrappers that replace
         parameters.
     """,
-    apart={"model-reset-on-one-rank": "there, the optimizer updates the right parameters"},
+    apart={"model-reset-on-one-rank": "the optimizer updates the right parameters"},
     references=(
         Reference(
             "torch.optim: construct the optimizer after the model has its final parameters",

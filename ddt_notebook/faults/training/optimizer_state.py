@@ -75,7 +75,7 @@ CARD = FaultCard(
         A job that was preempted does not come back: all ranks stop right after loading the model.
         With a sharded optimizer it also happens when the number of ranks has changed.
     """,
-    apart={"state-dict": "there, the model's own keys do not fit"},
+    apart={"state-dict": "the model's own keys do not fit"},
     references=(
         Reference(
             "Optimizer.load_state_dict",

@@ -70,8 +70,8 @@ CARD = FaultCard(
         a timeout. If the kernel kills the process, its exit code is -9 and `dmesg` names it.
     """,
     apart={
-        "loss-keeps-graph": "there, the first steps fit and memory grows from step to step",
-        "killed-from-outside": "there, a signal ended the process, and no message mentions memory",
+        "loss-keeps-graph": "the first steps fit and memory grows from step to step",
+        "killed-from-outside": "a signal ended the process, and no message mentions memory",
     },
     references=(
         Reference(

@@ -70,7 +70,7 @@ CARD = FaultCard(
         job moves from one process per node to one per GPU, or starts without torchrun, which
         would have set one thread for each process.
     """,
-    apart={"straggler-compute": "there one rank is slow, not all of them"},
+    apart={"straggler-compute": "one rank is slow, not all of them"},
     references=(
         Reference(
             "One OpenMP thread for each process as the launcher's default",

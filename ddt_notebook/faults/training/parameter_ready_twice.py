@@ -86,8 +86,8 @@ CARD = FaultCard(
         memory; on one GPU without DDP the same model trains.
     """,
     apart={
-        "unused-parameters": "there, a gradient is never computed",
-        "graph-freed": "there, autograd complains, and the wrapper plays no part",
+        "unused-parameters": "a gradient is never computed",
+        "graph-freed": "autograd complains, and the wrapper plays no part",
     },
     references=(
         Reference(

@@ -64,8 +64,8 @@ CARD = FaultCard(
         of the second machine fail, always, because the path exists on the first only.
     """,
     apart={
-        "folder-made-by-every-rank": "there, too many ranks make the same folder",
-        "checkpoint-unreadable": "there, the file is there, but not complete",
+        "folder-made-by-every-rank": "too many ranks make the same folder",
+        "checkpoint-unreadable": "the file is there, but not complete",
     },
     references=(
         Reference(

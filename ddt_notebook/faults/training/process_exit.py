@@ -67,7 +67,7 @@ CARD = FaultCard(
         torchrun reports the exit code of the first process that failed under "Root Cause" and
         sends SIGTERM to the others. Search the log of that rank, not those of the others.
     """,
-    apart={"killed-from-outside": "there, a signal ends the process"},
+    apart={"killed-from-outside": "a signal ends the process"},
     references=(
         Reference(
             "torchrun: how errors of workers are reported",

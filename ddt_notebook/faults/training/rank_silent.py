@@ -67,8 +67,8 @@ CARD = FaultCard(
         A native profiler such as `py-spy dump --native` shows the C function.
     """,
     apart={
-        "rank-suspended": "there, the process is stopped",
-        "rank-too-slow": "there, the rank answers and shows its line",
+        "rank-suspended": "the process is stopped",
+        "rank-too-slow": "the rank answers and shows its line",
     },
     references=(
         Reference(

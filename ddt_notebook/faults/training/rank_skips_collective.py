@@ -69,8 +69,8 @@ CARD = FaultCard(
         elsewhere, in the next gradient exchange.
     """,
     apart={
-        "collective-under-rank-condition": "there, a condition on the rank encloses the call",
-        "early-exit-on-rank-condition": "there, a rank leaves the common code before the call",
+        "collective-under-rank-condition": "a condition on the rank encloses the call",
+        "early-exit-on-rank-condition": "a rank leaves the common code before the call",
     },
     references=(
         Reference(

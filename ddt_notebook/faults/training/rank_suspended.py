@@ -50,8 +50,8 @@ CARD = FaultCard(
         virtual machine or a debugger that was left attached.
     """,
     apart={
-        "rank-silent": "there, the process runs but its interpreter does not answer",
-        "rank-too-slow": "there, the rank works and would reach the collective later",
+        "rank-silent": "the process runs but its interpreter does not answer",
+        "rank-too-slow": "the rank works and would reach the collective later",
     },
     references=(
         Reference(

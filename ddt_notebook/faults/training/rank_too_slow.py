@@ -69,8 +69,8 @@ CARD = FaultCard(
         broadcast. The log of rank 0 still shows a progress bar at that moment.
     """,
     apart={
-        "collective-under-rank-condition": "there, the missing rank never reaches the collective",
-        "rank-silent": "there, the missing rank reacts to nothing while it works",
+        "collective-under-rank-condition": "the missing rank never reaches the collective",
+        "rank-silent": "the missing rank reacts to nothing while it works",
     },
     references=(
         Reference(

@@ -75,8 +75,8 @@ CARD = FaultCard(
         logged. After a resume, the ranks continue from rank 0's checkpoint and the loss jumps.
     """,
     apart={
-        "model-reset-on-one-rank": "there, settings are equal, and parameters were written to",
-        "learning-rate-not-scaled": "there, it is equal everywhere, and perhaps too small",
+        "model-reset-on-one-rank": "settings are equal, and parameters were written to",
+        "learning-rate-not-scaled": "it is equal everywhere, and perhaps too small",
     },
     references=(
         Reference(

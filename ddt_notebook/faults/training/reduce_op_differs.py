@@ -48,7 +48,7 @@ CARD = FaultCard(
         No backend reports a message or a timeout. It shows as a metric that differs between ranks,
         or as a gradient norm that drops when the operation was meant to be a mean.
     """,
-    apart={"different-collectives": "there, the ranks call two different functions"},
+    apart={"different-collectives": "the ranks call two different functions"},
     references=(
         Reference(
             "torch.distributed: reduce operations",

@@ -64,8 +64,8 @@ CARD = FaultCard(
         sums, so a change of the backend changes the numbers.
     """,
     apart={
-        "metric-not-reduced": "there, nothing is reduced at all",
-        "root-differs": "there, the ranks disagree about the destination",
+        "metric-not-reduced": "nothing is reduced at all",
+        "root-differs": "the ranks disagree about the destination",
     },
     references=(
         Reference(

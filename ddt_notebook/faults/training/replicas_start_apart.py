@@ -84,9 +84,9 @@ CARD = FaultCard(
         promised.
     """,
     apart={
-        "gradients-not-reduced": "there, models start equal and some gradients stay local",
-        "model-not-wrapped": "there, no gradient is averaged at all",
-        "model-reset-on-one-rank": "there, DDP made the models equal and something undid it",
+        "gradients-not-reduced": "models start equal and some gradients stay local",
+        "model-not-wrapped": "no gradient is averaged at all",
+        "model-reset-on-one-rank": "DDP made the models equal and something undid it",
     },
     references=(
         Reference(

@@ -61,7 +61,7 @@ CARD = FaultCard(
         the streams without stopping the CPU; leaving it out lets kernels read a tensor that NCCL
         is still writing.
     """,
-    apart={"handle-not-waited": "there, some ranks never take part"},
+    apart={"handle-not-waited": "some ranks never take part"},
     references=(
         Reference(
             "torch.distributed: synchronous and asynchronous collective operations",

@@ -69,8 +69,8 @@ CARD = FaultCard(
         again at its warm-up is the same fault.
     """,
     apart={
-        "nothing-loaded": "there, the weights themselves were not taken over",
-        "ranks-diverged-learning-rate": "there, ranks were set up differently",
+        "nothing-loaded": "the weights themselves were not taken over",
+        "ranks-diverged-learning-rate": "ranks were set up differently",
     },
     references=(
         Reference(

@@ -52,7 +52,7 @@ CARD = FaultCard(
         fault. In subgroups the usual mistake is the rank within the group instead of the global
         one.
     """,
-    apart={"reduce-read-on-wrong-rank": "there, the root is right and another rank reads"},
+    apart={"reduce-read-on-wrong-rank": "the root is right and another rank reads"},
     references=(
         Reference(
             "NCCL reduce with an inconsistent dst: later kernels hang",

@@ -68,7 +68,7 @@ CARD = FaultCard(
         A launcher or trainer that calls seed_everything(seed) on each process. Only the masks
         themselves show it; another rank improves the result less than expected.
     """,
-    apart={"no-distributed-sampler": "there, the samples are the same, not the random numbers"},
+    apart={"no-distributed-sampler": "the samples are the same, not the random numbers"},
     references=(
         Reference(
             "Equal dropout masks on all devices when one seed is set",

@@ -71,8 +71,8 @@ CARD = FaultCard(
         The scale is a number that every rank can log; it has to be equal on all of them.
     """,
     apart={
-        "steps-skipped-on-some-ranks": "there, the code itself leaves out the step",
-        "nan-from-one-rank": "there, nothing stops the infinite value",
+        "steps-skipped-on-some-ranks": "the code itself leaves out the step",
+        "nan-from-one-rank": "nothing stops the infinite value",
     },
     references=(
         Reference(

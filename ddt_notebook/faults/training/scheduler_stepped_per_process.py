@@ -54,8 +54,8 @@ CARD = FaultCard(
         with the planned one.
     """,
     apart={
-        "ranks-diverged-learning-rate": "there, ranks have different learning rates",
-        "learning-rate-not-scaled": "there, the rate itself does not fit the number of ranks",
+        "ranks-diverged-learning-rate": "ranks have different learning rates",
+        "learning-rate-not-scaled": "the rate itself does not fit the number of ranks",
     },
     references=(
         Reference(

@@ -63,8 +63,8 @@ CARD = FaultCard(
         ranks are stopped by it. It comes on all machines with one image, or at random steps.
     """,
     apart={
-        "native-abort": "there, the library detected the error itself and aborted, signal 6",
-        "killed-from-outside": "there, another process sent the signal",
+        "native-abort": "the library detected the error itself and aborted, signal 6",
+        "killed-from-outside": "another process sent the signal",
     },
     references=(
         Reference(

@@ -79,7 +79,7 @@ CARD = FaultCard(
         The loss of each step repeats the pattern of the epoch before: the curve has a saw tooth of
         the length of an epoch. The gap to the run on one device grows with the number of epochs.
     """,
-    apart={"no-distributed-sampler": "there every rank gets all data, shuffled or not"},
+    apart={"no-distributed-sampler": "every rank gets all data, shuffled or not"},
     references=(
         Reference(
             "DistributedSampler can't shuffle the dataset",

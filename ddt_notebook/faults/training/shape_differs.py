@@ -63,8 +63,8 @@ CARD = FaultCard(
         gathered without padding.
     """,
     apart={
-        "dtype-differs": "there, the shapes agree and the element types do not",
-        "models-differ": "there, DDP compares the models itself and raises",
+        "dtype-differs": "the shapes agree and the element types do not",
+        "models-differ": "DDP compares the models itself and raises",
     },
     references=(
         Reference(

@@ -54,7 +54,7 @@ CARD = FaultCard(
         A trace shows a row of short NCCL kernels in each backward pass with gaps in between, and
         it gets worse with the number of nodes, as the latency of each all_reduce grows with it.
     """,
-    apart={"small-collectives": "there the code itself issues the small collectives"},
+    apart={"small-collectives": "the code itself issues the small collectives"},
     references=(
         Reference(
             "DDP notes: gradients are put into buckets",

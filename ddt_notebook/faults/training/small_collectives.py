@@ -69,7 +69,7 @@ CARD = FaultCard(
         The time of a step grows with the number of nodes, while bandwidth counters stay near zero.
         A trace shows hundreds of short NCCL kernels, each preceded by a launch from Python.
     """,
-    apart={"small-buckets": "there DDP issues them, as its buckets are small"},
+    apart={"small-buckets": "DDP issues them, as its buckets are small"},
     references=(
         Reference(
             "DDP notes: why gradients are reduced in buckets",

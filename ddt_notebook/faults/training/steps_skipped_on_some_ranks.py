@@ -77,9 +77,9 @@ CARD = FaultCard(
         checkpoint of one rank makes a jump in the loss.
     """,
     apart={
-        "ranks-diverged-learning-rate": "there, all ranks take all steps, of different size",
-        "model-reset-on-one-rank": "there, something else than the optimizer writes parameters",
-        "collective-under-local-condition": "there, what is left out is a collective: it hangs",
+        "ranks-diverged-learning-rate": "all ranks take all steps, of different size",
+        "model-reset-on-one-rank": "something else than the optimizer writes parameters",
+        "collective-under-local-condition": "what is left out is a collective: it hangs",
     },
     references=(
         Reference(

@@ -82,9 +82,9 @@ CARD = FaultCard(
         times finds nothing: the times of arrival at the collective tell it.
     """,
     apart={
-        "straggler-data": "there the loader of that rank is late",
-        "uneven-batch-sizes": "there it has larger batches",
-        "rank-too-slow": "there a single delay exceeds the timeout of the group",
+        "straggler-data": "the loader of that rank is late",
+        "uneven-batch-sizes": "it has larger batches",
+        "rank-too-slow": "a single delay exceeds the timeout of the group",
     },
     references=(
         Reference(

@@ -85,8 +85,8 @@ CARD = FaultCard(
         others have an all_reduce of the same length.
     """,
     apart={
-        "straggler-compute": "there the loader is quick, and the work on the batch takes longer",
-        "dataloader-starves": "there every rank waits for its data, not for another rank",
+        "straggler-compute": "the loader is quick, and the work on the batch takes longer",
+        "dataloader-starves": "every rank waits for its data, not for another rank",
     },
     references=(
         Reference(

@@ -88,8 +88,8 @@ CARD = FaultCard(
         strings with another hash seed in each process, and configuration files per node.
     """,
     apart={
-        "models-differ": "there, numbers or shapes of parameters differ, and DDP raises",
-        "model-reset-on-one-rank": "there, the order is the same",
+        "models-differ": "numbers or shapes of parameters differ, and DDP raises",
+        "model-reset-on-one-rank": "the order is the same",
     },
     references=(
         Reference(

@@ -50,7 +50,7 @@ CARD = FaultCard(
         Curves of jobs of different size lie apart by a constant factor. If the value scales a
         gradient or a learning rate, training diverges with more nodes only.
     """,
-    apart={"metric-not-reduced": "there, the value is of one rank alone"},
+    apart={"metric-not-reduced": "the value is of one rank alone"},
     references=(
         Reference(
             "torch.distributed: all_reduce and its operations",

@@ -49,7 +49,7 @@ CARD = FaultCard(
         Invisible on every backend as long as the two tensors are alike. As soon as one of them
         changes its size it becomes a hang or a crash, which then seems to come from that change.
     """,
-    apart={"different-collectives": "there, the two operations differ, and the run breaks"},
+    apart={"different-collectives": "the two operations differ, and the run breaks"},
     references=(
         Reference(
             "torch.distributed: collectives have to be issued in the same order on every rank",

@@ -87,8 +87,8 @@ CARD = FaultCard(
         initialiser every process puts it on GPU 0. The state dict lacks the key.
     """,
     apart={
-        "optimizer-on-another-copy": "there, no parameter of the model is stepped",
-        "unused-parameters": "there, it is a parameter and has no gradient",
+        "optimizer-on-another-copy": "no parameter of the model is stepped",
+        "unused-parameters": "it is a parameter and has no gradient",
     },
     references=(
         Reference(

@@ -81,8 +81,8 @@ CARD = FaultCard(
         the rest. With another number of GPUs the data may come out even, and nothing happens.
     """,
     apart={
-        "shape-differs": "there, each rank is correct, but a collective of different shapes fails",
-        "models-differ": "there, DDP compares the models of the ranks",
+        "shape-differs": "each rank is correct, but a collective of different shapes fails",
+        "models-differ": "DDP compares the models of the ranks",
     },
     references=(
         Reference(

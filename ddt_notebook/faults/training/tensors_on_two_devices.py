@@ -67,8 +67,8 @@ CARD = FaultCard(
         ranks fail alike.
     """,
     apart={
-        "device-ordinal": "there, the device does not exist",
-        "device-without-backend": "there, a collective is called on a device of no backend",
+        "device-ordinal": "the device does not exist",
+        "device-without-backend": "a collective is called on a device of no backend",
     },
     references=(
         Reference(

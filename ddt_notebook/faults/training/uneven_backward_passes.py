@@ -72,9 +72,9 @@ CARD = FaultCard(
         look like victims of a straggler.
     """,
     apart={
-        "steps-skipped-on-some-ranks": "there, the passes are equal and a step is left out",
-        "no-sync-left-on": "there, no pass before the step averages the gradients",
-        "uneven-iterations": "there, ranks make unequal numbers of steps, and one waits for ever",
+        "steps-skipped-on-some-ranks": "the passes are equal and a step is left out",
+        "no-sync-left-on": "no pass before the step averages the gradients",
+        "uneven-iterations": "ranks make unequal numbers of steps, and one waits for ever",
     },
     references=(
         Reference(

@@ -79,7 +79,7 @@ CARD = FaultCard(
         rank logs. With sequences of varying length it comes and goes: the rank that happens to
         hold the longest one in a step makes the others wait.
     """,
-    apart={"straggler-compute": "there the batches are equal, and the rank does more with them"},
+    apart={"straggler-compute": "the batches are equal, and the rank does more with them"},
     references=(
         Reference(
             "DDP notes: gradients are averaged when they are ready in all processes",

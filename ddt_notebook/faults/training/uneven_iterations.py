@@ -71,9 +71,9 @@ CARD = FaultCard(
         exchange gradients for something else, and fail with a size mismatch.
     """,
     apart={
-        "early-exit-on-rank-condition": "there a rank leaves the loop by a condition in the code",
-        "loop-ends-by-clock": "there each rank ends its loop by its own clock",
-        "no-batches-on-a-rank": "there a rank has no batch at all",
+        "early-exit-on-rank-condition": "a rank leaves the loop by a condition in the code",
+        "loop-ends-by-clock": "each rank ends its loop by its own clock",
+        "no-batches-on-a-rank": "a rank has no batch at all",
     },
     references=(
         Reference(

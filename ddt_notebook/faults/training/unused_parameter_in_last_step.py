@@ -85,7 +85,7 @@ CARD = FaultCard(
         In a longer job the next iteration raises on every rank and names TORCH_DISTRIBUTED_DEBUG.
         Only jobs of one step, and the last step before a checkpoint, show no error.
     """,
-    apart={"unused-parameters": "there, another forward pass follows and DDP raises"},
+    apart={"unused-parameters": "another forward pass follows and DDP raises"},
     references=(
         Reference(
             "Different gradients on the ranks when a declared module is not used",

@@ -80,8 +80,8 @@ CARD = FaultCard(
         for their buckets instead and the job hangs until the watchdog ends it.
     """,
     apart={
-        "unused-parameter-in-last-step": "there, no further step follows, and nothing is raised",
-        "graph-changed": "there, static_graph=True had promised that nothing changes",
+        "unused-parameter-in-last-step": "no further step follows, and nothing is raised",
+        "graph-changed": "static_graph=True had promised that nothing changes",
     },
     references=(
         Reference(

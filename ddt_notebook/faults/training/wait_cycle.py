@@ -55,8 +55,8 @@ CARD = FaultCard(
         its all_reduce before it has passed on the last activation.
     """,
     apart={
-        "both-sides-wait": "there, all waiting calls are messages",
-        "groups-in-opposite-order": "there, all waiting calls are collectives of two groups",
+        "both-sides-wait": "all waiting calls are messages",
+        "groups-in-opposite-order": "all waiting calls are collectives of two groups",
     },
     references=(
         Reference(

@@ -72,8 +72,8 @@ CARD = FaultCard(
         only at the end of the first epoch where it saves, evaluates or freezes a part.
     """,
     apart={
-        "attribute-missing": "there, a module of a package lacks the name",
-        "module-called-past-ddp": "there, training calls `.module` instead of the wrapper",
+        "attribute-missing": "a module of a package lacks the name",
+        "module-called-past-ddp": "training calls `.module` instead of the wrapper",
     },
     references=(
         Reference(
