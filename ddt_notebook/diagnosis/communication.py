@@ -27,11 +27,14 @@ class Communication:
         How often a tensor of each shape was broadcast.
     other
         Number of calls with an unknown purpose: messages, larger gathers, calls of other libraries.
+    messages
+        Number of messages between two ranks.
     """
 
     reduced: Counter[str]
     broadcast: Counter[str]
     other: int = 0
+    messages: int = 0
 
     def reductions_of(self, shapes: dict[str, int]) -> dict[str, int]:
         """Return how often each of these shapes was reduced, without shapes that were not."""
@@ -49,17 +52,29 @@ class Communication:
             _elements(shape) > _METRIC or 1 < _elements(shape) == whole for shape in sent
         )
 
+    def passes_activations(self, shapes: dict[str, int]) -> bool:
+        """Whether ranks may hold different parts of one model, whose parameters have these shapes.
+
+        Stages of a pipeline send messages. Tensor parallelism reduces tensors that are neither
+        parameters, nor all of them in one bucket, nor metrics.
+        """
+        whole = sum(_elements(shape) * times for shape, times in shapes.items())
+        return bool(self.messages) or any(
+            shape not in shapes and _METRIC < _elements(shape) != whole for shape in self.reduced
+        )
+
 
 def communication(report: RankReport) -> Communication:
     """Return what one rank sent in the run, without what DDP sent for it."""
     reduced: Counter[str] = Counter()
     broadcast: Counter[str] = Counter()
-    other = 0
+    other = messages = 0
     for call in report.calls:
         shapes = [_text(shape) for shape in call.shapes]
         operation = OPERATIONS.get(call.op)
         if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
             continue  # it sends objects, or only a signal
+        messages += call.kind == "p2p"
         if call.kind == "p2p" or call.source == "flight recorder":
             other += 1
         elif operation is not None and operation.reduces:
@@ -68,7 +83,21 @@ def communication(report: RankReport) -> Communication:
             broadcast.update(shapes)
         elif max(map(_elements, shapes), default=0) > _METRIC:
             other += 1
-    return Communication(reduced, broadcast, other + report.calls_dropped)
+    return Communication(reduced, broadcast, other + report.calls_dropped, messages)
+
+
+def hold_parts(reports: Iterable[RankReport], shapes: Iterable[str]) -> bool:
+    """Whether ranks may hold different parts of one model, judged by what they sent.
+
+    Parameters
+    ----------
+    reports
+        The ranks' calls.
+    shapes
+        The shape of each parameter, such as ``"10×20"``.
+    """
+    counted = Counter(shapes)
+    return any(communication(report).passes_activations(counted) for report in reports)
 
 
 def _is_ddp(call: Call) -> bool:

@@ -165,6 +165,12 @@ def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
         for item in parity.items:
             known.setdefault((item.name, item.part), {})[parity.rank] = item
     parts = Counter(name for name, _ in known)
+    #: The ranks that hold each parameter: another rank may hold another part of the model.
+    held: dict[str, set[int]] = defaultdict(set)
+    for parity in parities:
+        for item in parity.items:
+            if item.role == "parameter":
+                held[item.name].add(parity.rank)
     divided = tuple(f"{name}." for parity in parities for name in parity.divided)
     found = []
     for (name, part), items in known.items():
@@ -172,12 +178,21 @@ def disagreements(ranks: Iterable[RankParity]) -> list[Disagreement]:
         absent = [p.rank for p in parities if p.rank not in items]
         if part or parts[name] > 1 or name.startswith(divided):
             absent = []  # other ranks have other parts
+        if absent and (holders := held[_parameter_of(name, first.role)]):
+            absent = [rank for rank in absent if rank in holders]
         if first.role not in ("state", "gradient"):
             absent = []  # a variable may exist on some ranks only
         values = {(item.value, item.kind) for item in items.values()}
         if len(values) > 1 or absent:
             found.append(_disagreement(name, first.role, items, absent))
     return found
+
+
+def _parameter_of(name: str, role: str) -> str:
+    """The parameter of a gradient or of an entry of an optimizer's state."""
+    if role == "state":
+        return name.partition(".state.")[2].rpartition(".")[0]
+    return name.removesuffix(".grad")
 
 
 def _disagreement(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..diagnosis.communication import hold_parts
 from ..model import Snapshot
 from ..model.parity import (
     Disagreement,
@@ -37,6 +38,8 @@ _PLURALS = {
     "setting": "settings",
 }
 
+_PARTS = "the ranks exchange activations, so each may hold a part of one model"
+
 
 class ParityView(RunView):
     """Shows what is equal on all ranks, and what is not.
@@ -64,7 +67,15 @@ class ParityView(RunView):
             replace(parity, items=tuple(chosen(parity.items, names))) for parity in snapshot.parity
         ]
         self._differing = disagreements(self._parities)
-        self.flags = _find_flags(self._parities, self._differing)
+        self.flags = _find_flags(self._parities, self._differing, parts=self._are_parts())
+
+    def _are_parts(self) -> bool:
+        """Whether the ranks may hold different parts of one model."""
+        if not self._differing:
+            return False
+        items = self._parities[0].items
+        shapes = [item.kind.partition(" ")[2] for item in items if item.role == "parameter"]
+        return hold_parts(self.snapshot.ranks, shapes)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -229,8 +240,16 @@ def _of_joined(name: str, parities: Sequence[RankParity]) -> bool:
     return name.rpartition(".state.")[2].startswith(joined)
 
 
-def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement]) -> list[Flag]:
-    """One flag for each object and role that differs, the most severe first."""
+def _find_flags(
+    parities: Sequence[RankParity], differing: Sequence[Disagreement], *, parts: bool
+) -> list[Flag]:
+    """One flag for each object and role that differs, the most severe first.
+
+    Parameters
+    ----------
+    parts
+        Whether the ranks may hold different parts of one model.
+    """
     wrapped = {name for parity in parities for name in parity.wrapped}
     copied = {name for parity in parities for name in parity.synchronized_buffers}
     measured = {d.name: d for parity in parities for d in parity.differences}
@@ -256,6 +275,9 @@ def _find_flags(parities: Sequence[RankParity], differing: Sequence[Disagreement
             found.append(Flag("warning", f"{text}; {why}"))
             continue
         kept_equal = name in wrapped or (role == "state" and bool(wrapped))
+        if parts and not kept_equal:
+            found.append(Flag("hint", f"{text}; {_PARTS}"))
+            continue
         found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
     different = {member.name for member in differing}
     return ordered([*found, *_not_finite(parities, different)])

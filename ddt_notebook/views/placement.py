@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..diagnosis.communication import hold_parts
 from ..model import Snapshot
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
 from . import html, safe, terminal, words
@@ -64,7 +65,8 @@ class PlacementView(RunView):
             for placement in snapshot.placement
         ]
         self._objects = _merge(self._placements)
-        self.flags = _find_flags(self._placements)
+        parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
+        self.flags = _find_flags(self._placements, parts)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -278,11 +280,19 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
     return html.details(f"every tensor ({total:,})", html.table(rows, head))
 
 
-def _find_flags(placements: Sequence[RankPlacement]) -> list[Flag]:
-    """Flags for what is unusual, the most severe first; equal flags of several ranks are merged."""
+def _find_flags(
+    placements: Sequence[RankPlacement], parts: Callable[[tuple[str, ...]], bool]
+) -> list[Flag]:
+    """Flags for what is unusual, the most severe first; equal flags of several ranks are merged.
+
+    Parameters
+    ----------
+    parts
+        Whether the ranks may hold different parts of a model whose parameters have these shapes.
+    """
     found: dict[tuple[str, str], list[int]] = {}
     for placement in placements:
-        for flag in _of_rank(placement, len(placements)):
+        for flag in _of_rank(placement, parts if len(placements) > 1 else None):
             found.setdefault(flag, []).append(placement.rank)
     everywhere = len(placements)
     flags = [
@@ -292,14 +302,16 @@ def _find_flags(placements: Sequence[RankPlacement]) -> list[Flag]:
     return ordered([*flags, *_accelerators(placements)])
 
 
-def _of_rank(placement: RankPlacement, world_size: int) -> list[tuple[str, str]]:
+def _of_rank(
+    placement: RankPlacement, parts: Callable[[tuple[str, ...]], bool] | None
+) -> list[tuple[str, str]]:
     found = []
     for item in placement.objects:
         if item.kind == "module":
             found += _mixed_devices(item)
             found += _unregistered(item)
-            if world_size > 1 and item.stepped_alone and not item.wrapper:
-                found.append(_not_wrapped(item))
+            if parts is not None and item.stepped_alone and not item.wrapper:
+                found.append(_not_wrapped(item, parts))
     found += _apart(placement.objects)
     if placement.unreadable:
         text = (
@@ -357,11 +369,12 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
     return found
 
 
-def _not_wrapped(item: PlacedObject) -> tuple[str, str]:
-    text = (
-        f"{item.name} is trained but not wrapped in DDP or FSDP: each rank trains a copy of its "
-        "own, unless the cell averages the gradients itself"
-    )
+def _not_wrapped(item: PlacedObject, parts: Callable[[tuple[str, ...]], bool]) -> tuple[str, str]:
+    text = f"{item.name} is trained but not wrapped in DDP or FSDP: each rank trains "
+    parameters = (tensor for tensor in item.tensors if tensor.role == "parameter")
+    if parts(tuple("×".join(map(str, one.shape)) or "scalar" for one in parameters)):
+        return ("hint", f"{text}its own; they exchange activations, as parts of one model do")
+    text += "a copy of its own, unless the cell averages the gradients itself"
     return ("warning", text)
 
 

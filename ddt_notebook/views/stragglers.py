@@ -13,6 +13,10 @@ from .flags import Flag
 _SHARE, _AT_LEAST_S = 0.05, 0.01
 #: If every rank is one, the worst must cost this many times as much as the least.
 _APART = 3
+#: So many late arrivals may be chance.
+_FEW = 2
+#: Being late once or twice counts from here on: the machine may delay any process for less.
+_ONCE_S = 0.05
 #: Arrivals closer to each other than this are ignored.
 _NOTABLE_S = 1e-3
 #: The largest number of collectives that did not complete and are named.
@@ -29,10 +33,14 @@ def straggler_flags(
     worst = max(held.values(), default=0.0)
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
+    queued = {report.rank: report.queued_s or 0.0 for report in snapshot.performance}
     for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
         if not notable or statistics.median(notable) < _AT_LEAST_S:
             continue
+        least = _AT_LEAST_S if len(notable) > _FEW else _ONCE_S
+        if cost - queued.get(rank, 0.0) < max(least, _SHARE * window_s):
+            continue  # it was ready, and waited for a processor
         stood = "they were idle for" if snapshot.timeline else "it was late by"
         text = (
             f"rank {rank} came last to {len(notable):,} of {words.count(len(met), 'collective')}, "

@@ -11,7 +11,8 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.model import Snapshot
-from ddt_notebook.views import figures
+from ddt_notebook.model.performance import RankPerformance
+from ddt_notebook.views import figures, flags
 from ddt_notebook.views.displayable import Displayable
 from ddt_notebook.views.figures import MIME, Figured
 
@@ -90,6 +91,30 @@ def test_the_straggler_is_named(world_size: int) -> None:
     # the window begins with the second step
     assert frame.waiting_ms[0] == pytest.approx(1e3 * (STEPS - 1) * LATE_S)
     assert frame.waiting_ms[last] == 0
+
+
+@pytest.mark.parametrize("view", [ddt.collectives, ddt.timeline])
+def test_a_rank_that_waited_for_a_processor_is_no_straggler(view: View) -> None:
+    late = STEPS * LATE_S
+
+    def shown(queued_s: float | None) -> list[flags.Flag]:
+        times = (RankPerformance(rank=0), RankPerformance(rank=1, queued_s=queued_s))
+        return view(replace(traced(2), performance=times)).flags  # type: ignore[attr-defined,no-any-return]
+
+    assert shown(None)
+    assert shown(0.5 * late)
+    assert not shown(late)
+
+
+@pytest.mark.parametrize(("late_s", "flagged"), [(0.02, False), (0.15, True)])
+def test_a_single_late_arrival_has_to_be_long(late_s: float, *, flagged: bool) -> None:
+    run = traced(2)
+    first, last = run.ranks
+    on_time = replace(first.calls[0], entered_s=0.0)
+    late = replace(last.calls[0], entered_s=late_s, left_s=0.2)
+    ranks = replace(first, calls=(on_time,)), replace(last, calls=(late,))
+    run = replace(run, ranks=ranks, timeline=(), duration_s=0.3)
+    assert bool(ddt.collectives(run).flags) is flagged
 
 
 def test_collectives_one_by_one() -> None:

@@ -1,0 +1,109 @@
+"""Ranks may hold different parts of one model: its views then flag no difference as wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Call, Cell, RankReport, Snapshot
+from ddt_notebook.model.collective import Shape
+from ddt_notebook.model.parity import ParityItem, ParityRole, RankParity
+from ddt_notebook.model.placement import PlacedObject, RankPlacement, TensorPlacement
+
+BOTH = ("hint", "hint")
+SHAPES = ((16, 8), (16,))
+
+
+def sent(op: str, *shapes: Shape) -> Call:
+    kind = "p2p" if op in ("send", "recv") else "collective"
+    return Call(index=0, op=op, kind=kind, members=(0, 1), shapes=shapes, dtypes=("float32",))
+
+
+def flags(*calls: Call) -> tuple[str, ...]:
+    """What placement and parity flag of an unwrapped model with other values on each rank."""
+
+    def parameter(at: int) -> TensorPlacement:
+        return TensorPlacement(
+            name=f"{at}.w", role="parameter", device="cpu", dtype="float32", shape=SHAPES[at]
+        )
+
+    model = PlacedObject(
+        name="model",
+        kind="module",
+        type="Net",
+        trained=True,
+        stepped_alone=True,
+        tensors=(parameter(0), parameter(1)),
+    )
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=""),
+        world_size=2,
+        ranks=tuple(RankReport(rank=rank, calls=calls) for rank in (0, 1)),
+        placement=tuple(RankPlacement(rank=rank, objects=(model,)) for rank in (0, 1)),
+        parity=tuple(
+            RankParity(
+                rank=rank,
+                items=(
+                    ParityItem(
+                        name="model.0.w", role="parameter", value=str(rank), kind="float32 16×8"
+                    ),
+                    ParityItem(name="model.1.w", role="parameter", value="0", kind="float32 16"),
+                ),
+            )
+            for rank in (0, 1)
+        ),
+    )
+    (placed,), (differs,) = ddt.placement(snapshot).flags, ddt.parity(snapshot).flags
+    return placed.kind, differs.kind
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [(sent("send", (4, 8)), sent("recv", (4, 8))), (sent("all_reduce", (4, 8)),)],
+    ids=["stages of a pipeline", "tensor parallelism"],
+)
+def test_ranks_that_pass_activations_hold_parts_of_a_model(calls: tuple[Call, ...]) -> None:
+    assert flags(*calls) == BOTH
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (),
+        (sent("all_reduce", (1,)),),
+        (sent("all_reduce", SHAPES[0]), sent("all_reduce", SHAPES[1])),
+        (sent("all_reduce", (16 * 8 + 16,)),),
+        (sent("all_gather", (64, 2)),),
+    ],
+    ids=["nothing", "a metric", "gradients", "gradients in a bucket", "predictions"],
+)
+def test_whole_models_that_differ_are_flagged(calls: tuple[Call, ...]) -> None:
+    assert flags(*calls) == ("warning", "warning")
+
+
+def _differing(*ranks: dict[str, ParityRole]) -> list[str]:
+    parities = tuple(
+        RankParity(
+            rank=rank,
+            items=tuple(ParityItem(name=n, role=role, value="0") for n, role in items.items()),
+        )
+        for rank, items in enumerate(ranks)
+    )
+    snapshot = Snapshot(cell=Cell(number=1, source=""), world_size=len(ranks), parity=parities)
+    return [flag.text for flag in ddt.parity(snapshot).flags]
+
+
+def test_a_rank_lacks_no_gradient_of_a_parameter_that_it_does_not_hold() -> None:
+    def stage(at: int) -> dict[str, ParityRole]:
+        return {
+            f"model.{at}.w": "parameter",
+            f"model.{at}.w.grad": "gradient",
+            f"optimizer.state.model.{at}.w.exp_avg": "state",
+        }
+
+    assert not _differing(stage(0), stage(1))
+    gradient, state = _differing(stage(0), {"model.0.w": "parameter"})
+    assert "model.0.w.grad is there on rank 0, but not on rank 1" in gradient
+    assert "optimizer.state.model.0.w.exp_avg is there on rank 0" in state
+    unknown: dict[str, ParityRole] = {"optimizer.state.group 0[0].exp_avg": "state"}
+    assert _differing(unknown, {})
