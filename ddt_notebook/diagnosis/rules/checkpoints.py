@@ -168,16 +168,18 @@ def not_resumed(context: Context, kind: str) -> list[int]:
 def resumed_incompletely(context: Context) -> Iterator[Finding]:
     """Report, as a hint, jobs that go on from a file and leave an optimizer's state in it."""
     restored = _restored(context)
-    saved = {
-        use.path for one in context.snapshot.checkpoints for use in one.uses if use.action == "save"
-    }
+    saved: dict[str, float] = {}
+    for one in context.snapshot.checkpoints:
+        for use in one.uses:
+            if use.action == "save":
+                saved[use.path] = max(use.began_s, saved.get(use.path, 0.0))
     trained = _trained(context)
     if context.snapshot.outcome != "ok":
         return
     for kind, states in _states_of_files(context).items():
         if kind == "scaler" or not trained or any(restored[r].get(kind) for r in restored):
             continue
-        goes_on = any(use.path in saved for use in states.values()) or any(
+        goes_on = any(saved.get(use.path, 0.0) > use.ended_s for use in states.values()) or any(
             restored[rank].get(other)
             for rank in restored
             for other in ("optimizer", "scheduler", "scaler")
