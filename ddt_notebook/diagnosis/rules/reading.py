@@ -30,13 +30,13 @@ def read_on_wrong_rank(context: Context) -> Iterator[Finding]:
     rank holds.
     """
     for calls, readers in _wrong_readers(context):
-        used = {rank: use for rank, use in readers.items() if not _harmless(use)}
+        used = {rank: use for rank, use in readers.items() if not _harmless(context, use)}
         yield _wrong_rank(context, calls, used or readers)
 
 
-def _harmless(use: Use) -> bool:
-    shown = use.kind == "print" and "rank" in use.text.lower() and not use.scaled
-    return use.kind == "kept" or shown
+def _harmless(context: Context, use: Use) -> bool:
+    shows_rank = context.program.conditions.reads_rank(use.statement)
+    return use.kind == "kept" or (use.kind == "print" and shows_rank and not use.scaled)
 
 
 def _wrong_readers(
@@ -112,7 +112,7 @@ def _wrong_rank(context: Context, calls: dict[int, list[Call]], readers: dict[in
             Fact(kind=_USED[use.kind], place=places[ranks[0]], ranks=(ranks[0],)),
             Fact(kind="others-hold-parts"),
         ],
-        confidence="possible" if _harmless(use) else "likely",
+        confidence="possible" if _harmless(context, use) else "likely",
         op=first.op,
     )
 

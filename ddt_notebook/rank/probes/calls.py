@@ -116,42 +116,25 @@ class CallLog:
     # -- the three kinds of call ---------------------------------------------------------------
 
     def _collective(self, function: Any, op: str, operation: Operation) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if not self._recording():
-                return function(*args, **kwargs)
-            given = operation.bind(args, kwargs)
-            found = self._group(given.get("group"))
-            if found is None:
-                return function(*args, **kwargs)
-            group, outside, process_group = found
+        def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
             record = CallRecord(op=op, group=group, outside=outside)
             if operation.reduces:
                 record.reduce_op = _reduce_op_name(given.get("op", dist.ReduceOp.SUM))
             if operation.root:
                 record.root = _global_rank(given, operation.root, group.members, 0)
-            _describe(record, given, operation)
             record.asynchronous = bool(given.get("async_op"))
-            return self._make(function, args, kwargs, record, process_group)
+            return record
 
-        return call
+        return self._in_group(function, operation, record_of)
 
     def _message(self, function: Any, op: str, operation: Operation) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if not self._recording():
-                return function(*args, **kwargs)
-            given = operation.bind(args, kwargs)
-            found = self._group(given.get("group"))
-            if found is None:
-                return function(*args, **kwargs)
-            group, outside, process_group = found
+        def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
             assert operation.peer is not None
             peer = _global_rank(given, operation.peer, group.members, None)
             tag = _integer(given.get("tag", 0), _LARGEST_TAG) or 0
             key = (group.name, "send" in op, peer, tag)
             self._message_counts[key] += 1
-            record = CallRecord(
+            return CallRecord(
                 op=op,
                 kind="p2p",
                 group=group,
@@ -161,6 +144,27 @@ class CallLog:
                 tag=tag,
                 asynchronous=operation.returns_handle,
             )
+
+        return self._in_group(function, operation, record_of)
+
+    def _in_group(
+        self,
+        function: Any,
+        operation: Operation,
+        record_of: Callable[[dict[str, Any], Group, bool], CallRecord],
+    ) -> Any:
+        """Record the calls of a function that takes a group."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if not self._recording():
+                return function(*args, **kwargs)
+            given = operation.bind(args, kwargs)
+            found = self._group(given.get("group"))
+            if found is None:
+                return function(*args, **kwargs)
+            group, outside, process_group = found
+            record = record_of(given, group, outside)
             _describe(record, given, operation)
             return self._make(function, args, kwargs, record, process_group)
 
@@ -174,7 +178,7 @@ class CallLog:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # before the session changes the arguments of the user's code
-            meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else {}
+            meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else None
             with self.sockets.watching(), threads():
                 if self.backend_hook is not None and op in ("init_process_group", "new_group"):
                     args, kwargs = _by_name(function, args, kwargs)
@@ -185,7 +189,9 @@ class CallLog:
                         return set_up(args, kwargs, meeting)
                 return set_up(args, kwargs, meeting)
 
-        def set_up(args: tuple[Any, ...], kwargs: dict[str, Any], meeting: dict[str, Any]) -> Any:
+        def set_up(
+            args: tuple[Any, ...], kwargs: dict[str, Any], meeting: Rendezvous | None
+        ) -> Any:
             __tracebackhide__ = True
             if op == "destroy_process_group":
                 time.sleep(SETTLE_S)
@@ -200,9 +206,9 @@ class CallLog:
                 ranks = args[0] if args else kwargs.get("ranks")
                 record.shapes = ((len(ranks),),) if ranks is not None else ()
             process_group = None
-            if meeting:
-                record.rendezvous = Rendezvous(**meeting)
-                record.group = Group("0", tuple(range(meeting.get("world_size", 0))))
+            if meeting is not None:
+                record.rendezvous = meeting
+                record.group = Group("0", tuple(range(meeting.world_size or 0)))
             if dist.is_initialized():
                 process_group = dist.group.WORLD
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):

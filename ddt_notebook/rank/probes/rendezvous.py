@@ -10,21 +10,23 @@ from urllib.parse import parse_qs, urlparse
 
 import torch.distributed as dist
 
+from ...model import Rendezvous
+
 _NAMES = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 _LOOPBACK = frozenset({"localhost", "::1"})
 
 
-def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Rendezvous` that are known before the call."""
+def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> Rendezvous:
+    """What is known before the call."""
     given = {**dict(zip(_NAMES, arguments, strict=False)), **options}
     method, store = given.get("init_method"), given.get("store")
-    fields: dict[str, Any] = {}
+    address, left_over = "", False
     rank, world_size = _number(given.get("rank")), _number(given.get("world_size"))
     if store is not None:
-        fields["address"] = _of_store(store)
+        address = _of_store(store)
     elif method is None or str(method).startswith("env://"):
         host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-        fields["address"] = _joined(host, port) if host and port else ""
+        address = _joined(host, port) if host and port else ""
         rank = _number(os.environ.get("RANK")) if rank is None else rank
         if world_size is None:
             world_size = _number(os.environ.get("WORLD_SIZE"))
@@ -35,13 +37,17 @@ def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, 
         if world_size is None:
             world_size = _number(query.get("world_size"))
         if url.scheme == "file":
-            fields["address"] = f"file://{url.path}"
-            fields["left_over"] = _holds_data(url.path)
+            address, left_over = f"file://{url.path}", _holds_data(url.path)
         elif url.scheme == "tcp":
             host, _, port = url.netloc.rpartition(":")
-            fields["address"] = _joined(host, port)
-    fields |= {"rank": rank, "world_size": world_size, "backend": str(given.get("backend") or "")}
-    return {name: value for name, value in fields.items() if value is not None}
+            address = _joined(host, port)
+    return Rendezvous(
+        address=address,
+        rank=rank,
+        world_size=world_size,
+        backend=str(given.get("backend") or ""),
+        left_over=left_over,
+    )
 
 
 def _number(value: Any) -> int | None:

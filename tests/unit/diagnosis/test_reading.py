@@ -23,6 +23,7 @@ def reduced(rest: str, ranks: int = 2, root: int = 0) -> Report:
     "rest",
     [
         "print(x)",
+        "print('sum over all ranks', x)",
         "x /= world_size\nprint('mean', x.item())",
         "mean = x / world_size\nif mean < 1:\n    best = mean",
         "history = []\nhistory.append(x.item())\nprint(history)",

@@ -21,7 +21,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(*arguments: Any, **options: Any) -> Rendezvous:
-    return Rendezvous(**rendezvous.describe(arguments, options))
+    return rendezvous.describe(arguments, options)
 
 
 def test_the_environment():
