@@ -103,7 +103,7 @@ def test_a_rank_lacks_no_gradient_of_a_parameter_that_it_does_not_hold() -> None
 
     assert not _differing(stage(0), stage(1))
     gradient, state = _differing(stage(0), {"model.0.w": "parameter"})
-    assert "model.0.w.grad is there on rank 0, but not on rank 1" in gradient
-    assert "optimizer.state.model.0.w.exp_avg is there on rank 0" in state
+    assert gradient.startswith("model.0.w.grad ")
+    assert state.startswith("optimizer.state.model.0.w.exp_avg ")
     unknown: dict[str, ParityRole] = {"optimizer.state.group 0[0].exp_avg": "state"}
     assert _differing(unknown, {})
