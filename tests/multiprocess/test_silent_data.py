@@ -71,6 +71,12 @@ HEALTHY = {
     "a meter reduced in a method": METER.replace("AFTER", REDUCED).replace(
         "SHOW", "rank == 0 and print(self.meter)"
     ),
+    "progress of an evaluation that is reduced at its end": METER.replace(
+        "self.meter.update",
+        "rank == 0 and print(self.meter if self.meter.count else ''); self.meter.update",
+    )
+    .replace("AFTER", REDUCED)
+    .replace("SHOW", "rank == 0 and print(self.meter)"),
     "each rank logs its own": METER.replace("AFTER", "pass").replace(
         "SHOW", "logging.warning('error %s', self.meter)"
     ),

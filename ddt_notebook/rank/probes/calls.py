@@ -47,6 +47,8 @@ _MOST_RANKS = 1 << 31
 _LARGEST_TAG = 1 << 63
 #: Calls after which a rank knows nothing more of the others' data.
 _CARRY_NOTHING = BARRIERS | SENDS
+#: Collectives in which the root gets nothing.
+_FROM_ROOT = frozenset({"broadcast", "broadcast_object_list"})
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
@@ -239,8 +241,8 @@ class CallLog:
         asynchronous = record.asynchronous
         blocking = not asynchronous and not record.outside
         index = writer.begin(record, time.monotonic(), blocking=blocking)
-        if record.kind != "setup" and record.op not in _CARRY_NOTHING:
-            evaluations.RECORD.exchanges += 1
+        if _brings_data(record):
+            evaluations.RECORD.exchanges_data()
         self._depth += 1
         try:
             result = function(*args, **kwargs)
@@ -321,6 +323,13 @@ class CallLog:
         if name not in self._groups:
             self._groups[name] = Group(name, tuple(dist.get_process_group_ranks(group)))
         return self._groups[name]
+
+
+def _brings_data(record: CallRecord) -> bool:
+    """Whether this rank knows something of other ranks' data after a call."""
+    if record.kind == "setup" or record.op in _CARRY_NOTHING:
+        return False
+    return record.op not in _FROM_ROOT or record.root != dist.get_rank()
 
 
 def _by_name(

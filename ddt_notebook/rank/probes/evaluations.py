@@ -5,6 +5,7 @@ The notes are a few counters, so that they cost nothing in a training step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...model.shown import EvaluatedInput
@@ -22,14 +23,23 @@ class EvaluationRecord:
         self.exchanges_at_input = 0
         #: Whether the last forward pass through DDP had gradients; None before the first.
         self.graded: bool | None = None
+        #: Is called at the next exchange.
+        self.on_exchange: Callable[[], None] | None = None
         self.begin_run()
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.exchanges_at_input = self.exchanges
         self.graded = None
+        self.on_exchange = None
         self.evaluated = 0
         self.inputs: list[EvaluatedInput] = []
+
+    def exchanges_data(self) -> None:
+        """Called before each call that gives this rank data of other ranks."""
+        self.exchanges += 1
+        if self.on_exchange is not None:
+            self.on_exchange()
 
     def trains(self) -> None:
         """Called for each forward pass with gradients through DDP."""

@@ -196,6 +196,18 @@ class ShownRecord:
             loop=feed.where if feed is not None else None,
         )
         self.shown[key] = reads, shown
+        evaluations.RECORD.on_exchange = self.exchanged
+
+    def exchanged(self) -> None:
+        """Called when ranks exchange data after a value was shown.
+
+        In the same evaluation, what was shown before was its progress, not its result.
+        """
+        if get_ident() != self.thread:
+            return
+        evaluations.RECORD.on_exchange = None
+        now = training.RECORD.backwards
+        self.shown = {key: one for key, one in self.shown.items() if one[0].backwards != now}
 
     def observed(self, rank: int) -> RankShown:
         """What this rank showed of its evaluations in the run that has just ended."""
