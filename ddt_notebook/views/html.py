@@ -25,6 +25,8 @@ COLOURS = {
     "line": "#808080",
 }
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
+#: A cell of at most so many characters, such as ``rank 1 +2.17 ms``, stays on one line.
+_SHORT = 20
 _MONO = "font-family:monospace;font-size:0.95em"
 
 
@@ -108,7 +110,7 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
     style = f"{_CELL};font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
     names = [tag("th" if cell else "td", cell, style=style) for cell in head]
     top = tag("tr", *names) if head else Markup()
-    body = [tag("tr", *(tag("td", cell, style=_CELL) for cell in row)) for row in rows]
+    body = [tag("tr", *(tag("td", cell, style=_style(cell)) for cell in row)) for row in rows]
     return tag(
         "table",
         Markup(f"<thead>{top}</thead>" if head else ""),
@@ -116,6 +118,11 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
         style="border-collapse:collapse;margin:2px 0;font-size:1em",
         role="table",
     )
+
+
+def _style(cell: str) -> str:
+    short = " " in cell and len(cell) <= _SHORT
+    return _CELL.replace("white-space:normal", "white-space:nowrap") if short else _CELL
 
 
 def details(summary: str, *content: str) -> Markup:

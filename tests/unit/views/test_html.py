@@ -7,7 +7,7 @@ from ddt_notebook.model import Cell, Place, Report, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views.displayable import Message
 from ddt_notebook.views.explain import ExplanationView
-from ddt_notebook.views.html import excerpt
+from ddt_notebook.views.html import excerpt, table
 from ddt_notebook.views.report import show
 from ddt_notebook.views.source_positions import SourceLine
 from ddt_notebook.views.stacks import StacksView
@@ -141,3 +141,12 @@ def test_an_explanation_has_the_shares_of_the_study() -> None:
     assert repr(view).startswith("hang D.2.1 · training & evaluation\n")
     assert re.search(r"11%  fix behavior logic\s+5\n", repr(view))
     assert "other patterns" in parsed(view.to_html()).text
+
+
+def test_a_number_and_its_unit_stay_on_one_line() -> None:
+    number, text = "rank 12 +150 ms", "a line of code that may be broken"
+    rows = str(table([(number, text)]))
+    before = [cell.rpartition("<td")[2] for cell in rows.split("</td>")]
+    assert "white-space:nowrap" in before[0]
+    assert number in before[0]
+    assert "white-space:normal" in before[1]
