@@ -34,6 +34,8 @@ def clipped_first(context: Context) -> Iterator[Finding]:
         )
         return
     for models in replicas.models(context.snapshot):
+        if not all(_averages_each_step(trainings[rank]) for rank in models):
+            continue  # local SGD clips and steps without an average
         if all(m.clipped_alone and m.unsynchronised and m.forwards for m in models.values()):
             first = next(iter(models.values()))
             yield _clipped(
@@ -56,6 +58,12 @@ def _clipped(context: Context, places: dict[int, Place | None], name: str, seen:
         facts=[seen],
         confidence="likely",
     )
+
+
+def _averages_each_step(training: RankTraining) -> bool:
+    """Whether DDP averaged the gradients of every step."""
+    steps = [one for one in training.optimizers if one.wrapper == "DDP"]
+    return bool(steps) and all(one.synchronised == one.steps for one in steps)
 
 
 def _clipping_changed(group: Replicas) -> bool:
