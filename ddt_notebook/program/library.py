@@ -15,7 +15,7 @@ from ddt_notebook.model.operations import OPERATIONS, SUBGROUPS, Operation
 
 from . import names, operators
 from .evaluator import NOT_CONTENT, Evaluator
-from .nodes import called_name, calls_in, decorators, keyword, source_of
+from .nodes import called_name, calls_in, decorators, keyword, last_name, source_of
 from .trace import MESSAGES, OPTIMIZER_STEPS, GroupCall, Kind, Recorder
 from .values import (
     ANYTHING,
@@ -107,6 +107,8 @@ _OF_INTEREST = frozenset({"load_state_dict", "state_dict", "step", "set_epoch", 
 _RESIZES = frozenset({"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"})
 #: Built-in functions that show or convert the content of their argument.
 _CONVERTS = frozenset({"print", "float", "int", "bool", "str", "format"})
+#: Methods that no other object than Accelerate's ``Accelerator`` has under this name.
+_OF_STATE = frozenset({"save_state", "load_state"})
 #: Built-in functions that ask for the type of an object, which is the same on every rank.
 _OF_TYPE = frozenset({"callable", "hasattr", "isinstance", "issubclass", "type"})
 #: The results of these iterate over the same elements.
@@ -495,9 +497,11 @@ class LibraryCalls:
             return self._evaluator.own_rank
         if name in names.FIRST_RANK and not args:
             return self._evaluator.is_first
-        if name in names.COLLECTIVE_METHODS or name in names.METHODS_OF.get(kind, ()):
+        if name in names.COLLECTIVE_METHODS or name in names.METHODS_OF.get(_class(kind), ()):
             self._record(GroupCall(name, node.lineno))
             return ANYTHING
+        if held is UNKNOWN and last_name(function.value) == "accelerator" and name in _OF_STATE:
+            self._record(GroupCall(name, node.lineno))
         if isinstance(held, Items):
             return self._method_of_items(held, name, args, receiver)
         if isinstance(held, (Instance, LibraryObject)):
@@ -703,6 +707,11 @@ _SPECIAL: dict[str, Callable[[LibraryCalls, Arguments], Value]] = {
 def may_agree(name: str) -> bool:
     """Whether an unknown function of this name may make a value equal on all ranks."""
     return _AGREES.search(name) is not None
+
+
+def _class(kind: str) -> str:
+    """The class whose methods a library's class has: those of Accelerate are often derived from."""
+    return "Accelerator" if kind.endswith("Accelerator") else kind
 
 
 def _group(given: Value) -> Group | None:

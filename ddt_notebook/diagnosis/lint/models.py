@@ -310,12 +310,23 @@ def checkpointed(program: TracedProgram) -> Iterator[Foreseen]:
                 yield foreseen("used-in-every-iteration", cause, call.lineno, repeats, name=layer)
 
 
+def _may_have_graph(called: object) -> bool:
+    """Whether what is called is a model or a loss, and not another object that can be called."""
+    match called:
+        case LibraryObject():
+            return is_wrapper(called) or called.path.startswith("torch.")
+        case Instance():
+            return called.of.derives_from("Module")
+    return True
+
+
 def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
     """Report losses that are summed together with the graph of each batch."""
     lines = {
         event.line
         for passage in program.passages
         for event in passage.traces[0].of(Kind.CALLED, Kind.INNER_MODULE_CALLED)
+        if _may_have_graph(event.held())
     }
     done: set[int] = set()
     for loop in program.tree.nodes if lines else ():
