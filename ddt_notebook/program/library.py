@@ -484,7 +484,6 @@ class LibraryCalls:
     def method(self, receiver: Value, function: ast.Attribute, call: Arguments) -> Value:
         """Call a method of an object whose class the program does not define."""
         name, held, node, args = function.attr, receiver.value, call.node, call.args
-        kind = held.kind if isinstance(held, LibraryObject) else ""
         if name == "backward":
             quiet = "no_sync" if self.inside["no_sync"] else ""
             self._recorder.event(Kind.BACKWARD, node, receiver, op=quiet)
@@ -497,11 +496,9 @@ class LibraryCalls:
             return self._evaluator.own_rank
         if name in names.FIRST_RANK and not args:
             return self._evaluator.is_first
-        if name in names.COLLECTIVE_METHODS or name in names.METHODS_OF.get(_class(kind), ()):
+        if _is_collective(name, held, function.value):
             self._record(GroupCall(name, node.lineno))
             return ANYTHING
-        if held is UNKNOWN and last_name(function.value) == "accelerator" and name in _OF_STATE:
-            self._record(GroupCall(name, node.lineno))
         if isinstance(held, Items):
             return self._method_of_items(held, name, args, receiver)
         if isinstance(held, (Instance, LibraryObject)):
@@ -510,8 +507,6 @@ class LibraryCalls:
             return ANYTHING
         if name == "parse_args":
             return Value(Namespace())
-        if name == "format" and isinstance(held, str) and held.startswith("cuda:"):
-            return self._device(call)
         self._note_passed(call)
         if name in _OF_INTEREST:
             self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
@@ -544,6 +539,8 @@ class LibraryCalls:
     def _method_of_tensor(self, receiver: Value, function: ast.Attribute, call: Arguments) -> Value:
         """Call a method of an unknown object, most often of a tensor."""
         name, args = function.attr, call.args
+        if name == "format" and str(receiver.value).startswith("cuda:"):
+            return self._device(call)
         if name in ("cuda", "to"):
             self._recorder.event(Kind.MOVED, call.node, receiver, *args, op=name)
             args = []  # the content stays the same
@@ -709,9 +706,14 @@ def may_agree(name: str) -> bool:
     return _AGREES.search(name) is not None
 
 
-def _class(kind: str) -> str:
-    """The class whose methods a library's class has: those of Accelerate are often derived from."""
-    return "Accelerator" if kind.endswith("Accelerator") else kind
+def _is_collective(name: str, held: object, receiver: ast.expr) -> bool:
+    """Whether every rank has to call a method; those of Accelerate's class are often inherited."""
+    kind = held.kind if isinstance(held, LibraryObject) else ""
+    if kind.endswith("Accelerator"):
+        kind = "Accelerator"
+    if held is UNKNOWN and last_name(receiver) == "accelerator" and name in _OF_STATE:
+        return True
+    return name in names.COLLECTIVE_METHODS or name in names.METHODS_OF.get(kind, ())
 
 
 def _group(given: Value) -> Group | None:
