@@ -1,4 +1,4 @@
-"""What the tests do in JupyterLab and Notebook 7, in the words of a person who uses it."""
+"""The actions of the tests in JupyterLab and Notebook 7, as a user does them."""
 
 from __future__ import annotations
 

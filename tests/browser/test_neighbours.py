@@ -26,7 +26,7 @@ pytestmark = [
 WAITS = "import time\nif rank == 0:\n    time.sleep(60)\ndist.barrier()"
 HANG = "%%rank 0\n%%ddt\nif rank == 0:\n    dist.barrier()"
 SNAPSHOT = "one-rank-skips-all-reduce.ddt.json"
-#: jupyter-distributed puts its kernel in the place of one that just begins to speak.
+#: jupyter-distributed replaces a kernel that has just begun to answer by its own.
 _OF_OTHERS = "Canceled future for kernel_info_request message before replies were done"
 #: Loads two extensions, and says which magics of the first were taken by the second.
 _LOAD = """

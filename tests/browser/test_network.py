@@ -1,4 +1,4 @@
-"""Nothing that a page asks for beyond this machine is answered, and all of it is noticed."""
+"""Every request of a page beyond this machine fails and is noticed."""
 
 from __future__ import annotations
 

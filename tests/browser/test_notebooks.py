@@ -105,7 +105,7 @@ def test_a_restart_of_the_kernel_and_a_reload_of_the_page_recover(page: Page, la
     expect(page.panel).to_contain_text(FOUND)
 
 
-def test_a_kernel_without_ddt_notebook_is_told_so_only_when_asked(page: Page, lab: Lab) -> None:
+def test_a_kernel_without_ddt_notebook_is_reported_only_on_request(page: Page, lab: Lab) -> None:
     hide = "import sys\nsys.meta_path.clear()\nsys.path_importer_cache.clear()\nsys.path.clear()"
     page.open(lab.write("without.ipynb", hide, "x = 'ddt'"))
     page.open_panel()

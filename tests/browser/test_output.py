@@ -182,7 +182,7 @@ def test_it_keeps_up_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -> N
 
 
 def test_64_ranks_with_many_lines(page: Page, lab: Lab, tmp_path: Path) -> None:
-    """What is out of sight is not in the page; what is left out is told."""
+    """The page contains only lines in sight, and reports how many lines are left out."""
     page.open(lab.write("many.ipynb", START.format("64 --no-group"), MANY.format(str(tmp_path))))
     page.run_to_end(0)
     shown = opened(page)

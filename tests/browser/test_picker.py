@@ -135,7 +135,7 @@ def test_notebooks_do_not_mix_and_lost_ranks_are_forgotten(page: Page, lab: Lab)
     expect(ranks(page).get_by_label("rank 3", exact=True)).not_to_be_checked()
 
 
-def test_a_kernel_without_ddt_notebook_is_told_so_and_the_cell_is_left_alone(
+def test_a_kernel_without_ddt_notebook_is_reported_and_the_cell_is_left_alone(
     page: Page, lab: Lab
 ) -> None:
     hide = "import sys\nsys.modules['ddt_notebook'] = None"

@@ -1,4 +1,4 @@
-"""The page is loaded anew while a cell blocks the kernel."""
+"""The page is loaded again while a cell blocks the kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALIVE = "%%ddt\nassert kept == rank\ndist.barrier()"
 
 
 def reload_and_follow(page: Page) -> None:
-    """Load the page anew; the panel says where the ranks are, though the kernel cannot answer."""
+    """Load the page again; the panel shows where the ranks are, though the kernel cannot answer."""
     page.save()
     page.tab.reload()
     expect(page.tab.locator("#jp-main-dock-panel")).to_be_visible()

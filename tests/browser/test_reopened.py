@@ -17,7 +17,7 @@ from .without_kernel import open_without_kernel
 
 pytestmark = pytest.mark.timeout(300)
 
-#: A hang, every view of a healthy run, and a fault that nothing but a finding tells of.
+#: A hang, every view of a healthy run, and a fault that only a finding shows.
 NOTEBOOKS = ("00-quickstart.ipynb", "01-tour.ipynb", "c-data-and-model/C.7-partition-error.ipynb")
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
 OURS = ".jp-OutputArea-output .ddt-view"
@@ -39,7 +39,7 @@ class Saved:
 
     @property
     def finds(self) -> bool:
-        """Whether it tells of a fault."""
+        """Whether it shows a fault."""
         return _FINDING.search(self.text) is not None
 
     def missing(self, shown: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The extension keeps quiet where there is nothing for it: with other kernels, and with none."""
+"""The extension stays quiet with other kernels, and without a kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Julia(Kernel):
 
 IPKernelApp.launch_instance(kernel_class=Julia)
 """
-#: What another version of ddt_notebook might say, before and after the panel speaks.
+#: Messages that another version of ddt_notebook might send, before and after the panel's first.
 STRANGE = """
 from comm import create_comm, get_comm_manager
 def told(comm, message):
@@ -79,7 +79,7 @@ def test_a_notebook_without_a_kernel(page: Page, lab: Lab) -> None:
     assert lab.ask("kernels") == []
 
 
-def test_a_kernel_that_says_what_nobody_knows(page: Page, lab: Lab) -> None:
+def test_a_kernel_that_sends_unknown_messages(page: Page, lab: Lab) -> None:
     page.open(lab.write("strange.ipynb", STRANGE, "x = 'ddt'"))
     page.open_panel()
     page.run_to_end(0)

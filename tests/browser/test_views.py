@@ -63,7 +63,7 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
     expect(view(page, "Collectives")).not_to_contain_text("is running: this view")
 
 
-def test_a_kernel_that_answers_only_between_cells_says_so(page: Page, lab: Lab) -> None:
+def test_a_kernel_that_answers_only_between_cells_reports_it(page: Page, lab: Lab) -> None:
     """As ipykernel 6 does, which has no subshells."""
     page.open(lab.write("older.ipynb", START, "%%ddt\ndist.barrier()", WAITS))
     page.tab.evaluate(
@@ -133,7 +133,7 @@ def test_views_of_two_notebooks_do_not_mix(page: Page, lab: Lab) -> None:
     expect(both.filter(has_text="after cell[3] · 2 ranks")).to_have_count(1)
 
 
-def test_a_kernel_that_has_gone_is_said(page: Page, lab: Lab) -> None:
+def test_a_kernel_that_has_gone_is_reported(page: Page, lab: Lab) -> None:
     page.open(lab.write("gone.ipynb", START, "%%ddt\ndist.barrier()"))
     page.open_panel()
     page.run_to_end(0)

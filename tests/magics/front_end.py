@@ -13,7 +13,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class Page(FrontEnd):
-    """Presses buttons by what stands on them, and stores what it was told to show."""
+    """Presses buttons by their labels, and stores what it was asked to show."""
 
     def __init__(self) -> None:
         self.states: dict[str, dict[str, Any]] = {}

@@ -21,7 +21,7 @@ get_ipython().run_line_magic("load_ext", "ddt_notebook")
 
 
 class Client(Protocol):
-    """What speaks to a kernel with the extension loaded."""
+    """A client of a kernel with the extension loaded."""
 
     client: BlockingKernelClient
 

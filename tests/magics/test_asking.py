@@ -184,5 +184,5 @@ def test_a_log_can_be_named(notebook: Notebook, tmp_path: Path) -> None:
     assert notebook.run(f"%ddt_debug {log}").findings[0].ranks == [1]
 
 
-def test_a_cell_that_is_no_python_is_told(notebook: Notebook) -> None:
+def test_a_cell_that_is_not_python_is_reported(notebook: Notebook) -> None:
     assert "the source is not Python" in repr(notebook.run("%%ddt_lint\nprint("))

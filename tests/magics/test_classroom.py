@@ -17,7 +17,7 @@ NAME = "shared-slice"
 
 
 def laid(notebook: Notebook) -> str:
-    """The cell that was laid below."""
+    """The cell that was inserted below."""
     return str(notebook.shell.payload_manager.read_payload()[-1]["text"])
 
 
@@ -113,7 +113,7 @@ def test_hints_come_one_by_one(notebook: Notebook) -> None:
         ("%%ddt_check\nx = 1", "you have not begun an exercise"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(notebook: Notebook, line: str, message: str) -> None:
+def test_a_mistake_is_reported_in_one_line(notebook: Notebook, line: str, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         notebook.run(line)
     assert message in str(raised.value)

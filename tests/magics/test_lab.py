@@ -1,4 +1,4 @@
-"""JupyterLab's side panel, seen from the kernel: a front end that speaks over a subshell."""
+"""The kernel's side of JupyterLab's side panel, with a front end that uses a subshell."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ State = dict[str, Any]
 
 
 class Panel:
-    """Runs cells, and collects what the kernel tells the side panel."""
+    """Runs cells, and collects what the kernel sends to the side panel."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(startup_timeout=60)

@@ -24,7 +24,7 @@ Page = dict[str, Any]
 
 
 class Scene:
-    """What a front end is told, at a time that the test sets."""
+    """What a front end receives, at a time that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,7 +51,7 @@ def scene() -> Iterator[Scene]:
     assert active.listeners == []
 
 
-def test_nothing_is_told_to_whom_nobody_asked(scene: Scene) -> None:
+def test_nothing_is_sent_before_a_question(scene: Scene) -> None:
     listener = scene.cell(1)
     listener.on_output(0, "stdout", "x\n")
     assert scene.tick(listener) == []
@@ -81,7 +81,7 @@ def test_news_are_told_once_and_not_too_often(scene: Scene) -> None:
     assert (page["from"], page["lines"], page["running"]) == (1, [(0, "stdout", "b")], False)
 
 
-def test_a_flood_is_told_page_by_page(scene: Scene) -> None:
+def test_a_flood_is_reported_page_by_page(scene: Scene) -> None:
     scene.output.asked({"run": 0, "after": 0})
     listener = scene.cell(1)
     listener.on_output(0, "stdout", "".join(f"line {n} {'x' * 500}\n" for n in range(1000)))
@@ -94,7 +94,7 @@ def test_a_flood_is_told_page_by_page(scene: Scene) -> None:
 
 
 def test_who_begins_anew_does_not_send_the_others_back(scene: Scene) -> None:
-    """A page that was loaded again reads from the start; what is told meanwhile goes on."""
+    """A page that was loaded again reads from the start; other messages continue meanwhile."""
     scene.output.asked({"run": 0, "after": 0})
     listener = scene.cell(1)
     listener.on_output(0, "stdout", "".join(f"{n} {'x' * 900}\n" for n in range(300)))
@@ -157,7 +157,7 @@ def answer(side_panel: Panel) -> Page:
 
 
 def pages(side_panel: Panel, source: str) -> list[Page]:
-    """What is told of the output while a cell runs."""
+    """The messages about the output while a cell runs."""
     return [told["output"] for told in side_panel.run(source) if "output" in told]
 
 
@@ -171,7 +171,7 @@ for turn in range(4):
 """
 
 
-def test_a_running_cell_is_told_of_in_the_order_of_arrival(side_panel: Panel) -> None:
+def test_a_running_cell_is_reported_in_the_order_of_arrival(side_panel: Panel) -> None:
     side_panel.run("%ddt_start -n 2")
     side_panel.hello()
     assert pages(side_panel, "%%ddt\nprint('not told')") == []
@@ -188,7 +188,7 @@ def test_a_running_cell_is_told_of_in_the_order_of_arrival(side_panel: Panel) ->
     assert told[-1]["folder"]
 
 
-def test_a_front_end_that_comes_late_is_told_what_was_kept(side_panel: Panel) -> None:
+def test_a_front_end_that_comes_late_gets_what_was_kept(side_panel: Panel) -> None:
     side_panel.run("%ddt_start -n 2")
     side_panel.run("%%ddt\nprint('rank', rank)")
     side_panel.hello()

@@ -1,4 +1,4 @@
-"""The live panel in a real kernel, with a front end that speaks to it over a subshell."""
+"""The live panel in a real kernel, with a front end that sends messages over a subshell."""
 
 import threading
 import time

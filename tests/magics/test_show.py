@@ -1,4 +1,4 @@
-"""What %ddt_show says of ranks that hold something."""
+"""The views that %ddt_show gives of ranks that hold objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline's slider: a shorter stretch is drawn anew, in place and with more detail."""
+"""The timeline's slider: a shorter time span is drawn in place, with more detail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions that the tests of a module share, and what each test does with a case."""
+"""Sessions that the tests of a module share, and the steps of a test of a case."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ranks:
         return session
 
     def check(self, case: Case) -> RunResult:
-        """Run a case: what is found is what is expected, and no rank is lost without need."""
+        """Run a case and check that it has the expected findings and loses no rank needlessly."""
         session = self.session(case.n, group=case.group)
         session.run_cell("kept = 100 + rank", number=_EARLIER_CELL)
         run = session.run_cell(case.source, case.on, timeout=case.timeout, number=CELL)
@@ -60,7 +60,7 @@ class Ranks:
             assert rank in lost or text.split() == [str(100 + rank)]
 
     def stop(self) -> None:
-        """Stop all sessions; nothing that belonged to them may be left, as the system says."""
+        """Stop all sessions; according to the system, none of their processes may be left."""
         for session in self._sessions.values():
             self._note(session)
             session.stop()
@@ -86,7 +86,7 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture
 def session() -> Iterator[ddt.Session]:
-    """Two ranks, of which nothing is left afterwards."""
+    """Two ranks that leave no process behind."""
     made = ddt.Session(2)
     pids = made.pids
     yield made

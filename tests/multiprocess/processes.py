@@ -11,7 +11,7 @@ REDUCE = "total = torch.tensor(float(rank))\ndist.all_reduce(total)\ntotal.item(
 
 
 def gone(pids: list[int], within_s: float = 5.0) -> bool:
-    """Whether the operating system knows none of these processes any more."""
+    """Whether none of these processes exists any more."""
     deadline = time.monotonic() + within_s
     while any(psutil.pid_exists(pid) for pid in pids):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Every card on real ranks: the broken cell gives its finding, the fixed one silence."""
+"""Every card on real ranks: the broken cell gives its finding, the fixed one gives none."""
 
 from __future__ import annotations
 

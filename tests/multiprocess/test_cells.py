@@ -73,7 +73,7 @@ def test_the_lines_of_a_traceback_are_the_cells(session: ddt.Session) -> None:
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     ],
 )
-def test_whatever_a_cell_raises_the_session_goes_on(
+def test_the_session_continues_after_any_exception_of_a_cell(
     session: ddt.Session, source: str, kind: str
 ) -> None:
     run = session.run(source)
@@ -89,7 +89,7 @@ def test_whatever_a_cell_raises_the_session_goes_on(
         ("x = 1\nfor step in range(3):\n\n  \n", 2, "expected an indented block"),
     ],
 )
-def test_what_is_not_complete_is_told_at_its_own_line(
+def test_what_is_not_complete_is_reported_at_its_own_line(
     session: ddt.Session, source: str, line: int, says: str
 ) -> None:
     error = session.run(source).errors[0]

@@ -1,4 +1,4 @@
-"""Checkpoints of healthy programs, of which nothing is to be said."""
+"""Checkpoints of healthy programs, which must give no finding."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def session() -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nothing_is_said_of(session: Session, name: str) -> None:
+def test_nothing_is_reported_for(session: Session, name: str) -> None:
     result = session.run(dedent(HEALTHY[name]))
     assert result.ok, result.errors
     assert ddt.diagnose(result).findings == []

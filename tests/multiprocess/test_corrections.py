@@ -1,4 +1,4 @@
-"""Corrected cells on real ranks: what a card's finding offers makes the finding go."""
+"""Corrected cells on real ranks: the correction of a card's finding removes the finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch's own recorder writes while ranks hang, against what the session itself saw."""
+"""The dumps of PyTorch's recorder during a hang, compared with the session's observations."""
 
 from __future__ import annotations
 

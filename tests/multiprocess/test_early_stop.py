@@ -1,4 +1,4 @@
-"""A rank that stops training by a number of its own: the line that decides is named."""
+"""A rank stops training by its own number: the finding names the line that decides."""
 
 from __future__ import annotations
 

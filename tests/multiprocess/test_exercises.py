@@ -1,4 +1,4 @@
-"""Each exercise for real: the solution passes, and nothing else does."""
+"""Each exercise on real ranks: only the solution passes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRONG, RIGHT, CHEATS = list(wrong_repairs()), list(right_repairs()), list(cheats
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    """Grades all cells of this module, each on fresh ranks; of those nothing is left."""
+    """Grades all cells of this module, each on fresh ranks, which leave no process behind."""
     with Grader(LIMITS) as made:
         yield made
         pids = [pid for session in made._sessions.values() for pid in session.pids]
@@ -31,7 +31,7 @@ def grader() -> Iterator[Grader]:
 
 
 def said(grade: Grade) -> dict[str, str]:
-    """What was seen of the behaviours that fail."""
+    """The messages of the behaviours that fail."""
     return {v.key: v.message for v in grade.verdicts if v.state == "fails"}
 
 
@@ -47,7 +47,7 @@ def test_the_solution_passes_and_the_start_does_not(grader: Grader, name: str) -
 
 
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_a_wrong_repair_is_told_what_fails(grader: Grader, case: Case) -> None:
+def test_a_wrong_repair_gets_what_fails(grader: Grader, case: Case) -> None:
     grade = grader.grade(case.exercise, case.source, SEED)
     assert case.fails in grade.failed, str(grade)
     assert len(said(grade)[case.fails]) > 15, "it says what was seen"

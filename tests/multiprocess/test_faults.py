@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_fault_is_told_apart(ranks: Ranks, case: Case) -> None:
+def test_fault_is_distinguished(ranks: Ranks, case: Case) -> None:
     run = ranks.check(case)
     ranks.check_still_usable(case, run.lost)
 

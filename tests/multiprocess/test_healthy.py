@@ -1,4 +1,4 @@
-"""Programs without a fault: silence."""
+"""Programs without a fault give no finding."""
 
 from __future__ import annotations
 

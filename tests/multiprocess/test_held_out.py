@@ -27,7 +27,7 @@ def test_fault_in_a_program_of_another_style(ranks: Ranks, case: Case) -> None:
 
 @pytest.mark.parametrize("order", [1, -1], ids=["forwards", "backwards"])
 def test_healthy_programs_in_a_row(ranks: Ranks, order: int) -> None:
-    """One session for all: what an earlier cell left behind must not show in a later one."""
+    """One session for all: the effects of an earlier cell must not show in a later one."""
     wrong = []
     for case in _HEALTHY[::order]:
         session = ranks.session(case.n, group=case.group)

@@ -1,4 +1,4 @@
-"""Submissions whose graded cell needs other cells: run on request, and never to any advantage."""
+"""Submissions whose graded cell needs other cells: these run on request and give no advantage."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("what", TRICKS)
-def test_a_helper_cell_is_no_way_around(tmp_path: Path, what: str) -> None:
+def test_a_helper_cell_is_not_a_way_around(tmp_path: Path, what: str) -> None:
     trick, seen = TRICKS[what]
     helper = textwrap.dedent(trick).replace("{work}", WORK).replace("{solution}", SOLUTION)
     limits = SHORT if what == "never ends" else LIMITS

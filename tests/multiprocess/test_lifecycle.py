@@ -1,4 +1,4 @@
-"""Ranks start, keep their variables, are replaced, and leave nothing behind."""
+"""Ranks start, keep their variables, are replaced, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ddt_notebook.host.session import active
 from .processes import REDUCE, descendants, gone
 
 
-def test_a_dead_rank_is_replaced_and_its_loss_is_told(session: ddt.Session) -> None:
+def test_a_dead_rank_is_replaced_and_its_loss_is_reported(session: ddt.Session) -> None:
     session.run("weights, history = 1, 2")
     before = session.pids
     run = session.run("import os, signal\nif rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)")
@@ -35,7 +35,7 @@ def test_a_dead_rank_is_replaced_and_its_loss_is_told(session: ddt.Session) -> N
     assert run.outputs == {0: "True\n1.0\n", 1: "False\n1.0\n"}
 
 
-def test_what_a_replaced_rank_misses_is_told(session: ddt.Session) -> None:
+def test_what_a_replaced_rank_misses_is_reported(session: ddt.Session) -> None:
     session.run("weights = 1")
     session.run("import os\nif rank == 1: os._exit(3)")
     missed = session.run("weights + 1").snapshot.notes
@@ -84,7 +84,7 @@ def test_a_rank_killed_between_cells_is_replaced(session: ddt.Session) -> None:
 def test_a_rank_killed_between_cells_is_replaced_though_its_end_is_reported_late(
     session: ddt.Session,
 ) -> None:
-    """As on a busy machine: the fork server comes to report the end only when the cell starts."""
+    """As on a busy machine, the fork server reports the end only when the cell starts."""
     session.run("z = 1")
     server = session.process_ids()[-1]
     killed = psutil.Process(session.pids[0])
@@ -196,7 +196,7 @@ def test_restart(session: ddt.Session) -> None:
     assert session.run(f"assert 'x' not in globals()\n{REDUCE}").ok
 
 
-def test_a_stopped_session_says_so(session: ddt.Session) -> None:
+def test_a_stopped_session_reports_it(session: ddt.Session) -> None:
     session.stop()
     session.stop()
     assert not session.alive
@@ -232,7 +232,7 @@ def test_memory_over_the_cap_is_an_exception_in_that_rank() -> None:
 
 
 @pytest.mark.parametrize("item", ["bytearray(50_000)", "[1.5 * len(kept)]"])
-def test_memory_filled_to_the_brim_is_told_at_once(item: str) -> None:
+def test_memory_filled_completely_is_reported_at_once(item: str) -> None:
     cell = f"kept = []\nwhile rank == 1: kept.append({item})\n{REDUCE}"  # either part may fail
     with ddt.Session(2, memory="100M", timeout=60) as session:
         run = session.run(cell)
@@ -244,7 +244,7 @@ def test_memory_filled_to_the_brim_is_told_at_once(item: str) -> None:
         assert session.run(f"del kept\n{REDUCE}").ok
 
 
-def test_a_group_that_memory_keeps_from_forming_says_so() -> None:
+def test_a_group_that_memory_keeps_from_forming_is_reported() -> None:
     with ddt.Session(2, memory="100M") as session:
         pids = session.pids
         run = session.run(
@@ -315,7 +315,7 @@ def test_cells_form_the_group_themselves() -> None:
         assert session.run(forms).ok
 
 
-def test_thirty_sessions_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thirty_sessions_leave_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ddt.Session(1) as first:
         server = psutil.Process(first.process_ids()[-1])

@@ -1,4 +1,4 @@
-"""What memory is made of on real ranks, against the arithmetic."""
+"""The parts of memory on real ranks, compared with computed sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether ranks agree, on real ranks that were made to differ in known ways."""
+"""Parity of real ranks that were made to differ in known ways."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_settings_types_and_missing_state_differ(ranks: Ranks) -> None:
     assert any("exists on rank 0, but not on rank 1" in t for t in texts)
 
 
-def test_not_a_number_is_no_distance(ranks: Ranks) -> None:
+def test_not_a_number_is_not_a_distance(ranks: Ranks) -> None:
     source = """
     x = torch.nn.Module()
     x.w = torch.nn.Parameter(torch.ones(5))

@@ -1,4 +1,4 @@
-"""Trainers in which ranks part in a method, a callback, a handler or another file: the line."""
+"""Trainers whose ranks part in a method, a callback, a handler or another file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who got which data, on real ranks: overlap and gaps exactly as they were built."""
+"""Partition of data on real ranks: overlap and gaps exactly as they were built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tensors live, on real ranks, with the truth known by construction."""
+"""Placement of tensors on real ranks, known by construction."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_model_that_this_run_did_not_train_is_not_accused(ranks: Ranks) -> Non
     assert not ddt.placement(session.run("net_new(torch.ones(2, 8))")).flags
 
 
-def test_ranks_that_differ_are_told_apart(ranks: Ranks) -> None:
+def test_ranks_that_differ_are_distinguished(ranks: Ranks) -> None:
     view = ddt.placement(run(ranks, "x = torch.zeros(4 if rank == 1 else 2, 3)"))
     assert "x · Tensor · 2×3 float32 · rank 0 · cpu · 24 B" in str(view)
     assert "x · Tensor · 4×3 float32 · rank 1 · cpu · 48 B" in str(view)

@@ -1,4 +1,4 @@
-"""Values read where or when they are not there: found, and legal code like it is left alone."""
+"""Values that are read before they exist, or on the wrong rank, and similar legal code."""
 
 from __future__ import annotations
 

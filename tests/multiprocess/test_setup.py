@@ -1,4 +1,4 @@
-"""Ranks that form the group themselves: variants of what goes wrong, and what only looks so."""
+"""Ranks that form the group themselves: faults, and healthy programs that look similar."""
 
 from __future__ import annotations
 
@@ -138,14 +138,14 @@ def test_ranks_that_the_cell_numbers_itself(n: int, source: str) -> None:
     ],
     ids=["collective", "message", "two groups"],
 )
-def test_faults_are_told_by_the_numbers_of_the_session(
+def test_faults_are_reported_by_the_numbers_of_the_session(
     n: int, source: str, ranks: list[int], waiting: list[int]
 ) -> None:
     findings = report(source, n).findings
     assert [(finding.ranks, finding.waiting) for finding in findings] == [(ranks, waiting)]
 
 
-def test_a_slow_rank_is_no_hang_where_an_earlier_cell_has_numbered_the_ranks() -> None:
+def test_a_slow_rank_is_not_a_hang_where_an_earlier_cell_has_numbered_the_ranks() -> None:
     with ddt.Session(4, group=False, hang_after=0.3) as session:
         assert session.run(REVERSED.replace("x = torch.ones(2)", "")).ok
         # many calls: the cell that numbers the ranks is long gone from the latest ones
@@ -165,7 +165,7 @@ def test_a_slow_rank_is_no_hang_where_an_earlier_cell_has_numbered_the_ranks() -
         assert (finding.ranks, finding.waiting) == ([3], [1])
 
 
-def test_a_slow_rank_is_no_hang_in_one_of_two_groups() -> None:
+def test_a_slow_rank_is_not_a_hang_in_one_of_two_groups() -> None:
     with ddt.Session(4, group=False, hang_after=0.3) as session:
         slow = "import time\nif rank == 3:\n    time.sleep(1.5)\ndist.all_reduce(x)"
         run = session.run(with_free_ports(TWO_GROUPS + slow))

@@ -1,4 +1,4 @@
-"""A view that is named for a fault points something out when the fault is really there."""
+"""A view that a fault card names flags something when the fault occurs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How real runs divide data: silent faults are found unasked, and legal programs are left alone."""
+"""Division of data in real runs: silent faults are found, and legal programs stay quiet."""
 
 from __future__ import annotations
 
@@ -387,6 +387,6 @@ def test_a_cell_that_is_run_again_begins_at_the_same_epoch(ranks: Ranks) -> None
     assert not found.findings, str(found)
 
 
-def test_a_fault_of_an_earlier_cell_is_not_told_again(ranks: Ranks) -> None:
+def test_a_fault_of_an_earlier_cell_is_not_reported_again(ranks: Ranks) -> None:
     found = report(ranks, 2, "loader = DataLoader(data, 8)\nfit(loader)", "x = torch.ones(1)")
     assert not found.findings, str(found)

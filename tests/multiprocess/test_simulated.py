@@ -53,7 +53,7 @@ def fails(session: Session, source: str) -> str:
     return f"{result.errors[0].type}: {result.errors[0].message}"
 
 
-def test_each_rank_has_its_device_and_it_is_said_that_it_is_simulated(session: Session) -> None:
+def test_each_rank_has_its_device_and_it_is_reported_that_it_is_simulated(session: Session) -> None:
     shown = works(
         session,
         "print(device, torch.cuda.is_available(), torch.cuda.device_count(), "

@@ -143,7 +143,7 @@ def test_work_beside_an_asynchronous_collective_is_not_waiting(ranks: Ranks) -> 
     assert frame.compute_ms[1] == pytest.approx(theirs, rel=0.15)
 
 
-def test_loading_data_is_told_apart(ranks: Ranks) -> None:
+def test_loading_data_is_distinguished(ranks: Ranks) -> None:
     source = """
     import time
     reading = []

@@ -37,7 +37,7 @@ def test_steps_gradients_and_names_are_recorded(ranks: Ranks) -> None:
     assert len(run.snapshot.parity) == len(run.snapshot.partition) == 2
 
 
-def test_each_run_counts_anew_and_an_idle_one_says_nothing(ranks: Ranks) -> None:
+def test_each_run_counts_from_zero_and_an_idle_one_reports_nothing(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.run(BUILD + STEP)
     again = session.run(STEP)
@@ -48,7 +48,7 @@ def test_each_run_counts_anew_and_an_idle_one_says_nothing(ranks: Ranks) -> None
     assert not (idle.partition)
 
 
-def test_a_failed_run_still_tells_how_far_it_came(ranks: Ranks) -> None:
+def test_a_failed_run_still_shows_how_far_it_got(ranks: Ranks) -> None:
     session = ranks.session(2)
     run = session.run(BUILD + STEP + STEP + "raise ValueError('enough')")
     assert not run.ok
@@ -69,7 +69,7 @@ def test_random_numbers_and_collectives_stay_as_they_are() -> None:
     assert shown["on"] == shown["off"]
 
 
-def test_a_mistake_in_the_record_is_told_and_reaches_no_user(ranks: Ranks) -> None:
+def test_a_mistake_in_the_record_is_reported_and_does_not_reach_the_user(ranks: Ranks) -> None:
     with Session(2) as session:
         session.run(BUILD)
         run = session.run(

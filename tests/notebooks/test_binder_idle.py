@@ -1,4 +1,4 @@
-"""A server with the image's settings, with nobody there: it ends, and all that it started."""
+"""An unused server with the image's settings ends, and so does everything that it started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every committed notebook: executed, readable as it is, nothing of the machine."""
+"""Every committed notebook is executed, readable without running, and free of machine data."""
 
 from __future__ import annotations
 

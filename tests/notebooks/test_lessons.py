@@ -1,4 +1,4 @@
-"""Every named symptom has its lesson, and each lesson can be read from beginning to end."""
+"""Every named symptom has a lesson, and each lesson can be read from beginning to end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_lesson_has_all_its_parts_in_order(folder: Path, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", PATHS)
-def test_the_reader_is_asked_before_the_answer_is_told(folder: Path, code: str) -> None:
+def test_the_reader_is_asked_before_the_answer_is_shown(folder: Path, code: str) -> None:
     parts = sections(read(folder / PATHS[code]))
     choices = re.findall(r"^(?:[-*]|\d\.|\w[.)]) ", text_of(parts["Predict"]), re.MULTILINE)
     assert len(choices) >= 3

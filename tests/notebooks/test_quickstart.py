@@ -1,4 +1,4 @@
-"""The main job: the quick start tells its story from beginning to end, without a browser."""
+"""The main job: the quick start runs from beginning to end, without a browser."""
 
 from __future__ import annotations
 

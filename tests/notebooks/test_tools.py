@@ -1,4 +1,4 @@
-"""The tool that executes notebooks: it keeps what a reader sees, and tells when a cell fails."""
+"""The tool that executes notebooks keeps what a reader sees, and reports when a cell fails."""
 
 from __future__ import annotations
 

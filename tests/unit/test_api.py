@@ -1,4 +1,4 @@
-"""The public functions refuse what they cannot be asked."""
+"""The public functions reject arguments that they cannot handle."""
 
 from __future__ import annotations
 

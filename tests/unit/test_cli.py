@@ -1,4 +1,4 @@
-"""The command ``ddt-notebook``: what it prints, and what it says to a mistake."""
+"""The command ``ddt-notebook``: its output, and its messages about mistakes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_mistakes_get_one_line_and_status_2(
     assert shown.err.count("\n") == 1
 
 
-def test_json_that_is_no_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_that_is_not_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "settings.json"
     path.write_text("{}")
     assert main(["diagnose", str(path)]) == 2

@@ -1,4 +1,4 @@
-"""The pre-flight report: what each check sees, and what it makes of it."""
+"""The pre-flight report: what each check observes and concludes."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_interfaces_by_name(variable: str, value: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 80, "a..b"])
-def test_an_address_that_nobody_knows(address: str) -> None:
+def test_an_unknown_address(address: str) -> None:
     found = verdicts(network_checks({"MASTER_ADDR": address}))
     assert found["MASTER_ADDR"] == "error"
 

@@ -47,7 +47,7 @@ def write(folder: Path, rank: int, *entries: dict, world: int = 4) -> None:
     (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
 
 
-def test_the_rank_that_never_came_is_named(tmp_path: Path) -> None:
+def test_the_rank_that_never_arrived_is_named(tmp_path: Path) -> None:
     for rank in (0, 1, 3):
         later = entry(3, state="scheduled")  # issued, and queued behind the one that is stuck
         write(tmp_path, rank, entry(1), entry(2, state="started"), later)
@@ -63,7 +63,7 @@ def test_the_rank_that_never_came_is_named(tmp_path: Path) -> None:
     assert report.snapshot.timeout_s == 600
 
 
-def test_without_a_library_nothing_is_said_of_the_reason(tmp_path: Path) -> None:
+def test_without_a_library_nothing_is_reported_as_the_reason(tmp_path: Path) -> None:
     for rank in range(4):
         last = [entry(2, state="started", frames=[TRAIN])] if rank else []
         write(tmp_path, rank, entry(1, frames=[TRAIN]), *last)
@@ -104,14 +104,14 @@ def test_a_job_in_which_all_came(tmp_path: Path) -> None:
     assert "4 ranks, 2 collectives" in report.checked
 
 
-def test_a_ring_that_has_turned_accuses_nobody(tmp_path: Path) -> None:
+def test_a_ring_that_has_turned_accuses_no_rank(tmp_path: Path) -> None:
     for rank in range(4):
         kept = range(50, 60) if rank == 2 else range(40, 60)
         write(tmp_path, rank, *(entry(number) for number in kept))
     assert ddt.diagnose_dumps(tmp_path).ok
 
 
-def test_what_came_before_a_group_was_formed_anew_is_left_out(tmp_path: Path) -> None:
+def test_what_came_before_a_group_was_formed_again_is_left_out(tmp_path: Path) -> None:
     for rank in range(4):
         before = [entry(1), *([entry(2)] if rank else [])]  # the fault of an earlier attempt
         now = [entry(1, pg_id=1, record_id=5)]
@@ -127,7 +127,7 @@ def test_a_rank_that_has_done_nothing_in_the_new_group(tmp_path: Path) -> None:
     assert (finding.cause, finding.ranks) == ("rank-not-at-collective", [0])
 
 
-def test_a_message_that_nobody_sent(tmp_path: Path) -> None:
+def test_a_message_that_no_rank_sent(tmp_path: Path) -> None:
     receive = entry(0, "recv 1<-0", "started", is_p2p=True)
     write(tmp_path, 0, entry(1), world=2)
     write(tmp_path, 1, entry(1), receive, world=2)
@@ -166,7 +166,7 @@ def test_a_dump_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b"{", b"[]", b"\x80\x02]q\x00."])
-def test_what_is_no_dump_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_what_is_not_a_dump_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(data)
     with pytest.raises(FormatError, match="no Flight Recorder dump"):
         ddt.diagnose_dumps(tmp_path)

@@ -23,7 +23,7 @@ TEXT = {".py", ".md", ".toml", ".txt", ".csv", ".css", ".ipynb", ".json", ".yml"
 
 
 def tracked(root: Path) -> list[Path]:
-    """What is or would be committed."""
+    """All files that are or would be committed."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=root,

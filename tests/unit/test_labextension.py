@@ -60,7 +60,7 @@ def test_the_menu_of_views_is_that_of_the_registry(root: Path) -> None:
 
 
 def test_asks_the_network_for_nothing(root: Path) -> None:
-    """But what JupyterLab itself is asked: the sources hold no address."""
+    """The sources contain no address; only JupyterLab itself gets requests."""
     sources = [*(root / "extension" / "src").iterdir(), *(root / "extension" / "style").iterdir()]
     text = "".join(path.read_text() for path in sources)
     addresses = set(re.findall(r"https?://[^\s'\"]+", text))

@@ -1,4 +1,4 @@
-"""The committed bundle is what its sources give: built anew where Node and the packages are there.
+"""The committed bundle equals a build of its sources, where Node and the packages are installed.
 
 The packages are those in ``extension/node_modules``. In continuous integration (``CI`` is set) they
 are fetched where they are missing. Everything is done in a copy.

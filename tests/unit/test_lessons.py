@@ -1,4 +1,4 @@
-"""Where the lessons stand, and how people get them."""
+"""The paths of the lessons, and how users copy them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_command_says_where_a_lesson_is(capsys: pytest.CaptureFixture[str]) 
     ("code", "message"),
     [("D.2", "near it: D.2.1"), ("hang", "codes run from"), ("D.2.6", "no lesson on D.2.6")],
 )
-def test_a_lesson_that_is_none_is_told_in_one_line(
+def test_a_lesson_that_is_none_is_reported_in_one_line(
     code: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["lessons", code]) == 2

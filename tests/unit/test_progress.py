@@ -1,4 +1,4 @@
-"""Whose wait can end, and whose cannot."""
+"""Which waits can end, and which cannot."""
 
 from __future__ import annotations
 

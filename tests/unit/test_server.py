@@ -39,6 +39,6 @@ def test_shows_the_diagnosis_and_the_views_of_which_something_was_recorded() -> 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "<b>"}', '{"format": "ddt-snapshot"}']
 )
-def test_refuses_what_is_no_snapshot(text: str) -> None:
+def test_refuses_what_is_not_a_snapshot(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         render(text)

@@ -59,7 +59,7 @@ def test_non_distributed_faults_that_share_a_named_symptom_with_distributed_ones
 def test_share_of_a_fix_pattern_in_stage_a() -> None:
     # The paper prints 16.54 % and 13.58 %, too: 22 of stage B's 133 and 11 of stage A's 81 faults.
     # No pattern has these counts in our aggregated labels, in which faults with two labels count
-    # twice; only the single labels could tell which of them the paper counts once.
+    # twice; only the single labels could show which of them the paper counts once.
     build = sum(
         fix.faults
         for code in ("A.1", "A.2")

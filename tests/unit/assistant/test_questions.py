@@ -1,4 +1,4 @@
-"""Which question is asked next: few questions, the right symptom, and room for mistakes."""
+"""The choice of the next question: few questions, the right symptom, tolerance of mistakes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def state(answers: tuple[Answer, ...]) -> tuple[str | None, Question | None]:
 
 
 def walk(code: str, mistaken: float, chance: random.Random) -> tuple[str, int]:
-    """Answer as somebody with this symptom would; what it comes to, and after how many answers."""
+    """Answer like a user with this symptom; return the conclusion and the number of answers."""
     answers: tuple[Answer, ...] = ()
     while True:
         conclusion, asked = state(answers)
@@ -94,7 +94,7 @@ def test_what_makes_no_sense_after_an_answer_is_not_asked() -> None:
     assert {q.after for q in questions() if q.after_choices} <= {q.id for q in questions()}
 
 
-def test_somebody_who_knows_nothing_comes_to_an_end() -> None:
+def test_questions_end_for_a_user_who_knows_no_answer() -> None:
     questionnaire = Questionnaire()
     while questionnaire.question is not None:
         questionnaire = questionnaire.answered(None)
@@ -120,7 +120,7 @@ def snapshot(**changes: object) -> Snapshot:
     return Snapshot(cell=Cell(number=1, source="x"), **changes)  # type: ignore[arg-type]
 
 
-def test_a_run_tells_what_was_seen() -> None:
+def test_a_run_shows_what_was_seen() -> None:
     assert answers_of_run(None) == Questionnaire()
     hung = answers_of_run(snapshot(outcome="hung"))
     assert [answer.seen for answer in hung.answers] == [
@@ -170,7 +170,7 @@ def test_what_a_run_hints_at_is_likelier() -> None:
     assert "the last run hints at low efficiency D.2.3" in shown.to_html()
 
 
-def test_what_only_a_run_tells_is_never_asked() -> None:
+def test_what_only_a_run_shows_is_never_asked() -> None:
     questionnaire = Questionnaire()
     while questionnaire.question is not None:
         assert questionnaire.question.asked

@@ -129,7 +129,7 @@ def test_questions_and_checks_are_counted() -> None:
     assert "100%" not in title
 
 
-def test_it_is_said_whose_cell_is_repaired() -> None:
+def test_the_view_names_whose_cell_is_repaired() -> None:
     example = AssistantView(at_fault())
     assert "gives an example (not your cell), repaired" in words_of(example.to_text())
     cell = example.fixed_cell

@@ -117,7 +117,7 @@ def test_the_first_line_names_the_exercise(source: str, name: str) -> None:
     assert exercise_of(source) == name
 
 
-def test_the_magic_is_no_part_of_the_cell() -> None:
+def test_the_magic_is_not_a_part_of_the_cell() -> None:
     assert without_cell_magic("%%ddt -r 0\nx = 1\n%%time") == "x = 1\n%%time"
     assert without_cell_magic("x = 1\n%%ddt\n") == "x = 1\n%%ddt\n"
 
@@ -223,7 +223,7 @@ def test_the_catalogue_shows_how_far_one_is() -> None:
     assert [row["name"] for row in shown.to_json()] == list(exercise_names())
 
 
-def test_the_sheet_tells_the_story_and_no_hint() -> None:
+def test_the_sheet_shows_the_story_and_no_hint() -> None:
     one = exercise("last-batch")
     page = ExercisePage(one, "2 ranks were started").to_html()
     text = " ".join(ExercisePage(one, "2 ranks were started").to_text().split())

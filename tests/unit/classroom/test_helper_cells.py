@@ -70,7 +70,7 @@ def test_a_cell_that_no_person_wrote_is_not_read() -> None:
     assert numbers("train = 1" + " + 1" * 50_000) == [9]
 
 
-def test_the_line_tells_the_cell() -> None:
+def test_the_line_shows_the_cell() -> None:
     whole = program(
         ANSWER, cells("%%ddt -n 2\nA = 1\n\n\n", "def train(x):\n    return A"), "train"
     )

@@ -1,4 +1,4 @@
-"""What is taken from notebooks that were handed in, and the table that comes of it; no ranks."""
+"""Reads submitted notebooks and writes the table of grades; no ranks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_folder_is_all_notebooks_below_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"cells": 3}', '{"cells": [{}]}', '{"cells": [1]}', "\x00"]
 )
-def test_what_is_no_notebook_is_told_and_stops_nothing(tmp_path: Path, content: str) -> None:
+def test_what_is_not_a_notebook_is_reported_and_stops_nothing(tmp_path: Path, content: str) -> None:
     broken = tmp_path / "broken.ipynb"
     broken.write_text(content)
     empty = notebook(tmp_path / "empty.ipynb")

@@ -34,7 +34,7 @@ def at(line: int, cell: int = CELL, function: str = "<module>") -> Position:
 
 
 def call(op: str, line: int | None = 2, **fields: Any) -> Call:
-    """A collective of 4 × float32 unless told; ``kind`` and numbers follow from the rank."""
+    """A collective, by default of 4 × float32; ``kind`` and numbers follow from the rank."""
     kind = "collective"
     if op in ("send", "recv", "isend", "irecv"):
         kind = "p2p"

@@ -1,4 +1,4 @@
-"""Calls that do not fit each other, in forms of which `tests/fixtures` keeps no run."""
+"""Calls that do not fit each other, in forms that `tests/fixtures` has no run of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that several ranks use: who wrote together, who read too early, and what is legal."""
+"""Files of several ranks: simultaneous writes, reads that come too early, and legal uses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_writes_one_after_the_other_without_a_collective_are_no_order():
     assert finding.kind == "written-without-order"
 
 
-def test_a_line_that_writes_in_each_epoch_is_told_once():
+def test_a_line_that_writes_in_each_epoch_is_reported_once():
     epochs = [[save(at_, at_ + 0.5) for at_ in (1.0, 3.0, 5.0)] for _ in range(2)]
     assert len(diagnose(scene(*epochs)).findings) == 1
 
@@ -64,7 +64,7 @@ def test_files_of_their_own_are_legal():
     assert diagnose(scene([save(1, 2, path="/r/0.pt")], [save(1, 2, path="/r/1.pt")])).ok
 
 
-def test_nothing_is_said_where_calls_were_not_kept():
+def test_nothing_is_reported_where_calls_were_not_kept():
     assert diagnose(scene([save(1.0, 1.1)], [save(1.2, 1.3)], calls_dropped=7)).ok
 
 

@@ -40,7 +40,7 @@ def report(*causes: str | None) -> Report:
         (report("a"), Report(ok=False), "other"),
     ],
 )
-def test_what_became_of_the_findings(before: Report, after: Report, change: str) -> None:
+def test_findings_that_are_gone_left_and_new(before: Report, after: Report, change: str) -> None:
     assert compare(before, after).change == change
 
 
@@ -102,7 +102,7 @@ def test_the_single_rank_check(several: Snapshot, alone: Snapshot, verdict: str)
     assert compare_alone(several, BAD, alone).verdict == verdict
 
 
-def test_what_is_said_of_both_sides() -> None:
+def test_what_is_reported_for_both_sides() -> None:
     found = compare_alone(run(FREED, ERROR), BAD, run(OTHER))
     assert found.several == "ValueError: bad batch at cell[1] line 4: f()"
     assert found.alone == "ValueError: bad at cell[1] line 9"
@@ -114,7 +114,7 @@ def test_a_run_without_a_fault() -> None:
     assert compare_alone(run(None, None), Report(ok=True), run(None)).verdict == "well"
 
 
-def test_a_run_that_did_nothing_of_the_kind_proves_nothing() -> None:
+def test_a_run_that_did_nothing_of_the_kind_is_no_proof() -> None:
     failed, did = report("a"), snapshot(rank(0, all_reduce()), rank(1, all_reduce()))
     did_not = snapshot(rank(0), rank(1))
     assert compare(failed, report(), (did, did_not)).change == "untried"

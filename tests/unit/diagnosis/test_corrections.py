@@ -1,4 +1,4 @@
-"""Corrected cells: what is derived from a finding and the source, and where that is refused."""
+"""Corrected cells: which are derived from a finding and the source, and which are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How data was divided: what is found, and what is left alone."""
+"""How data was divided: faults, and programs that must stay quiet."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class TestWholeDataEverywhere:
         place = finding.places[1]
         assert (place.cell, place.line, place.role) == (CELL, 2, "loops")
 
-    def test_is_not_told_of_files_of_their_own(self) -> None:
+    def test_is_not_reported_for_files_of_their_own(self) -> None:
         other = epoch(ALL[:-1], content=())
         own = loader(ALL[:-1], epochs=(other,), dataset_size=SIZE - 1, universe=SIZE - 1)
         assert not causes(diagnose(scene(loader(ALL, epochs=(epoch(ALL, content=()),)), own)))
@@ -207,7 +207,7 @@ class TestWholeDataEverywhere:
         source = f"first = rank * size\nfor batch in loader:\n    mine = {part}\n    step(mine)"
         assert not causes(diagnose(scene(loader(ALL), loader(ALL), source=source)))
 
-    def test_is_told_by_what_the_model_was_given(self) -> None:
+    def test_is_decided_by_what_the_model_was_given(self) -> None:
         def found(*given: tuple[int, ...]) -> list[tuple[str | None, list[int]]]:
             told = scene(loader(ALL), loader(ALL), source="for x in loader: step(x[rank:])")
             trainings = [
@@ -326,7 +326,7 @@ class TestStreams:
     def test_that_differ_are_silent(self) -> None:
         assert not causes(diagnose(scene(self.stream(*range(16)), self.stream(*range(16, 32)))))
 
-    def test_of_constant_samples_tell_nothing(self) -> None:
+    def test_of_constant_samples_show_nothing(self) -> None:
         zeros = self.stream(*[0] * 16)
         assert not causes(diagnose(scene(zeros, zeros)))
 
@@ -371,7 +371,7 @@ class TestOrder:
         parts = [shuffled(part, part, trained=0) for part in (EVEN, ODD)]
         assert not causes(diagnose(scene(*parts)))
 
-    def test_across_cells_needs_a_sampler_that_was_never_told(self) -> None:
+    def test_across_cells_needs_a_sampler_whose_epoch_was_never_set(self) -> None:
         def parts(told: bool) -> list[LoaderPartition]:
             return [
                 replace(

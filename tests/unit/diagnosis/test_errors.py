@@ -1,4 +1,4 @@
-"""Whose words an exception uses, and what is not to be taken for a fault that is known."""
+"""The origin of an exception's words, and exceptions that must not count as known faults."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_looks_alike_has_no_known_cause(type_: str, message: str, symptom: 
     assert (meaning.symptom, meaning.cause) == (symptom, None)
 
 
-def test_a_missing_program_is_no_missing_file_of_a_rank():
+def test_a_missing_program_is_not_a_missing_file_of_a_rank():
     run = frame("lib/python3.11/subprocess.py", "raise child_exception_type(errno_num)")
     missing = error("FileNotFoundError", "[Errno 2] No such file or directory: 'nvcc'", CALL, run)
     assert classify(missing).cause is None
@@ -219,7 +219,7 @@ def test_unused_parameters_are_named():
     assert named == ("net.b.bias", "net.b.weight")
 
 
-def test_what_was_raised_in_a_worker_is_told():
+def test_what_was_raised_in_a_worker_is_reported():
     text = (
         "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
         'last):\n  File "fetch.py", line 54, in fetch\n  File "cell[3]", line 2, in __getitem__\n'

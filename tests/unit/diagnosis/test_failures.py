@@ -1,4 +1,4 @@
-"""Crashes, exceptions, and what follows from what."""
+"""Crashes, exceptions, and which of them follow from others."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_thread_that_crashed_counts(last_seen):
     assert finding.places[1].role == "died"
 
 
-def test_a_rank_that_the_session_killed_is_no_crash():
+def test_a_rank_that_the_session_killed_is_not_a_crash():
     dead = rank(1, state="died", exit_signal=9, killed=True)
     scene = snapshot(rank(0, all_reduce(), blocked=True), rank(2), dead, outcome="hung")
     assert only(diagnose(scene)).ranks == [2]

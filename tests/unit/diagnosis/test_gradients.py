@@ -1,4 +1,4 @@
-"""Gradients that are summed, clipped or accumulated: what must be seen for it to be said."""
+"""Gradients that are summed, clipped or accumulated: which observations a finding needs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_sum_is_a_hint() -> None:
         ({0: (4.0, 2.0), 1: (4.0, 2.0)}, SHARED, MEAN),
     ],
 )
-def test_what_is_no_sum(used: Projections, local: Projections, loss: LossGraph | None) -> None:
+def test_what_is_not_a_sum(used: Projections, local: Projections, loss: LossGraph | None) -> None:
     assert causes(used, local=local, loss=loss) == []
 
 

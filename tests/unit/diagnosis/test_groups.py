@@ -40,7 +40,7 @@ def test_rank_that_left_out_a_new_group() -> None:
     assert (kept.ranks, kept.place.code) == ((2,), "if rank != 2:")
 
 
-def test_a_condition_is_told_to_keep_out_all_ranks_that_it_does() -> None:
+def test_a_condition_names_all_ranks_that_it_keeps_out() -> None:
     report = diagnose(
         snapshot(
             rank(0, new_group(2), new_group(3), blocked=True),
@@ -91,7 +91,7 @@ def test_each_culprit_has_its_reason() -> None:
     assert [(reason.ranks, reason.place.line) for reason in reasons] == [((1,), 2), ((2, 3), 4)]
 
 
-def test_list_of_a_fixed_length_is_no_uneven_loop() -> None:
+def test_list_of_a_fixed_length_is_not_an_uneven_loop() -> None:
     source = (
         "batches = [torch.ones(2) for _ in range(5)]\n"
         "for batch in batches:\n"

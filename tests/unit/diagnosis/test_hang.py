@@ -1,4 +1,4 @@
-"""Who never came, and what the source says about why."""
+"""Ranks that never entered a collective, and the reasons that the source shows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_condition_is_around_the_call_of_the_function():
     assert finding.cause == "collective-under-rank-condition"
 
 
-def test_the_stack_tells_which_call_of_the_function_it_was():
+def test_the_stack_shows_which_call_of_the_function_it_was():
     source = "def step():\n    dist.all_reduce(x)\n"
     source += "if rank == 0:\n    print()\nelse:\n    step()\nstep()\n"
     stack = (at(7), at(2, function="step"))
@@ -396,7 +396,7 @@ def test_where_a_rank_went_past_the_call():
     assert {r: (p.line, p.role) for r, p in places.items()} == {0: (2, "waits"), 1: (1, "passed")}
 
 
-def test_counts_are_not_told_where_lines_are_not_known():
+def test_counts_are_not_reported_where_lines_are_not_known():
     own = all_reduce(2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
     blind = call("all_reduce", None, source=own.source, caller=own.caller)
     source = "for b in loader:\n    model(b).sum().backward()\n"

@@ -1,4 +1,4 @@
-"""Programs that are right must stay silent."""
+"""Correct programs give no finding."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _caught_on_one_rank():
 
 
 def _caught_before_it_was_issued():
-    """A bad call was caught on rank 1; the log counted it, the others know nothing of it."""
+    """Rank 1 caught a bad call: its log counted the call, the other ranks never saw it."""
     bad = call("all_gather", 2, status="failed")
     return snapshot(rank(0, all_reduce(5)), rank(1, bad, all_reduce(5)))
 

@@ -1,4 +1,4 @@
-"""What the code says without running it: faults found, and no word about correct programs."""
+"""Lint of code without running it: faults are found, and correct programs stay quiet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cases(*names: str) -> Iterator[dict[str, Any]]:
 
 
 def faults(source: str) -> list[Finding]:
-    """Findings that are no hints."""
+    """Findings without the hints."""
     return [finding for finding in lint(source) if finding.confidence != "possible"]
 
 
@@ -73,7 +73,7 @@ for x in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedS
     assert (found.cause, found.confidence) == ("all-ranks-on-one-gpu", "likely")
 
 
-#: An object that members of a group make, and nobody in this file.
+#: An object that members of a group make, but no code in this file.
 OF_MEMBERS = """
 class A:
     def __init__(self):

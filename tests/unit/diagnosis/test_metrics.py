@@ -131,7 +131,7 @@ def test_metric_of_one_rank(source: str) -> None:
         f"{LOADER}{COUNT}best = max(best, correct / total)",
     ],
 )
-def test_what_is_no_fault(source: str) -> None:
+def test_what_is_not_a_fault(source: str) -> None:
     report = run(source)
     assert report.ok
     assert not report.hints

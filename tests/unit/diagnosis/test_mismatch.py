@@ -42,7 +42,7 @@ def test_float32_against_float64_aborts():
     assert fact(finding, "died-of-it").values["signal"] == 6
 
 
-def test_swap_in_two_branches_is_told_by_the_text_of_the_lines():
+def test_swap_in_two_branches_is_found_by_the_text_of_the_lines():
     lines = ["dist.all_reduce(a)", "dist.all_reduce(b)"]
     a, b = ((lambda n, t=t: replace(at(n), code=t)) for t in lines)
     scene = snapshot(

@@ -1,4 +1,4 @@
-"""Ranks that a cell numbered itself are told by their numbers in the session."""
+"""Ranks that a cell numbered itself are reported by their numbers in the session."""
 
 from __future__ import annotations
 

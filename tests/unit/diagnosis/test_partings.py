@@ -155,7 +155,7 @@ def test_an_exception_that_a_rank_caught() -> None:
     ],
     ids=["line events", "sys.monitoring"],
 )
-def test_a_handler_that_raises_again_swallows_nothing(again: list[object]) -> None:
+def test_a_handler_that_raises_again_does_not_swallow(again: list[object]) -> None:
     source = """def step():
     with timed():
         check()

@@ -1,4 +1,4 @@
-"""What makes a run slow: a rank that lags, data that comes late, and what is a busy machine."""
+"""Causes of a slow run: a rank that lags, late data, and a busy machine."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestLaggard:
         assert len(found.delays_s) == 9  # without the first step
         assert found.usual_s == pytest.approx(0.102)
 
-    def test_is_nobody_who_waits_for_a_message(self) -> None:
+    def test_is_not_a_rank_that_waits_for_a_message(self) -> None:
         early, late = arriving(LATE_S)
         received = []
         for one in late:
@@ -108,7 +108,7 @@ class TestLaggard:
         assert found is not None
         assert found.held_up_s == pytest.approx(0.0)
 
-    def test_is_nobody_who_came_out_of_the_last_one_late(self) -> None:
+    def test_is_not_a_rank_that_came_out_of_the_last_one_late(self) -> None:
         calls: list[list[Call]] = [[], []]
         for entered in times(LATE_S):
             came = [entered - LATE_S, entered]
@@ -120,7 +120,7 @@ class TestLaggard:
         assert found.rank == 1
         assert found.usual_s == pytest.approx(0.011)  # it stood there for the other 9 ms
 
-    def test_is_nobody_at_a_barrier(self) -> None:
+    def test_is_not_a_rank_at_a_barrier(self) -> None:
         entered = times(LATE_S)
         calls = [[call("barrier", entered_s=t + r * LATE_S) for t in entered] for r in range(2)]
         assert laggard(scene(calls)) is None

@@ -1,4 +1,4 @@
-"""Ranks that share a GPU: a fault where another one is idle, else a matter of course."""
+"""Ranks that share a GPU: a fault if another GPU is idle, else normal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a value goes after a collective, as the source tells: no processes."""
+"""Where a value goes after a collective, as the source shows it; no processes."""
 
 from __future__ import annotations
 

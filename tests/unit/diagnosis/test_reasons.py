@@ -1,4 +1,4 @@
-"""Ways past a call that people write: helpers, attributes, comprehensions, local decisions."""
+"""Paths past a call in real code: helpers, attributes, comprehensions, local decisions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_way_past_the_call(source: str, line: int, expected: str) -> None:
         "for i in range(3):\n    if i == 2:\n        continue\n\n    dist.all_reduce(x)\n",
     ],
 )
-def test_what_is_the_same_on_every_rank_is_no_reason(source: str) -> None:
+def test_what_is_the_same_on_every_rank_is_not_a_reason(source: str) -> None:
     assert cause(source, 5) == "rank-skips-collective"
 
 
@@ -71,7 +71,7 @@ def test_an_exception_swallowed_before_an_else() -> None:
     assert cause(source, 6) == "exception-swallowed"
 
 
-def test_fields_that_differ_together_are_told_apart() -> None:
+def test_fields_that_differ_together_are_distinguished() -> None:
     one = call("broadcast", 2, root=0)
     other = call("broadcast", 2, root=1, shapes=((5,),))
     scene = snapshot(rank(0, one, blocked=True), rank(1, other, blocked=True), outcome="hung")
@@ -216,7 +216,7 @@ def test_victims_of_a_death_in_a_librarys_collective() -> None:
     assert (finding.ranks, finding.waiting) == ([1], [0, 2])
 
 
-def test_what_is_the_same_of_several_ranks_is_told_once() -> None:
+def test_what_is_the_same_of_several_ranks_is_reported_once() -> None:
     source = "for b in loader:\n    dist.all_reduce(b)\n"
     early = [rank(number, *[all_reduce(2)] * 2) for number in (1, 2, 3)]
     other = rank(4, all_reduce(2))

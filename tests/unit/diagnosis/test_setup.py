@@ -1,4 +1,4 @@
-"""Ranks that do not find each other, and programs that only look so."""
+"""Ranks that do not find each other, and healthy programs that look similar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKEN = RankError(type="DistNetworkError", message="failed to listen ... EADDRIN
 
 
 def joining(number: int, *, waits: bool = True, **said: Any) -> RankReport:
-    """A rank of the session in ``init_process_group``; unless told, as it should be."""
+    """A rank of the session in ``init_process_group``; by default with the right arguments."""
     meeting = Rendezvous(**{"address": HERE, "rank": number, "world_size": 2, **said})
     return rank(
         number,
@@ -122,7 +122,7 @@ def test_a_rank_that_is_missing_is_not_discord():
     assert (finding.cause, finding.ranks) == ("rank-missing-at-setup", [2])
 
 
-def test_the_first_failure_is_told_and_not_what_follows():
+def test_the_first_failure_is_reported_and_not_what_follows():
     error = RankError(type="ValueError", message="environment variable RANK expected, but not set")
     finding = found(joining(0), failing(1, error, address="", rank=None))
     assert (finding.cause, finding.ranks, finding.waiting) == ("environment-not-set", [1], [0])
@@ -149,7 +149,7 @@ def test_groups_that_form_are_no_finding(ranks: list[RankReport]):
     assert diagnose(snapshot(*ranks)).ok
 
 
-def test_a_failed_attempt_that_the_user_handles_is_no_finding():
+def test_a_failed_attempt_that_the_user_handles_is_not_a_finding():
     tried = [
         rank(r, call("init_process_group", rendezvous=Rendezvous(
             address="192.0.2.1:29500", rank=r, world_size=2), status="failed"))

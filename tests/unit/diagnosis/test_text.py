@@ -90,7 +90,7 @@ def test_a_message_of_one_card_only_names_it_as_the_cause() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "hello", "please help me", "it is broken, see here"])
-def test_what_says_nothing_is_not_guessed_at(text: str) -> None:
+def test_a_text_without_information_is_not_classified(text: str) -> None:
     report = diagnose_text(text)
     assert report.findings == []
     assert not report.ok
@@ -126,7 +126,7 @@ def test_every_symptom_that_a_text_can_have_says_what_to_change() -> None:
         assert all(fix.pattern in taxonomy.fix_patterns() for fix in found.fixes)
 
 
-def test_advice_speaks_of_the_framework_of_the_text() -> None:
+def test_advice_fits_the_framework_of_the_text() -> None:
     horovod = diagnose_text("horovod: all processes run on the same GPU").findings[0]
     torch = diagnose_text("torchrun: all processes run on the same GPU").findings[0]
     assert "hvd.local_rank()" in horovod.fixes[0].advice

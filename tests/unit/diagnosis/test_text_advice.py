@@ -1,4 +1,4 @@
-"""What a text is told to change: in the words of its framework, and by the versions it shows."""
+"""The advice for a text: in the words of its framework, and for the versions that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnosis of logs: ranks are told apart, and the cause is found among its consequences."""
+"""Diagnosis of logs: ranks are distinguished, and the cause is found among its consequences."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_summary_of_torchrun_names_the_root_cause() -> None:
     assert (found.symptom, found.ranks) == ("D.1.8", [3])
 
 
-def test_what_a_list_begins_with_is_no_rank() -> None:
+def test_what_a_list_begins_with_is_not_a_rank() -> None:
     lines = separate(enumerate(["My steps:", "1: start", "then it hangs", "and I wait"], start=1))
     assert [line.rank for line in lines] == [None] * 4
 
@@ -207,7 +207,7 @@ def _torchrun(lines: list[str], rank: int, code: int) -> str:
     ])  # fmt: skip
 
 
-def test_the_signal_that_the_launcher_sends_is_no_cause() -> None:
+def test_the_signal_that_the_launcher_sends_is_not_a_cause() -> None:
     lines = [f"[rank0]: {line}" for line in PEER]
     found = diagnose_text(_torchrun(lines, 1, -11)).findings[0]
     assert (found.symptom, found.ranks) == ("D.1.7", [1])
@@ -219,7 +219,7 @@ def test_a_rank_that_was_killed_is_named() -> None:
     assert (found.cause, found.ranks) == ("killed-from-outside", [1])
 
 
-def test_a_time_out_names_those_that_waited_and_accuses_nobody() -> None:
+def test_a_time_out_names_those_that_waited_and_accuses_no_rank() -> None:
     lines = [
         "[rank0]: Traceback (most recent call last):",
         '[rank0]:   File "/srv/train.py", line 33, in <module>',

@@ -43,7 +43,7 @@ def states(
 
 
 def optimizer(*values: tuple[int, int], wrapper: str = "DDP", **fields: Any) -> OptimizerTraining:
-    """SGD on two parameters; every step synchronised unless told."""
+    """SGD on two parameters; by default every step is synchronised."""
     gradients = fields.pop("gradients", 5)
     steps = len(values) - 1
     return OptimizerTraining(
@@ -267,7 +267,7 @@ def test_other_rates_without_a_word_are_a_search() -> None:
     assert [hint.cause for hint in report.hints] == ["model-not-wrapped"]
 
 
-def test_a_group_that_nobody_formed() -> None:
+def test_a_group_that_no_rank_formed() -> None:
     one = optimizer((1, 2), (3, 4), wrapper="")
     [hint] = found(one, one, has_group=False).hints
     assert (hint.cause, hint.ranks) == ("group-never-formed", [0, 1])

@@ -1,4 +1,4 @@
-"""Steps of an optimizer that some ranks leave out: what must be seen for it to be said."""
+"""Steps of an optimizer that some ranks leave out: which observations a finding needs."""
 
 from __future__ import annotations
 

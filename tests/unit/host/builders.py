@@ -55,7 +55,7 @@ class RankLog:
         self.recorder.add_flight([entry])
 
     def calls(self) -> tuple[Call, ...]:
-        """What the notebook tells of this rank now."""
+        """The notebook's report on this rank now."""
         self.recorder.drain()
         return self.recorder.calls({"0": self.members}).calls
 

@@ -102,7 +102,7 @@ def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> Non
     assert log.recorder.groups() == {"0": (0, 1), "3": (0, 1), "4": (1, 2)}
 
 
-def test_an_installed_library_is_no_part_of_torch(log: RankLog) -> None:
+def test_an_installed_library_is_not_a_part_of_torch(log: RankLog) -> None:
     log.call("all_gather", library="/env/site-packages/accelerate/fsdp.py")
     log.call("all_reduce", library="nn/parallel/distributed.py")
     told = [(call.called_from, call.caller) for call in log.calls()]

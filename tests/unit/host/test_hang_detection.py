@@ -1,4 +1,4 @@
-"""A wait is ended when it cannot end by itself, and not before its time."""
+"""A wait is ended if it cannot end by itself, and not too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a rank that has not finished, from its log and its monitor's answers."""
+"""The report on a rank that has not finished, from its log and its monitor's answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AUTOGRAD = Position(file="/venv/site-packages/torch/autograd/graph.py", line=841
 
 
 class Questions:
-    """The connection to a monitor that is never there."""
+    """The connection to a monitor that never answers."""
 
     def __init__(self) -> None:
         self.sent: list[Message] = []

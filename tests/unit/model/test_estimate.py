@@ -58,7 +58,7 @@ def test_what_does_not_fit_and_what_would() -> None:
     assert fits == {"DDP": False, "ZeRO-1": False, "ZeRO-2": True, "FSDP": True}
 
 
-def test_what_cannot_be_estimated_is_said() -> None:
+def test_what_cannot_be_estimated_is_reported() -> None:
     with pytest.raises(ValueError, match="no model was seen"):
         ddt.estimate(snapshot(parts={}))
     with pytest.raises(ValueError, match="sharded already"):

@@ -1,4 +1,4 @@
-"""Who came when to a collective, when it ended, and where the time of a rank went."""
+"""When ranks enter a collective, when it ends, and how a rank spent its time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def timeline(rank: int, *spans: tuple[str, float, float], **changes: object) -> 
     return RankTimeline(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_the_last_to_come_is_the_straggler() -> None:
+def test_the_last_to_arrive_is_the_straggler() -> None:
     (met,) = meetings(snapshot([call(1, 1.0, 1.4)], [call(1, 1.3, 1.4)]))
     assert met.straggler == 1
     assert met.late_s == pytest.approx(0.3)
@@ -72,7 +72,7 @@ def test_lateness_is_measured_from_the_others_median() -> None:
     assert (met.straggler, met.late_s) == (3, pytest.approx(0.9))
 
 
-def test_without_all_members_nobody_is_the_last() -> None:
+def test_without_all_members_no_rank_is_the_last() -> None:
     (met,) = meetings(snapshot([call(1, 1.0, status="pending")], []))
     assert met.straggler is None
     assert met.late_s == 0

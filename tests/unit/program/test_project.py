@@ -1,4 +1,4 @@
-"""Files that a program imports: which are found, what they tell, and how many are read."""
+"""Files that a program imports: which are found, what they show, and how many are read."""
 
 from __future__ import annotations
 

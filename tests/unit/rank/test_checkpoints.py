@@ -1,4 +1,4 @@
-"""Which files are recorded, and what is told of their content."""
+"""Which files are recorded, and what is recorded of their content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_files_have_one_name_however_they_are_called(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("no_file", [io.BytesIO(), None, 3, "/dev/null"])
-def test_what_is_no_file(no_file: object) -> None:
+def test_what_is_not_a_file(no_file: object) -> None:
     assert _path(no_file) == ""
 
 

@@ -53,7 +53,7 @@ def test_equal_content_and_only_equal_content_agrees(tensor: torch.Tensor) -> No
     assert sketch(tensor) != sketch(tensor + 1)
 
 
-def test_what_cannot_be_read_is_no_error() -> None:
+def test_what_cannot_be_read_is_not_an_error() -> None:
     assert sketch(None) == NO_GRADIENT
     assert sketch(torch.empty(0)) == sketch(torch.empty(0))
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=False)
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex64, torch.bool])
-def test_samples_that_differ_in_one_element_are_told_apart(dtype: torch.dtype) -> None:
+def test_samples_that_differ_in_one_element_are_distinguished(dtype: torch.dtype) -> None:
     one = torch.zeros(64, 100).to(dtype)
     other = one.clone()
     other[33, 17] = 1

@@ -1,4 +1,4 @@
-"""What a rank tells init_process_group, by arguments or by the environment."""
+"""What a rank passes to init_process_group, by arguments or by the environment."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_cut_while_the_group_has_just_been_formed(
     assert near.recv(1) == b""
 
 
-def test_a_request_that_comes_too_late_cuts_nothing(opened: ExitStack) -> None:
+def test_a_request_that_arrives_too_late_cuts_no_socket(opened: ExitStack) -> None:
     group = GroupSockets()
     with group.watching():
         near, far = connect(opened, listen(opened))

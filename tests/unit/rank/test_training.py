@@ -16,7 +16,7 @@ _OURS = str(Path(ddt_notebook.__file__).parent)
 
 
 def _step(record: TrainingRecord, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """A step as the hooks tell it."""
+    """A step, reported through the hooks."""
     optimizer.zero_grad()
     loss = model(torch.ones(3, 4)).sum()
     record.losses(loss)
@@ -71,7 +71,7 @@ def test_a_write_between_two_steps_is_noticed() -> None:
     assert told.changed_before == (25,)
 
 
-def test_the_first_loss_that_is_no_number_is_kept() -> None:
+def test_the_first_loss_that_is_not_a_number_is_kept() -> None:
     record, model, optimizer = _trained()
     _step(record, model, optimizer)
     for value in ("nan", "inf", "1"):

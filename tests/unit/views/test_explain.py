@@ -148,7 +148,7 @@ def test_several_hits_are_a_list_and_one_clear_hit_is_its_page() -> None:
 
 
 @pytest.mark.parametrize("query", ["D.9.9", "B", "zebra", "?", "<>"])
-def test_what_is_not_known_is_said(query: str) -> None:
+def test_what_is_not_known_is_reported(query: str) -> None:
     with pytest.raises(UnknownSymptom):
         ddt.explain(query)
 

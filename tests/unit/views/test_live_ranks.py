@@ -41,7 +41,7 @@ def test_says_who_waits_for_whom_and_where() -> None:
     assert "cell[3] line 4: time.sleep(8)" in shown[3]
 
 
-def test_tells_a_wait_that_cannot_end_and_the_past() -> None:
+def test_shows_a_wait_that_cannot_end_and_the_past() -> None:
     stuck = live_ranks.of_reports("", moment(3, "finished"), {})
     assert [line.state for line in stuck.lines] == ["stuck", "finished", "stuck"]
     ended = live_ranks.of_reports("", moment(3), {}, ended=True)

@@ -245,12 +245,12 @@ def test_flags_of_partition() -> None:
     assert text.startswith("hint: 128 samples of loader went to more than one rank")
 
 
-def test_padding_is_no_overlap() -> None:
+def test_padding_is_not_an_overlap() -> None:
     told = {"dataset_size": 5, "replicas": 2}
     assert not divided(loader(0, 2, 4, replica=0, **told), loader(1, 3, 0, replica=1, **told))
 
 
-def test_padding_of_whole_batches_is_no_overlap() -> None:
+def test_padding_of_whole_batches_is_not_an_overlap() -> None:
     def told(rank: int, padding: int) -> dict[str, object]:
         return {"dataset_size": 13, "replicas": 2, "replica": rank, "padding": padding}
 
@@ -308,17 +308,17 @@ def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> Lo
 @pytest.mark.parametrize(
     ("ranks", "told"),
     [
-        # a hang in the last epoch: the ones before tell
+        # a hang in the last epoch: the epochs before decide
         ((_passes(5, 5, 3, broken_off=True), _passes(4, 4, 4)), "rank 1 4 batches and rank 0 5 in"),
         # ranks that have got to different epochs
         ((_passes(5, 3, broken_off=True), _passes(4, 4, 1, broken_off=True)), "and rank 0 5 in"),
-        # in the only epoch: more than another rank had in all, or nothing to tell
+        # in the only epoch: more than another rank had in total, or nothing is reported
         ((_passes(5, broken_off=True), _passes(4)), "rank 1 4 batches and rank 0 5: the"),
         ((_passes(4, broken_off=True), _passes(4)), ""),
         ((_passes(3, broken_off=True), _passes(4)), ""),
         ((_passes(3, broken_off=True), _passes(2, broken_off=True)), ""),
         ((_passes(2, broken_off=True), _passes(4), _passes(5)), "rank 1 4 batches and rank 2 5"),
-        # the last one that is whole tells, if others did not
+        # the last complete one decides, if no other did
         ((_passes(3, 4), _passes(4, 4)), ""),
         ((_passes(3, 4, 2, broken_off=True), _passes(4, 4, 4)), ""),
         ((_passes(5, joined=True), _passes(4, joined=True)), ""),

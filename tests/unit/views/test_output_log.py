@@ -1,4 +1,4 @@
-"""What the ranks printed, as JupyterLab's "Rank Output" is told of it."""
+"""The ranks' output, as the kernel sends it to JupyterLab's "Rank Output"."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_lines_stand_in_the_order_in_which_they_came() -> None:
     assert texts(log.page(4, PAGE)) == texts(log.page(9, PAGE)) == []
 
 
-def test_a_progress_bar_is_one_line_that_is_told_while_it_is_unfinished() -> None:
+def test_a_progress_bar_is_one_line_that_is_sent_while_it_is_unfinished() -> None:
     log = OutputLog(1)
     for step in range(100):
         log.add(0, "stderr", f"\r{step} %")

@@ -49,7 +49,7 @@ def test_memory_stands_against_the_cap_of_the_rank_that_allocated_most() -> None
     assert row["allocated"] == "≤ 200 MB of 400 MB allocated"
 
 
-def test_resident_memory_is_what_the_ranks_told_else_what_the_system_tells() -> None:
+def test_resident_memory_is_what_the_ranks_reported_else_what_the_system_reports() -> None:
     lines = [
         RankLine(ranks=(0,), state="running", memory_bytes=90_000_000),
         RankLine(ranks=(1, 2), state="ready"),

@@ -128,7 +128,7 @@ def test_an_empty_report() -> None:
     assert not [f for f in show(Report(ok=True)).findings if isinstance(f, Finding)]
 
 
-def test_an_exception_of_the_users_own_is_no_class_of_the_study() -> None:
+def test_an_exception_of_the_users_own_is_not_a_class_of_the_study() -> None:
     own = Finding(
         symptom="D.1.11",
         stage="training & evaluation",

@@ -127,7 +127,7 @@ def test_collectives_one_by_one() -> None:
     assert frame.arrivals_ms.iloc[0] == {0: 0.0, 1: 0.0, 2: 0.0, 3: 150.0}
 
 
-def test_nothing_traced_is_said() -> None:
+def test_nothing_traced_is_reported() -> None:
     run = replace(traced(2), timeline=())
     assert "not traced" in str(ddt.timeline(run))
     assert "no collective was called" in str(ddt.timeline(empty()))

@@ -1,4 +1,4 @@
-"""The call log outlives its writer, and a reader never takes one record for another."""
+"""The call log outlives its writer, and a reader never confuses two records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import RingReader, RingWriter
 
 RECORDS = 60_000
-#: Writes records whose fields and times tell their number.
+#: Writes records whose fields and times contain their number.
 WRITE_MANY = f"""
 import sys
 from pathlib import Path
