@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 
@@ -57,11 +57,30 @@ def shown_values(context: Context) -> Iterator[Finding]:
         where = next(iter(values.values())).where
         if all(where in one.wrote for one in by_rank.values()):
             continue  # each rank shows its own
+        if _by_branches(values, seen.values(), len(by_rank)):
+            continue
         if any(_LOCAL.search(value.text) for value in values.values()):
             continue
         if all(_is_of_a_share(context, by_rank, value) for value in values.values()):
             yield _shown_finding(context, values)
             return
+
+
+def _by_branches(
+    values: Mapping[int, ShownValue], lines: Iterable[Mapping[int, ShownValue]], ranks: int
+) -> bool:
+    """Whether the other ranks show the same value of their own in another branch."""
+    first = next(iter(values.values()))
+    showing = set(values)
+    for line in lines:
+        other = next(iter(line.values()))
+        same_function = (other.where.file, other.where.function) == (
+            first.where.file,
+            first.where.function,
+        )
+        if same_function and other.taken == first.taken and not set(line) & set(values):
+            showing |= set(line)
+    return len(showing) == ranks
 
 
 def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: ShownValue) -> bool:

@@ -64,6 +64,8 @@ def silent(report: Report) -> bool:
 
 def test_look_alikes() -> None:
     assert silent(diagnose(scene(HALVES, showing(0, VALUE), showing(1, VALUE))))
+    elsewhere = replace(VALUE, where=at(6))  # if rank == 0: … else: …
+    assert silent(diagnose(scene(HALVES, showing(0, VALUE), showing(1, elsewhere))))
     own = replace(VALUE, text="rank 0: accuracy 0.500")
     assert silent(diagnose(scene(HALVES, showing(0, own))))
     whole = [list(range(8)), list(range(8))[::-1]]
