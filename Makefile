@@ -14,10 +14,10 @@ help:
 	@echo "make bench   measure the figures of the README"
 	@echo "make notebooks   execute the notebooks in place, and measure them"
 	@echo "make docs    build the guide in docs/_build/html"
-	@echo "make extension   build the JupyterLab extension anew (needs Node; its result is committed)"
+	@echo "make extension   rebuild the JupyterLab extension (needs Node; its result is committed)"
 	@echo "make clean   remove what the others made"
 
-# The stamp is renewed whenever what is to be installed changes.
+# The stamp is renewed whenever the packages to install change.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ddt-notebook needs Python 3.11 or later, but $(PYTHON) is older: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -31,23 +31,23 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
-# Ranks wait a lot: three files at a time keep two processors busy. On a machine that is busier than
-# that, a rank that holds up the others shows less clearly, and its tests may fail.
+# Ranks often wait, so three files at a time keep two processors busy. On a busier machine, a rank
+# that delays the others is harder to detect, and its tests may fail.
 # A test module shares its sessions, so a file stays together.
-# In the order of the names: those in the browser take longest, and so come first.
-# What was tried twice (tests/conftest.py) is told with its traceback; more than ten fail the run.
+# Files run in the order of their names: those in the browser take longest, and come first.
+# Tests that ran twice (tests/conftest.py) are listed with a traceback; more than ten fail the run.
 PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
-# Of the exercises one: only %load_ext runs in them, and a unit test compares each with its source.
+# One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.
 NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb) notebooks/exercises/01-more-than-two.ipynb
 
 test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
 
 # Everything that runs in ranks, with a version of torch other than the pinned one, in an environment
-# of its own. Left out are the tests of what is concluded from the same observations (cards, fixtures,
-# exercises, corrections) and those of the notebook's half.
+# of its own. It leaves out the tests of conclusions from the same observations (cards, fixtures,
+# exercises, corrections) and those of the notebook's process.
 TORCH_VENV = .venv-torch-$(TORCH)
 TORCH_TESTS := tests/unit/rank $(addprefix tests/multiprocess/test_, torch_private.py lifecycle.py cells.py \
 	faults.py healthy.py setup.py training_healthy.py uneven_steps.py timeline.py memory.py partition.py \
@@ -79,7 +79,7 @@ lab: $(VENV)/.installed
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
 
-# Exercises are left as the students get them.
+# Exercises stay as students get them.
 notebooks: $(VENV)/.installed
 	$(BIN)/python tools/measure_server.py --table docs/figures.json
 	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb
@@ -87,13 +87,13 @@ notebooks: $(VENV)/.installed
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-# For the tests in a real browser, where it can be had; without it they are skipped.
+# For the tests in a real browser; without chromium they are skipped.
 chromium:
 	@command -v chromium >/dev/null \
 	|| { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -yq --no-install-recommends chromium; } \
 	|| echo "no chromium: the tests in a browser are skipped"
 
-# Other extensions, for the test that ours works beside them.
+# Other extensions, for the tests that ours works together with them.
 neighbours: $(VENV)/neighbours
 $(VENV)/neighbours: tests/browser/neighbours.txt $(VENV)/.installed
 	rm -rf $@

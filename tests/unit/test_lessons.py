@@ -59,7 +59,7 @@ def test_the_list_begins_with_the_quick_start(capsys: pytest.CaptureFixture[str]
     assert main(["lessons"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("00-quickstart.ipynb")
-    assert first.endswith("Quick start: a training run that hangs, and how it tells you why")
+    assert first.endswith("Quick start: a training run that hangs, and how to find out why")
     hang = next(i for i, line in enumerate(rest) if line.startswith("d-training/D.2.1-hang"))
     assert all(not line.startswith(("a-", "b-", "c-")) for line in rest[hang:])
 
