@@ -1,4 +1,4 @@
-"""Measures how often a healthy program gets a finding while others use the processors, too."""
+"""Measures how often a healthy program gets a finding, or a view a warning, on a busy machine."""
 
 from __future__ import annotations
 
@@ -73,9 +73,15 @@ def programs() -> Iterator[tuple[str, Callable[[], list[RunResult]]]]:
         yield f"{name}, repaired", partial(_repaired, name)
 
 
+def warnings(result: RunResult) -> list[str]:
+    """The errors and warnings (``▲``) that the views of time show above their tables."""
+    views = (ddt.collectives(result), ddt.timeline(result))
+    return [flag.text for view in views for flag in view.flags if flag.kind != "hint"]
+
+
 def measure(rounds: int = 1, chosen: str = "") -> list[Figure]:
-    """Return how many programs get a finding."""
-    accused, runs = [], 0
+    """Return how many programs get a finding, and how many runs get a warning in a view."""
+    accused, warned, runs = [], 0, 0
     with others(OTHERS_PER_CORE * (os.cpu_count() or 1)):
         for _ in range(rounds):
             for name, run in programs():
@@ -85,8 +91,14 @@ def measure(rounds: int = 1, chosen: str = "") -> list[Figure]:
                     if findings:
                         accused.append(name)
                         print(name, *findings, sep="\n", file=sys.stderr, flush=True)
-    what = f"healthy programs accused, {OTHERS_PER_CORE} other processes on each core"
-    return [Figure(what, len(accused), 0, "", note=f"{runs} runs")]
+                    if shown := warnings(result):
+                        warned += 1
+                        print(name, *shown, sep="\n", file=sys.stderr, flush=True)
+    note, load = f"{runs} runs", f"{OTHERS_PER_CORE} other processes on each core"
+    return [
+        Figure(f"healthy programs accused, {load}", len(accused), 0, "", note=note),
+        Figure(f"healthy runs with a ▲ in a view, {load}", warned, 0, "", note=f"{runs} runs"),
+    ]
 
 
 if __name__ == "__main__":

@@ -29,3 +29,8 @@ class RankPerformance:
     cpu_s: float = 0.0
     queued_s: float | None = None
     queued_beside_s: float = 0.0
+
+    @property
+    def starved_s(self) -> float | None:
+        """How long its threads were ready to run without a processor; None if it is not known."""
+        return None if self.queued_s is None else self.queued_s + self.queued_beside_s

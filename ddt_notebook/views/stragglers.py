@@ -19,6 +19,9 @@ _FEW = 2
 _ONCE_S = 0.05
 #: Arrivals closer to each other than this are ignored.
 _NOTABLE_S = 1e-3
+#: A rank computes more than the others if its processor time is so many times that of the others
+#: (their median), as in the rule about stragglers.
+_FAR_MORE = 2.0
 #: The largest number of collectives that did not complete and are named.
 _UNFINISHED = 2
 
@@ -33,13 +36,14 @@ def straggler_flags(
     worst = max(held.values(), default=0.0)
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
-    queued = {report.rank: report.queued_s or 0.0 for report in snapshot.performance}
+    starved = {report.rank: report.starved_s or 0.0 for report in snapshot.performance}
     for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
         if not notable or statistics.median(notable) < _AT_LEAST_S:
             continue
         least = _AT_LEAST_S if len(notable) > _FEW else _ONCE_S
-        if cost - queued.get(rank, 0.0) < max(least, _SHARE * window_s):
+        own = max(cost - starved.get(rank, 0.0), _computed_more_s(snapshot, rank))
+        if own < max(least, _SHARE * window_s):
             continue  # it was ready, and waited for a processor
         stood = "they were idle for" if snapshot.timeline else "it was late by"
         text = (
@@ -50,6 +54,20 @@ def straggler_flags(
         )
         found.append(Flag("warning", text))
     return found
+
+
+def _computed_more_s(snapshot: Snapshot, rank: int) -> float:
+    """How much longer the rank computed than the others, if far longer, in seconds.
+
+    On a busy machine, a rank that computes more also waits longer for a processor. It causes the
+    delay all the same.
+    """
+    computed = {report.rank: report.cpu_s for report in snapshot.performance}
+    others = [seconds for one, seconds in computed.items() if one != rank]
+    if rank not in computed or not others:
+        return 0.0
+    usual = statistics.median(others)
+    return computed[rank] - usual if computed[rank] >= _FAR_MORE * usual else 0.0
 
 
 def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:

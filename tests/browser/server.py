@@ -26,6 +26,18 @@ import psutil
 from jupyter_core.paths import ENV_JUPYTER_PATH, SYSTEM_JUPYTER_PATH
 from jupyterlab_server.config import get_federated_extensions
 
+#: Runs a command to which Linux sends SIGTERM when the process that started it ends, also when that
+#: process is killed. A server that gets SIGTERM ends its kernels, too.
+_ENDING_WITH_PARENT = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+parent, *command = sys.argv[1:]
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        sys.exit(1)
+os.execv(command[0], command)
+"""
 _START_LIMIT_S, _STOP_LIMIT_S, _ANSWER_LIMIT_S = 90.0, 10.0, 60.0
 #: For chromium: no sandbox (CI is root), no GPU, and nothing beyond this machine has an address. A
 #: key scrolls at once: on a busy machine, a smooth scrolling goes on for as long as a test looks.
@@ -148,6 +160,7 @@ def running_lab(home: Path, bundle: Path | None, neighbours: Path | None = None)
         target.write_text(json.dumps(values))
     token = secrets.token_hex(16)
     command = [
+        *(sys.executable, "-c", _ENDING_WITH_PARENT, str(os.getpid())),
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
         *("--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", f"--IdentityProvider.token={token}"),
         *(f"--{app}.labextensions_path={folders['extensions']}" for app in _APPS),

@@ -106,6 +106,23 @@ def test_a_rank_that_waited_for_a_processor_is_no_straggler(view: View) -> None:
     assert not shown(late)
 
 
+@pytest.mark.parametrize(
+    ("cpu_s", "beside_s", "count"), [(0.3, 0.7, 0), (0.3, 0.1, 1), (0.7, 0.7, 1)]
+)
+def test_threads_wait_for_a_processor_too_and_more_work_waits_longer(
+    cpu_s: float, beside_s: float, count: int
+) -> None:
+    """A rank that computes more than the others is a straggler although it waits longer, too."""
+    whole_s = STEPS * LATE_S
+    late = RankPerformance(
+        rank=1, cpu_s=cpu_s, queued_s=0.5 * whole_s, queued_beside_s=beside_s * whole_s
+    )
+    usual = RankPerformance(rank=0, cpu_s=0.3)
+    run = replace(traced(2), performance=(usual, late))
+    for view in (ddt.collectives, ddt.timeline):
+        assert len(view(run).flags) == count
+
+
 @pytest.mark.parametrize(("late_s", "flagged"), [(0.02, False), (0.15, True)])
 def test_a_single_late_arrival_has_to_be_long(late_s: float, *, flagged: bool) -> None:
     run = traced(2)
