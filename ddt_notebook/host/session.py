@@ -479,11 +479,6 @@ class Session:
         """How often the process group has been formed."""
         return self.pool.generation
 
-    @property
-    def run_number(self) -> int | None:
-        """Number of the running cell; None if no cell runs."""
-        return self._run.cell.number if self._run is not None else None
-
     def output_file(self, rank: int, stream: Stream) -> Path:
         """The file that contains everything that a rank has printed."""
         return self.pool.handles[rank].tails[stream].path

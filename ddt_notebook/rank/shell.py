@@ -26,9 +26,6 @@ from traitlets.config import Config
 from ..model import Position, RankError
 from ..model.user_code import is_user_code
 
-#: Sends a display: kind, data, metadata, transient, update.
-SendDisplay = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], bool], None]
-
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 _BETWEEN = (str(Path(__file__).parent), str(Path(IPython.__file__).parent))
