@@ -93,7 +93,7 @@ FUNCTIONS: dict[str, Model] = {
 }
 #: Libraries whose functions compute, so that the result depends on what the arguments depend on.
 _COMPUTING = ("torch", "numpy", "np", "math", "torchvision", "horovod")
-#: Parts of names of functions whose source is not read. A match only makes lint quiet: their results
+#: Parts of names of functions whose source is not read. A match only makes lint quiet: the results
 #: count as equal on all ranks.
 _AGREES = re.compile(r"reduc|gather|sync|averag|broadcast|agree|mean_over|all_", re.IGNORECASE)
 
