@@ -138,7 +138,10 @@ class Context:
         if last is None or not is_peer_error(report.error):
             return None
         # The Flight Recorder also retires a library's collective that failed.
-        retired = last.source == "flight recorder" and last.where == report.error.where
+        retired = last.source == "flight recorder" and last.where in (
+            None,  # the lines of many collectives are not read
+            report.error.where,
+        )
         return last if retired or last.status in ("failed", "pending") else None
 
     @cached_property

@@ -48,7 +48,7 @@ def call(op: str, line: int | None = 2, **fields: Any) -> Call:
     return Call(**{"index": 0, "op": op, "kind": kind, "where": where, **fields})
 
 
-def all_reduce(line: int = 2, **fields: Any) -> Call:
+def all_reduce(line: int | None = 2, **fields: Any) -> Call:
     return call("all_reduce", line, **fields)
 
 

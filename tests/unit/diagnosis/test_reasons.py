@@ -202,9 +202,10 @@ def test_waiting_for_one_of_several_asynchronous_calls_raised(others_calls: int)
         assert finding.kind == "connection-lost"
 
 
-def test_victims_of_a_death_in_a_librarys_collective() -> None:
+@pytest.mark.parametrize("line", [4, None], ids=["line", "line not read"])
+def test_victims_of_a_death_in_a_librarys_collective(line: int | None) -> None:
     """The recorder of a dead process is lost, and retires what failed on the others."""
-    issued = all_reduce(4, source="flight recorder", caller="DistributedDataParallel")
+    issued = all_reduce(line, source="flight recorder", caller="DistributedDataParallel")
     error = RankError(type="RuntimeError", message=GLOO_PEER, where=at(4))
     scene = snapshot(
         raised(0, issued, error=error),
