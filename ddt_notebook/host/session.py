@@ -248,7 +248,7 @@ class Session:
         """Run a script on all ranks as torchrun would; exceptions of ranks are not raised here.
 
         Each rank runs it as ``__main__``, with torchrun's environment, random states of its own,
-        the script's folder first on ``sys.path``, and its project's modules imported anew. No group
+        the script's folder first on ``sys.path``, and its project's modules reimported. No group
         is formed: the script does so itself, and its groups are destroyed at its end. Variables of
         cells stay as they are.
 

@@ -1,4 +1,4 @@
-"""Which way a rank went through the user's code: branches, loop ends, returns and exceptions."""
+"""The path of a rank through the user's code: branches, loop ends, returns and exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BranchKind = Literal["branch", "return", "raised", "handled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchOutcome:
-    """One way that a rank went at one line.
+    """One outcome at one line: the way that a rank went.
 
     Attributes
     ----------

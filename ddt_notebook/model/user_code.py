@@ -38,7 +38,7 @@ def is_user_code(file: str) -> bool:
     )
 
 
-#: A file of an installed package; torch's own frames and this package's are no news to a reader.
+#: A file of an installed package; frames of torch and of this package do not help a reader.
 _PACKAGE_FILE = re.compile(
     r".*[/\\](?:site|dist)-packages[/\\](?!(?:torch|ddt_notebook)[/\\])(.+)", re.DOTALL
 )

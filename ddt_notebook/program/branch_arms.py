@@ -91,7 +91,7 @@ class Decision:
         return next((node for node in inner if isinstance(node, LEAVES)), None)
 
     def keeps_from(self, line: int, *, taken: bool) -> bool:
-        """Whether a rank that went one way does not come to a line that others then come to.
+        """Whether a rank that went one way does not reach a line that others then reach.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ def decision_at(program: Program, place: Position | BranchOutcome) -> Decision |
     at: ast.AST = node
     blocks: list[Block] = []
     if isinstance(node, ast.ExceptHandler):
-        # the statements of the try block are what a caught exception leaves out
+        # a caught exception skips the statements of the try block
         at = tree.parents[node]
         assert isinstance(at, (ast.Try, ast.TryStar))
         blocks.append(Block(at, "body", at.body, -1))

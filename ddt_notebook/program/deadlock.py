@@ -28,7 +28,7 @@ class Stuck(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """Ranks that wait forever, for each other or for a message that nobody sends.
+    """Ranks that wait forever, for each other or for a message that no rank sends.
 
     ``at`` holds the call in which each waiting rank waits.
     """

@@ -483,7 +483,7 @@ class Evaluator:
 
 
 def _may_be_rank(name: str, value: Value) -> bool:
-    """Whether an unknown value has the name of the rank, and nothing speaks against it."""
+    """Whether an unknown value has the name of the rank, and nothing contradicts it."""
     return name in names.RANK_NAMES and not value.known and value.marks <= {RANK, UNREAD}
 
 

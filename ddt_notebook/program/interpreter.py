@@ -400,7 +400,7 @@ class Interpreter:
             if name in keywords:
                 bound[name] = keywords[name]
             elif name not in bound and default is not None and name in names.RANK_NAMES:
-                # Whoever calls the function on several ranks passes the rank.
+                # A caller of the function on several ranks passes the rank.
                 bound[name] = Value(UNKNOWN, frozenset({OTHER_RANK}))
             elif name not in bound and default is not None:
                 bound[name] = self._evaluator.evaluate(default, scope)

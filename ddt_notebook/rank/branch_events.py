@@ -44,12 +44,12 @@ class BranchEvents:
         self._end: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begin to observe; if that is not possible, the recorder's ``unobserved`` says why."""
+        """Begin to observe; if that is impossible, the recorder's ``unobserved`` is the reason."""
         begin = _monitor if ALWAYS_ON else _trace
         self._end = begin(self._recorder)
 
     def stop(self) -> None:
-        """Cease to observe; also in a forked child, such as a worker of a DataLoader."""
+        """Stop observing; also in a forked child, such as a worker of a DataLoader."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -113,7 +113,7 @@ class _TracedCode:
         for instruction in dis.get_instructions(code):
             positions = instruction.positions
             line = positions.lineno or line if positions is not None else line
-            # only an exception comes to the jump of a with statement; it is noted as handled
+            # only an exception reaches the jump of a with statement; it is recorded as handled
             if any(part in instruction.opname for part in _JUMPS) and before != _LEAVES_WITH:
                 decisions.add(line)
             before = instruction.opname
@@ -123,7 +123,7 @@ class _TracedCode:
 
 
 def _guarded(trace: Trace, recorder: BranchRecorder) -> Trace:
-    """A trace function that ends the observation if it fails, so that the user's code goes on."""
+    """A trace function that ends the observation if it fails, so that the user's code continues."""
 
     def guarded(frame: FrameType, event: str, argument: Any) -> Trace | None:
         try:
@@ -183,7 +183,7 @@ def _is_users(code: CodeType) -> bool:
 
 
 def _monitor(recorder: BranchRecorder) -> Callable[[], None] | None:
-    """Observe by `sys.monitoring`, which leaves debuggers, coverage and profilers alone."""
+    """Observe by `sys.monitoring`, which does not affect debuggers, coverage and profilers."""
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     tool = next((number for number in _FREE_TOOLS if monitoring.get_tool(number) is None), None)
     if tool is None:
@@ -232,7 +232,7 @@ class MonitoringHandlers:
     recorder
         Gets the events.
     disable
-        What a callback returns to get no more events from this place.
+        The value that a callback returns to get no more events from this place.
     """
 
     def __init__(self, recorder: BranchRecorder, disable: object) -> None:
@@ -326,7 +326,7 @@ def lines_of(code: CodeType) -> dict[int, int]:
 
 
 def _after_jump(code: CodeType, destination: int) -> int | None:
-    """Where a branch leads that goes to a jump or a return on its own line; -1 for a return.
+    """The destination of a branch to a jump or a return on its own line; -1 for a return.
 
     So does the end of an ``if`` that is last in a loop or in a function. None for other
     instructions: the next part of the same condition.

@@ -1,4 +1,4 @@
-"""Records which way this rank goes through the user's code, while the code runs.
+"""Records the path of this rank through the user's code, while the code runs.
 
 From Python 3.12 on, `sys.monitoring` reports branches, returns and exceptions of the user's code
 objects only, so the recorder is always on. On Python 3.11 `sys.settrace` reports the lines of the
@@ -88,7 +88,7 @@ class BranchRecorder:
     def index_of(
         self, code: CodeType, line: int, kind: BranchKind, to_line: int = 0, error: str = ""
     ) -> int:
-        """The index of an outcome, which is described in the ring when it is first met."""
+        """The index of an outcome, which is described in the ring on its first occurrence."""
         key = (code.co_filename, line, code.co_name, kind, to_line, error)
         known = self._indices.get(key)
         if known is None:
@@ -112,7 +112,7 @@ class BranchRecorder:
         return known
 
     def note(self, index: int) -> bool:
-        """Record an event; returns whether the rank went another way here before.
+        """Record an event; returns whether the rank took another path here before.
 
         Parameters
         ----------

@@ -75,7 +75,7 @@ class ForkServer:
             end.setblocking(False)
 
     def serve(self) -> None:
-        """Answer requests until the notebook goes away; then end every child."""
+        """Answer requests until the notebook closes the connection; then end every child."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         selector = selectors.DefaultSelector()
@@ -153,7 +153,7 @@ class ForkServer:
                 end.close()
             run()
             status = 0
-        except BaseException:  # noqa: BLE001  (nothing is above this)
+        except BaseException:  # noqa: BLE001  (no caller could handle it)
             traceback.print_exc()
             sys.stderr.flush()
         finally:

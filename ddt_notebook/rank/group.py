@@ -19,7 +19,7 @@ from . import torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
-#: The variable with which torchrun says that its agent serves the store.
+#: The variable with which torchrun announces that its agent serves the store.
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 #: Addresses at which the session's store listens.
 _LOOPBACK = frozenset({"127.0.0.1", "localhost"})

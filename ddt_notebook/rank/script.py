@@ -54,7 +54,7 @@ def as_main(
     """Make this process look like a fresh one that runs a script; restores it afterwards.
 
     The script has a ``__main__`` module, ``sys.argv``, ``sys.path`` and environment of its own, and
-    imports the modules of its project anew. Settings of libraries that it changes, such as torch's
+    imports the modules of its project again. Settings of libraries that it changes, such as torch's
     default dtype, remain, since the process remains.
 
     Parameters

@@ -72,11 +72,11 @@ _MAX_NAMES = 50
 def prepare() -> None:
     """Prepare what all ranks share before they are forked."""
     shell = make_shell()
-    # the first traceback imports and parses much, and the user would wait for that
+    # the first traceback imports and parses many modules, for which the user would wait
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
-    is_user_code(__file__)  # so that the ranks share what is found out of installed libraries
+    is_user_code(__file__)  # so that the ranks share the cached facts about installed libraries
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
 
 
@@ -159,7 +159,7 @@ class Rank:
                 answer, payload = self._answer(request)
                 self._commands.send(answer, number=request.number, payload=payload)
                 self._memory.close_reserve()
-            except KeyboardInterrupt:  # arrived after the end of the cell that it was for
+            except KeyboardInterrupt:  # arrived after the end of its cell
                 continue
             except Closed:
                 return

@@ -1,6 +1,6 @@
-"""Finds out what a main thread waits for that is not at work, from the operating system (Linux).
+"""Finds out from the operating system (Linux) what a main thread waits for.
 
-The monitor's thread asks for it. A thread that runs on a processor waits for nothing.
+The monitor's thread calls it. A thread that runs on a processor waits for nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers that are equal for equal tensors, so that ranks compare tensors without sending them.
+"""Computes numbers that are equal for equal tensors, so that ranks compare them without sending.
 
 `sketch` reads a tensor at a few places in microseconds, so it can be taken while a model trains.
 `fingerprint` reads every bit at the speed of memory, so it is taken at the end of a run.
@@ -22,9 +22,9 @@ _WATCHED = 32
 #: A sketch reads this many runs of this many elements, since each separate place is a cache miss.
 _RUNS, _RUN = 128, 8
 _EVERY_STEP_UNTIL = 8
-#: Of a sample or a batch so many bytes are read whole: crc32 takes 10 to 20 µs for them.
+#: Bytes of a sample or a batch that are read in full: crc32 takes 10 to 20 µs for them.
 _READ_WHOLE_BYTES = 1 << 16
-#: A fingerprint takes so many words at once: 256 KiB stay in a processor's cache.
+#: Words that a fingerprint reads at once: 256 KiB stay in a processor's cache.
 _BLOCK = 1 << 15
 _MASK = (1 << 64) - 1
 #: 2**64 divided by the golden ratio, a common multiplier in hashes.
@@ -126,8 +126,7 @@ def joint_content(tensors: Iterable[torch.Tensor]) -> int:
     """One number for several tensors on the CPU, such as the parts of a sample.
 
     Unlike a sketch it reads the first 64 KiB of each tensor whole: samples, unlike parameters that
-    train apart, may differ in a single element, as one-hot vectors do. What lies behind enters as
-    a sketch.
+    train apart, may differ in a single element, as one-hot vectors do. The rest enters as a sketch.
     """
     value = 0
     for tensor in tensors:

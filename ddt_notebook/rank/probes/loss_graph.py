@@ -9,7 +9,7 @@ import torch
 from ...model.training import LossGraph
 from .. import torch_private
 
-#: So many operations between the loss and its reduction are followed, such as divisions.
+#: Number of operations between the loss and its reduction that are followed, such as divisions.
 _MOST_NODES = 6
 #: ``torch.nn.functional``: 0 is "none", 1 is "mean", 2 is "sum".
 _REDUCTIONS = {1: "mean", 2: "sum"}

@@ -18,7 +18,7 @@ from . import process_memory
 from .objects import Objects, find, local, optimizer_state, unwrap
 from .simulated import simulated_gpus
 
-#: At most so many nodes of an autograd graph are visited.
+#: The largest number of nodes of an autograd graph that are visited.
 _MAX_NODES = 200_000
 
 

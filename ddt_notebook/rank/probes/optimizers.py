@@ -1,4 +1,4 @@
-"""Records the steps of optimizers. It counts every step, and examines fewer and fewer closely."""
+"""Records the steps of optimizers: it counts all of them, and examines a decreasing share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_LEFT_OUT = 20
 _MAX_SETTINGS = 64
 _FRAMES = 6
 _MAX_PASSES = 16
-#: Of so many gradients it is noted how the ranks combine them.
+#: Number of gradients for which the record shows how the ranks combine them.
 _PROJECTED = 8
 
 
@@ -281,7 +281,7 @@ class OptimizerLog:
         return self._watched_tensors.tensors() if self._watched_tensors is not None else []
 
     def release(self) -> None:
-        """Hold no tensor of the user any longer."""
+        """Release the user's tensors."""
         if self._watched_tensors is not None:
             self._watched_tensors.release()
 

@@ -138,7 +138,7 @@ class ReplicaLog:
         return all(bool(t.isfinite().all()) for t in floating) if floating else None
 
     def release(self) -> None:
-        """Hold no tensor of the user any longer."""
+        """Release the user's tensors."""
         if self._watched is not None:
             self._watched.release()
 

@@ -103,7 +103,7 @@ class TrainingRecord:
         self.sampling = []
 
     def end_run(self) -> None:
-        """End a cell whose record has been read: no tensor of the user is held any longer."""
+        """End a cell whose record has been read, and release the user's tensors."""
         for log in (*self._stepped, *self._passed):
             log.release()
         self.sampling = []

@@ -1,4 +1,4 @@
-"""Keeps watched tensors readable until the end of a cell, also if their owner dies before."""
+"""Keeps watched tensors readable until the end of a cell, also if their owner is deleted before."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 from .fingerprints import sketches
 
-#: So many bytes of an owner's tensors are kept after its death, until the cell ends. With the 32
+#: Bytes of a deleted owner's tensors that are kept until the cell ends. With the 32
 #: owners that a record has at most, this is 32 MiB.
 _MOST_BYTES = 1 << 20
 
 
 class Watched:
-    """Tensors of an optimizer or a model, which is gone when the function that made it returns.
+    """Tensors of an optimizer or a model, which is deleted when the function that made it returns.
 
     Until then the owner holds the tensors. Afterwards this object holds their data if they are
     small, since other code may still change them: it may average the parameters of a model whose
@@ -26,7 +26,7 @@ class Watched:
         self._references = [weakref.ref(tensor) for tensor in tensors]
         self._data: list[torch.Tensor] = []
         self._values: list[int] = []
-        # the tensors must be alive when the owner dies, and are, since they are its own
+        # the tensors are alive when the owner is deleted, since they are its own
         self._owner = weakref.ref(owner, self._owner_died)
 
     def _owner_died(self, _: object) -> None:
@@ -50,5 +50,5 @@ class Watched:
         return self._values
 
     def release(self) -> None:
-        """Hold no data any longer."""
+        """Release the data."""
         self._data = []
