@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from . import names, operators
-from .nodes import decorators, source_of
+from .nodes import decorators, source_of, variables_in
 from .project import FromProject
 from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
@@ -15,6 +16,7 @@ from .values import (
     DIFFERS,
     NO_MARKS,
     ON_RANK,
+    OTHER_RANK,
     RANK,
     RANK_AND_MORE,
     UNKNOWN,
@@ -31,6 +33,7 @@ from .values import (
     Marks,
     Namespace,
     Scope,
+    Source,
     Value,
     as_data,
     is_wrapper,
@@ -110,6 +113,8 @@ class Evaluator:
             shows something on one rank only.
         """
         for mark in value.marks:
+            if isinstance(mark, InFlight) and mark.line in self.recorder.waited:
+                continue
             if isinstance(mark, InFlight) and not mark.sending:
                 kind = Kind.READ_IN_FLIGHT
             elif isinstance(mark, HeldElsewhere) and shown:
@@ -122,7 +127,7 @@ class Evaluator:
     def note_change(self, value: Value, node: ast.AST) -> None:
         """Record that a tensor is changed while an asynchronous call works on it."""
         for mark in value.marks:
-            if isinstance(mark, InFlight):
+            if isinstance(mark, InFlight) and mark.line not in self.recorder.waited:
                 self.recorder.event(Kind.CHANGED_IN_FLIGHT, node, value, about=mark)
 
     # -- names, attributes, elements ---------------------------------------------------------------
@@ -244,14 +249,17 @@ class Evaluator:
         return Value(UNKNOWN, operand.marks)
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Value:
-        sides = [self.read(side, scope, shown=True) for side in (node.left, *node.comparators)]
+        same = all(isinstance(sign, (ast.Is, ast.IsNot)) for sign in node.ops)
+        read = self.evaluate if same else partial(self.read, shown=True)  # not the content
+        sides = [read(side, scope) for side in (node.left, *node.comparators)]
         results = [
             self._compared(sign, one, other)
             for sign, one, other in zip(node.ops, sides, sides[1:], strict=False)
         ]
         truths = [operators.truth(result) for result in results]
         holds = False if False in truths else UNKNOWN if None in truths else True
-        return Value(holds, marks_of(results))
+        marks = marks_of(results)
+        return Value(holds, frozenset(one for one in marks if isinstance(one, Source) or not same))
 
     def _compared(self, sign: ast.cmpop, one: Value, other: Value) -> Value:
         """The result of a comparison; it does not depend on the rank if all ranks get the same.
@@ -358,12 +366,15 @@ class Evaluator:
     ) -> Value:
         first, inner = node.generators[0], Scope(parent=scope)
         many = self.evaluate(first.iter, scope)
+        if variables_in(first.target) & names.RANK_NAMES:
+            many = many.marked({OTHER_RANK})
         items = operators.iterate(many)
         if len(node.generators) > 1 or items is None:
             with self.recorder.aside() as calls:
                 with self.recorder.under(node.lineno, 0, NO_MARKS, loop=True, sure=False):
                     for part in node.generators:
-                        self.assign(part.target, Value(UNKNOWN, as_data(many.marks)), inner)
+                        marks = as_data(many.marks) | many.marks & {OTHER_RANK}
+                        self.assign(part.target, Value(UNKNOWN, marks), inner)
                         for test in part.ifs:
                             self.evaluate(test, inner)
                     value = self.evaluate(node.elt, inner)

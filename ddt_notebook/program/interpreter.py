@@ -527,6 +527,11 @@ class Interpreter:
     def _continue(self, node: ast.Continue, scope: Scope) -> Ending:
         return "continue"
 
+    def _assert(self, node: ast.Assert, scope: Scope) -> Ending:
+        test = self._evaluator.evaluate(node.test, scope)
+        # Only what the rank decides is certain enough to end the way of a rank.
+        return "raise" if operators.truth(test) is False and RANK in test.marks else ""
+
     def _raise(self, node: ast.Raise, scope: Scope) -> Ending:
         self._evaluator.evaluate(node.exc, scope)
         return "raise"
@@ -805,6 +810,7 @@ class Interpreter:
 
 _FOLLOW: dict[type[ast.stmt], Callable[[Interpreter, Any, Scope], Ending]] = {
     ast.AnnAssign: Interpreter._assign,
+    ast.Assert: Interpreter._assert,
     ast.Assign: Interpreter._assign,
     ast.AsyncFor: Interpreter._for,
     ast.AsyncFunctionDef: Interpreter._define,

@@ -255,7 +255,8 @@ class LibraryCalls:
             return ANYTHING
         duty = f"hvd.{last}" if "horovod" in path else tail if op else ""
         if duty in names.OTHER_COLLECTIVES:
-            self._record(GroupCall(tail, call.node.lineno))
+            if call.keywords.get("process_group", Value(None)).value is None:
+                self._record(GroupCall(tail, call.node.lineno))
             return ANYTHING
         return None
 
@@ -444,6 +445,7 @@ class LibraryCalls:
         """The handle of an asynchronous call that works on a tensor."""
         made = Handle(op, call.node.lineno)
         self._recorder.trace.handles.append(made)
+        self._recorder.waited.discard(made.line)
         if isinstance(tensor, ast.Name):
             made.name, made.scope = tensor.id, call.scope
             mark = InFlight(op, made.line, tensor.id, sending=op == "isend")
@@ -550,10 +552,10 @@ class LibraryCalls:
             self._evaluator.note_change(receiver, function)
             marks = computed_from([receiver, *args])
             self._evaluator.set_marks(function.value, marks, call.scope)
+        elif name in NOT_CONTENT:
+            return ANYTHING
         else:
             self._evaluator.note_read(receiver, function.value)
-        if name in NOT_CONTENT:
-            return ANYTHING
         kept = {mark for mark in receiver.marks if isinstance(mark, HeldElsewhere)}
         return Value(UNKNOWN, computed_from([receiver, *args]) | kept)
 
@@ -570,6 +572,7 @@ class LibraryCalls:
         """Wait for a handle; if the handle is not known, for any."""
         handles = [held] if isinstance(held, Handle) else self._recorder.trace.handles
         for handle in handles:
+            self._recorder.waited.add(handle.line)
             if handle.scope is None or handle.name is None:
                 continue
             bound = handle.scope.get(handle.name)

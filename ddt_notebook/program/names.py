@@ -125,5 +125,16 @@ OWN: Final = frozenset(
 METADATA: Final = frozenset({"shape", "dtype", "device", "ndim", "is_cuda", "requires_grad"})
 #: Methods of a tensor, and functions that take a tensor.
 METADATA_CALLS: Final = frozenset(
-    {"size", "dim", "numel", "get_device", "element_size", "len", "isinstance", "type", "id"}
+    {
+        "size",
+        "dim",
+        "numel",
+        "get_device",
+        "element_size",
+        "len",
+        "isinstance",
+        "type",
+        "id",
+        "record_stream",
+    }
 )

@@ -413,6 +413,7 @@ class Recorder:
         self.trace = Trace(rank)
         self.items: list[Item] = self.trace.items
         self.around: list[Condition] = []
+        self.waited: set[int] = set()  # lines of asynchronous calls that have been waited for
 
     @property
     def unsure(self) -> bool:

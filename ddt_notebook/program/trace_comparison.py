@@ -16,6 +16,7 @@ from .trace import (
     Trace,
     calls,
     first_call,
+    leaves,
     on_group,
     pruned,
 )
@@ -110,7 +111,7 @@ def _within(
         after = first_call(items[index + 1 :]) or following
         match item:
             case Choice(marks=marks) if _differs(item, answers) and not item.vague:
-                if not _makes_same_calls(item):
+                if not _makes_same_calls(item) and not _answered_below(item, items[index + 1 :]):
                     yield from _choice(item, after)
             case Choice(paths=paths):
                 for path in paths:
@@ -150,6 +151,16 @@ def _makes_same_calls(item: Choice) -> bool:
     """Whether both paths make the same kinds of calls."""
     one, other = ({call.op for call in calls(path)} for path in item.paths)
     return bool(one) and one == other
+
+
+def _answered_below(item: Choice, rest: Sequence[Item]) -> bool:
+    """Whether one path calls and leaves, and the other makes the same kinds of calls below."""
+    for path, other in (item.paths, item.paths[::-1]):
+        below = {call.op for call in calls([*other, *rest])}
+        inside = {call.op for call in calls(path)}
+        if inside and inside <= below and leaves(path, "return") and not leaves(other, "return"):
+            return True
+    return False
 
 
 def _choice(item: Choice, after: GroupCall | None) -> Iterator[Divergence]:
