@@ -15,7 +15,7 @@ from . import html, safe, terminal, words
 from .html import Markup
 from .run_view import RunView
 from .source_positions import group
-from .stragglers import straggler_flags
+from .stragglers import straggler_flags, waited_without_flag
 from .words import rate, short
 
 #: Rows by line of the program, and collectives listed one by one.
@@ -39,7 +39,7 @@ class CollectivesView(RunView):
         known if it was traced.
     """
 
-    __slots__ = ("_met",)
+    __slots__ = ("_costs", "_met")
 
     name = "collectives"
     columns = (
@@ -51,8 +51,8 @@ class CollectivesView(RunView):
         super().__init__(snapshot)
         self._met = meetings(snapshot)
         seen = activities(snapshot, self._met) if snapshot.timeline else None
-        costs = held_up(self._met, seen)
-        self.flags = straggler_flags(snapshot, self._met, costs, snapshot.duration_s)
+        self._costs = held_up(self._met, seen)
+        self.flags = straggler_flags(snapshot, self._met, self._costs, snapshot.duration_s)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -113,7 +113,8 @@ class CollectivesView(RunView):
         moving = f"{met}, {words.size(moved)} from each rank"
         if self.snapshot.origin == "dumps":
             return moving
-        return f"{moving}; nobody waited long for one rank"
+        waited = waited_without_flag(self._costs, self.snapshot.duration_s)
+        return f"{moving}; {waited or 'nobody waited long for one rank'}"
 
     def _notes(self) -> list[str]:
         notes = self._not_observed(LIBRARY_COLLECTIVES, LIBRARY_LINES)

@@ -18,7 +18,7 @@ from .figures import Bar, Figure, Figured, Kind, Lanes
 from .html import Markup
 from .run_view import RunView
 from .sparklines import slots
-from .stragglers import straggler_flags
+from .stragglers import straggler_flags, waited_without_flag
 from .words import rate, short
 
 #: With more ranks than this, the ones that waited least and most are shown in a terminal.
@@ -200,7 +200,8 @@ class TimelineView(RunView, Figured):
     def _healthy(self) -> str:
         if self.window is None:
             return "no collective was called, and the run was not traced"
-        return "no rank made the others wait for long"
+        waited = waited_without_flag(self._costs, self.window.end_s - self.window.start_s)
+        return waited or "no rank made the others wait for long"
 
     def _summary(self) -> str:
         assert self.window is not None
