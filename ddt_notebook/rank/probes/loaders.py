@@ -325,7 +325,9 @@ def users_sampler(loader: DataLoader[Any]) -> Any:
 def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> LoaderPartition:
     """Properties of a loader that has no name yet."""
     sampler = users_sampler(loader)
-    replicas, replica = _part(sampler)
+    batches = getattr(loader, "batch_sampler", None)
+    divider = batches if _part(batches)[0] is not None else sampler
+    replicas, replica = _part(divider)
     seed = getattr(sampler, "seed", None)
     divided = loader.dataset if replicas is not None else None
     before = subsets[1] if subsets[1:] else dataset
@@ -341,7 +343,7 @@ def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> Loade
         replicas=replicas,
         replica=replica,
         seed=seed if isinstance(seed, int) else None,
-        padding=_padding(sampler, _size(loader.dataset)),
+        padding=_padding(divider, _size(loader.dataset)),
         drop_last=bool(loader.drop_last or getattr(sampler, "drop_last", False)),
         workers=loader.num_workers,
         batch_size=loader.batch_size,

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from ddt_notebook.model.partition import LoaderPartition
 from ddt_notebook.rank.probes import loaders
@@ -49,6 +55,13 @@ def test_split_batches_are_padded_to_one_batch() -> None:
     assert described(batch_sampler=shard).padding == 1
     shard.batch_size = None  # type: ignore[assignment]
     assert described(batch_sampler=shard).padding == 13
+
+
+def test_batches_may_be_dealt_out_of_a_sampler_that_is_known() -> None:
+    shard = BatchSamplerShard(13)
+    shard.sampler = RandomSampler(range(13))
+    about = described(batch_sampler=shard)
+    assert (about.replicas, about.padding, about.sampler) == (2, 3, "RandomSampler")
 
 
 def test_other_samplers_say_nothing_of_padding() -> None:
