@@ -99,7 +99,7 @@ def test_not_a_number_is_not_a_distance(ranks: Ranks) -> None:
     assert (difference.first, difference.largest, difference.here) == ((2,), None, "nan")
     (flag,) = shown.flags
     assert flag.text.startswith("x.w: element [2] is 1 on rank 0, but nan")
-    assert "some are no finite numbers" in flag.text
+    assert "some are not finite" in flag.text
 
 
 def test_fingerprints_tell_any_change_and_any_order(ranks: Ranks) -> None:

@@ -84,7 +84,7 @@ def test_what_is_odd_is_flagged(ranks: Ranks) -> None:
     assert ddt.placement(ranks.session(2)).flags[0].kind == "error"
     assert any("model.part has its tensors on different devices" in text for text in texts)
     assert any("model.mask is neither parameter nor buffer" in text for text in texts)
-    assert any("model.loose is a tensor that wants a gradient" in text for text in texts)
+    assert any("model.loose is a tensor that requires a gradient" in text for text in texts)
     assert any("plain list or dict (heads[0])" in text for text in texts)
     assert any("model is trained but not wrapped" in text for text in texts)
     assert len(texts) == 5
