@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.user_code import is_user_code
-from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, waits
+from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
@@ -72,6 +72,11 @@ class Context:
         """The paths that avoid calls, as far as the program shows them."""
         partitions = {part.rank: part for part in self.snapshot.partition}
         return EscapePaths(self.program, partitions)
+
+    @cached_property
+    def lock_holders(self) -> dict[int, int]:
+        """For each rank that waits for the lock of a file, the rank that holds the lock."""
+        return lock_holders(self.snapshot.ranks)
 
     @cached_property
     def partings(self) -> Partings:

@@ -729,6 +729,7 @@ FACTS: dict[str, Sentence] = {
         f"{ranks_text(f.ranks)} called {f.values['op']} on group {f.values['group'] or '(none)'} "
         f"from that line, not on group {f.values['awaited_group']}"
     ),
+    "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
     "last-backward-incomplete": (
         "every rank runs the same number of iterations, so the last backward pass of {ranks} did "
         "not reach all parameters"

@@ -357,6 +357,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
             cpu_share=round(run.cpu_share, 2),
             waits_for=status.waits_for if status is not None else "",
             file=status.file if status is not None else "",
+            held_by=status.held_by if status is not None else None,
         )
     return values
 

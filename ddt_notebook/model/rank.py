@@ -99,11 +99,14 @@ class Activity:
         What its main thread waited for when last seen.
     file
         Path of the file that it read or wanted to lock.
+    held_by
+        Process id of the holder of that lock; None if it waits for none, or it is not known.
     """
 
     cpu_share: float
     waits_for: WaitsFor = ""
     file: str = ""
+    held_by: int | None = None
 
     @property
     def computes(self) -> bool:

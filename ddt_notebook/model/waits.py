@@ -225,27 +225,46 @@ def _message_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wa
     return Wait(call, frozenset())
 
 
+def lock_holders(reports: Iterable[RankReport]) -> dict[int, int]:
+    """For each rank that waits for the lock of a file that another rank holds, that other rank."""
+    reports = list(reports)
+    by_pid = {report.pid: report.rank for report in reports}
+    result = {}
+    for report in reports:
+        seen = report.activity
+        if report.state == "running" and seen is not None and not seen.computes:
+            holder = by_pid.get(seen.held_by) if seen.held_by is not None else None
+            if holder not in (None, report.rank):
+                result[report.rank] = holder
+    return result
+
+
 def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) -> frozenset[int]:
     """Blocked ranks whose wait can never end, whatever the other ranks do.
 
     A wait can end if every missing rank can still enter the call, because it runs code or is itself
     blocked in a wait that can end. Waits in a cycle cannot end (least fixed point from the moving
-    ranks). A blocked rank without missing ranks is assumed to be transferring data.
+    ranks). A blocked rank without missing ranks is assumed to be transferring data. A rank that
+    waits for a file's lock can go on when the rank that holds the lock can.
 
     Parameters
     ----------
     waiting
         As `waits` returns it for these reports.
     """
+    reports = list(reports)
+    holders = lock_holders(reports)
     alike: dict[tuple[frozenset[int], bool], list[int]] = defaultdict(list)
     for rank, wait in waiting.items():
         alike[wait.missing, wait.anyone].append(rank)
+    for rank, holder in holders.items():
+        alike[frozenset({holder}), False].append(rank)
     needs = {key: min(len(key[0]), 1) if key[1] else len(key[0]) for key in alike}
     needed_by: dict[int, list[tuple[frozenset[int], bool]]] = defaultdict(list)
     for key in alike:
         for rank in key[0]:
             needed_by[rank].append(key)
-    moving = [report.rank for report in reports if report.state in MOVING]
+    moving = [r.rank for r in reports if r.state in MOVING and r.rank not in holders]
     moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
     can_move = set(moving)
     while moving:

@@ -24,7 +24,7 @@ from ..wire.messages import (
     MonitorStatus,
 )
 from .branch_recorder import BranchRecorder
-from .probes.activity import main_thread_waits_for
+from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .shell import current_stack, users_line
@@ -100,4 +100,5 @@ class Monitor(threading.Thread):
             at_s=time.monotonic(),
             waits_for=waits_for,
             file=file,
+            held_by=holder_of_lock() if waits_for == "file lock" else None,
         )

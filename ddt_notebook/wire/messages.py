@@ -408,7 +408,7 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
-    waits_for, file
+    waits_for, file, held_by
         As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
@@ -422,6 +422,7 @@ class MonitorStatus(Message):
     at_s: float
     waits_for: WaitsFor = ""
     file: str = ""
+    held_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddt_notebook.model import Call, RankReport, Rendezvous
+from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.waits import cannot_complete, waits
 
 MEMBERS = (0, 1, 2)
@@ -147,3 +150,19 @@ def test_announcements_that_may_fit_are_given_the_time_that_pytorch_gives(
 def test_two_groups_at_two_addresses_are_complete() -> None:
     pairs = [joining(r, rank=r % 2, world_size=2, address=f"127.0.0.1:{r // 2}") for r in range(4)]
     assert stuck(pairs) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("held_by", "cpu_share", "expected"), [(100, 0.0, {0}), (999, 0.0, set()), (100, 0.9, set())]
+)
+def test_a_rank_that_waits_for_the_lock_of_a_file(
+    held_by: int, cpu_share: float, expected: set[int]
+) -> None:
+    """It cannot move if a rank that waits holds the lock; another process may release it."""
+    holder = replace(blocked(0, entered()), pid=100)
+    seen = Activity(cpu_share=cpu_share, waits_for="file lock", file="x", held_by=held_by)
+    waiter = RankReport(rank=1, pid=101, state="running", activity=seen)
+    works = replace(blocked(2, entered()), pid=102)
+    assert stuck([holder, waiter, works]) == (expected and {0, 2})
+    free = RankReport(rank=0, pid=100, state="running")
+    assert stuck([free, waiter, works]) == frozenset()

@@ -123,8 +123,11 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
-    found = _reasons(context, ranks, direct[0], call, state)
-    if found:
+    locks = _locks(context, ranks)
+    found = _reasons(context, ranks, direct[0], call, state) if not locks else {}
+    if locks:
+        cause, told = "file-lock-held-at-collective", locks
+    elif found:
         cause = min(found.values(), key=lambda reason: reason.priority).cause
         explained = reasons(found.values())
     else:
@@ -133,7 +136,9 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         cause = "rank-missing-at-setup"  # `explained` holds the reason
     facts = blocked_in(context, direct)
     if state != "idle":
-        facts += did_instead(context, ranks, _group(call))
+        at_locks = {rank for lock in locks for rank in lock.ranks}
+        others = [rank for rank in ranks if rank not in at_locks]
+        facts += did_instead(context, others, _group(call)) if others else []
     facts += explained
     places = context.places([*ranks, *waiting])
     if state == "finished":  # at this place they went past the call
@@ -156,6 +161,18 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         confidence=_confidence(context, state),
         op=to_change(call),
     )
+
+
+def _locks(context: Context, ranks: list[int]) -> list[Fact]:
+    """Return the files' locks that keep ranks from the call, if a rank that waits holds them."""
+    facts = []
+    for rank in ranks:
+        holder, report = context.lock_holders.get(rank), context.reports.get(rank)
+        if holder in context.halted and report is not None and report.activity is not None:
+            values = {"file": report.activity.file, "holder": holder}
+            at = context.place(report.position, "waits")
+            facts.append(Fact(kind="file-lock-held", place=at, ranks=(rank,), values=values))
+    return facts
 
 
 def _confidence(context: Context, state: str) -> Confidence:

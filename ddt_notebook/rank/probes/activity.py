@@ -52,3 +52,21 @@ def main_thread_waits_for() -> tuple[WaitsFor, str]:
             return waits_for, file
         return "data", ""  # a pipe or a socket
     return "", ""
+
+
+def holder_of_lock() -> int | None:
+    """The process that holds the lock of a file for which this process waits, None if none is known.
+
+    ``/proc/locks`` lists each lock, and below it the processes that wait for it with an arrow
+    (proc(5)). It does not know locks that another host holds on a shared file system.
+    """
+    waiter = str(os.getpid())
+    holder = ""
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            _, *fields = line.split()
+            if fields[0] != "->":
+                holder = fields[3]
+            elif fields[4] == waiter:
+                return int(holder) if int(holder) > 0 else None
+    return None

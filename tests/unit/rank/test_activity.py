@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.rank.probes.activity import main_thread_waits_for
+from ddt_notebook.rank.probes.activity import holder_of_lock, main_thread_waits_for
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/syscall").exists(), reason="the system does not show system calls"
@@ -56,6 +57,35 @@ def test_the_lock_of_a_file(tmp_path: Path) -> None:
         fcntl.flock(wanted, fcntl.LOCK_EX)
         thread.join()
     assert seen == [True]
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not show locks")
+def test_the_holder_of_the_lock_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "data.lock"
+    child = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
+    child += "; print('locked', flush=True); sys.stdin.read()"
+    held = subprocess.Popen(
+        [sys.executable, "-c", child, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert held.stdin is not None and held.stdout is not None
+    holders: list[int | None] = []
+
+    def release() -> None:
+        holders.append(holder_of_lock())
+        held.stdin.close()
+
+    try:
+        assert held.stdout.readline() == b"locked\n"
+        assert holder_of_lock() is None
+        with path.open("w") as wanted:
+            thread, _ = watch(("file lock", str(path)), release)
+            fcntl.flock(wanted, fcntl.LOCK_EX)
+            thread.join()
+    finally:
+        held.kill()
+        held.wait(_LIMIT_S)
+        held.stdout.close()
+    assert holders == [held.pid]
 
 
 def test_a_lock_of_python() -> None:
