@@ -126,7 +126,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     locks = _locks(context, ranks)
     found = _reasons(context, ranks, direct[0], call, state) if not locks else {}
     if locks:
-        cause, told = "file-lock-held-at-collective", locks
+        cause, explained = "file-lock-held-at-collective", locks
     elif found:
         cause = min(found.values(), key=lambda reason: reason.priority).cause
         explained = reasons(found.values())
@@ -170,8 +170,7 @@ def _locks(context: Context, ranks: list[int]) -> list[Fact]:
         holder, report = context.lock_holders.get(rank), context.reports.get(rank)
         if holder in context.halted and report is not None and report.activity is not None:
             values = {"file": report.activity.file, "holder": holder}
-            at = context.place(report.position, "waits")
-            facts.append(Fact(kind="file-lock-held", place=at, ranks=(rank,), values=values))
+            facts.append(Fact(kind="file-lock-held", ranks=(rank,), values=values))
     return facts
 
 

@@ -55,7 +55,7 @@ def main_thread_waits_for() -> tuple[WaitsFor, str]:
 
 
 def holder_of_lock() -> int | None:
-    """The process that holds the lock of a file for which this process waits, None if none is known.
+    """The process that holds the file lock for which this process waits; None if not known.
 
     ``/proc/locks`` lists each lock, and below it the processes that wait for it with an arrow
     (proc(5)). It does not know locks that another host holds on a shared file system.

@@ -67,7 +67,8 @@ def test_the_holder_of_the_lock_of_a_file(tmp_path: Path) -> None:
     held = subprocess.Popen(
         [sys.executable, "-c", child, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert held.stdin is not None and held.stdout is not None
+    assert held.stdin is not None
+    assert held.stdout is not None
     holders: list[int | None] = []
 
     def release() -> None:
