@@ -6,7 +6,6 @@ CARD = FaultCard(
     id="accumulated-loss-not-divided",
     title="the loss is not divided by the number of accumulated micro-batches",
     symptoms=("D.2.4", "D.2.5"),
-    views=("partition",),
     sees="""
         With gradient accumulation training is less stable than with one large batch, as if the
         learning rate were several times higher, and clipping begins to act in every step.

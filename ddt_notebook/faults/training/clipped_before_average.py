@@ -6,7 +6,6 @@ CARD = FaultCard(
     id="clipped-before-average",
     title="gradients are clipped before they are averaged over the ranks",
     symptoms=("D.2.4", "D.2.5"),
-    views=("parity",),
     sees="""
         Training is slower than on one GPU with the same global batch, and the logged norm differs
         between ranks. Nothing fails, and replicas stay equal.

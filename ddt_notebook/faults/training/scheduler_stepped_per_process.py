@@ -6,7 +6,6 @@ CARD = FaultCard(
     id="scheduler-stepped-per-process",
     title="the learning-rate scheduler steps once for each process and ends too early",
     symptoms=("D.2.5",),
-    views=("parity",),
     sees="""
         The learning rate falls faster than planned: with four ranks it is zero after a quarter of
         the run, and the loss stands still. With a cosine it rises again.
