@@ -1,12 +1,14 @@
 """A job resumes with the weights of a checkpoint and leaves the optimizer's state in the file."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
+from ddt_notebook.faults.scratch import SCRATCH
 
 CARD = FaultCard(
     id="resumed-without-state",
     title="a resumed run does not take over the state of its optimizer or scheduler",
     symptoms=("D.2.5", "D.2.4"),
     views=("parity",),
+    setup=SCRATCH,
     sees="""
         After each restart the loss jumps and needs some hundred steps to come back. If only one
         rank loads the state, the ranks' parameters drift apart from the first step on.
