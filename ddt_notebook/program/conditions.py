@@ -55,6 +55,7 @@ class Conditions:
     def __init__(self, documents: Iterable[Iterable[ast.AST]]) -> None:
         self._documents = [list(nodes) for nodes in documents]
         self._values: dict[str, ast.expr | None] = {}  # None: bound more than once
+        self._bindings: dict[str, list[ast.expr]] = {}  # all of them
         self._clocks: set[str] = set()
         self._clock_functions: set[str] = set()
         self._agreed: dict[str, int] = {}  # the first line where a collective makes it equal
@@ -87,6 +88,7 @@ class Conditions:
 
     def _bind(self, name: str, value: ast.expr) -> None:
         self._values[name] = None if name in self._values else value
+        self._bindings.setdefault(name, []).append(value)
 
     def _read_returned(self, function: FunctionNode) -> None:
         """Bind ``is_main()``, say, for a function that returns a single expression."""
@@ -108,9 +110,12 @@ class Conditions:
                 for name, value in _given(node, calls.get(node.name, [])):
                     given.setdefault(name, []).append(value)
         for name, values in given.items():
-            itself = values[0] is not None and _slot(values[0]) == name
-            if len(values) == 1 and name not in self._values and not itself:
-                self._values[name] = values[0]
+            if len(values) > 1 or name in self._values:
+                continue
+            if values[0] is None:
+                self._values[name] = None
+            elif _slot(values[0]) != name:
+                self._bind(name, values[0])
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -148,11 +153,15 @@ class Conditions:
         if slot.strip(".()") in known:
             return True
         value = self._values.get(slot)
-        if value is None:
-            return slot.strip(".()") in names.FIRST_RANK
-        if depth > _DEPTH or not _is_simple(value):
+        if value is None and slot.strip(".()") in names.FIRST_RANK:
+            return True
+        # `else: is_main = True` is the same on every rank: if ranks differ, the rank decides
+        varying = [one for one in self._bindings.get(slot, ()) if not isinstance(one, ast.Constant)]
+        if depth > _DEPTH or not varying or not all(map(_is_simple, varying)):
             return False
-        return any(self._is_rank(inner, depth + 1) for inner in ast.walk(value))
+        return all(
+            any(self._is_rank(inner, depth + 1) for inner in ast.walk(one)) for one in varying
+        )
 
     def depends_on_rank(self, node: ast.AST) -> bool:
         """Whether the rank, or a name computed from it in any way, occurs in a node."""

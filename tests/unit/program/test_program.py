@@ -149,6 +149,23 @@ class TestConditions:
     def test_what_does_not_read_the_rank(self, test: str) -> None:
         assert not program(self.PROGRAM).conditions.reads_rank(condition(test))
 
+    def test_names_that_are_bound_in_both_branches(self) -> None:
+        """If ranks differ in such a name, the rank decides, unless something else is bound too."""
+        cell = program(
+            """
+            if "RANK" in os.environ:
+                number = int(os.environ["RANK"])
+                is_master = number == 0
+                writes = number == 0
+            else:
+                number = 0
+                is_master = True
+                writes = has_space()
+            """
+        )
+        assert cell.conditions.reads_rank(condition("is_master"))
+        assert not cell.conditions.reads_rank(condition("writes"))
+
     @pytest.mark.parametrize(
         ("test", "reads"),
         [
