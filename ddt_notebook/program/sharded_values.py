@@ -272,8 +272,6 @@ class ShardedValue:
         The names that hold it.
     trains
         Whether the same pass over the data also computes gradients.
-    origin
-        If a function returned it: its names in the function, and the function's name.
     shown
         Whether the statement prints it directly; its name is then the printed text.
     """
@@ -281,7 +279,6 @@ class ShardedValue:
     statement: ast.stmt
     names: tuple[str, ...]
     trains: bool
-    origin: tuple[str, ...] = ()
     shown: bool = False
 
 
@@ -370,13 +367,11 @@ class ShardedValues:
                     continue
                 trains = value.trains or _trains([function])
                 for part in parts(node.value, use.keys):
-                    whole = {function.name} if part is None else set()
-                    origin = tuple(sorted({*value.origin, name, *use.keys} | whole))
                     for statement, target in self._returned.receivers(function, part):
                         if not self._is_sent(target):
-                            yield ShardedValue(statement, (target,), trains, origin)
+                            yield ShardedValue(statement, (target,), trains)
                     for statement, text in self._returned.prints(function, part):
-                        yield ShardedValue(statement, (text,), trains, origin, shown=True)
+                        yield ShardedValue(statement, (text,), trains, shown=True)
 
     def _computed(self) -> Iterator[ShardedValue]:
         """The values that are computed from a shard and not returned by a function."""
@@ -385,8 +380,11 @@ class ShardedValues:
                 if isinstance(node, ast.For) and self._shards.holds(_core(node.iter), owner):
                     if any(called_name(call) in self.carriers for call in calls_in(node)):
                         continue
-                    names = tuple(dict.fromkeys(_accumulated(node)))
-                    if not any(map(self._is_sent, names)):
+                    added: dict[str, bool] = {}
+                    for name, computed in _accumulated(node):
+                        added[name] = added.get(name, False) or computed
+                    names = tuple(name for name, computed in added.items() if computed)
+                    if names and not any(map(self._is_sent, added)):
                         yield ShardedValue(node, names, _trains([node]))
                 elif isinstance(node, ast.Assign) and self._computes(node.value, owner):
                     target = key(node.targets[0])
@@ -435,18 +433,18 @@ def _core(iterable: ast.expr) -> ast.expr:
     return iterable
 
 
-def _accumulated(loop: ast.For) -> Iterator[str]:
-    """Names that a loop adds or appends to."""
+def _accumulated(loop: ast.For) -> Iterator[tuple[str, bool]]:
+    """Names that a loop adds or appends to, and whether it computes more for them than a count."""
     for node in ast.walk(loop):
         match node:
-            case ast.AugAssign(target=target, op=ast.Add()):
+            case ast.AugAssign(target=target, op=ast.Add(), value=added):
                 name = key(target)
-            case ast.Call(func=ast.Attribute(value=owner, attr="append")):
+            case ast.Call(func=ast.Attribute(value=owner, attr="append"), args=[added]):
                 name = key(owner)
             case _:
                 continue
         if name is not None:
-            yield name
+            yield name, any(isinstance(one, (ast.Name, ast.Call)) for one in _contents(added, ()))
 
 
 def _trains(statements: Iterable[ast.stmt]) -> bool:

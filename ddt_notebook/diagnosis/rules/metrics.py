@@ -16,14 +16,7 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.result_use import Use
 from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues, slices_by_rank
 
-#: Metric names must end where a word ends: `val_acc` and `accuracy` are metrics, `accumulate` is
-#: not.
-_METRIC = re.compile(
-    r"(?<![a-z])(accuracy|acc|correct|hits|precision|recall|f1|auc|iou|top[15]|bleu|score)(?![a-z])",
-    re.IGNORECASE,
-)
-_LOSS = re.compile(r"(?<![a-z])(loss|losses|error)(?![a-z])", re.IGNORECASE)
-#: Words that show whether a text is about one rank or about all ranks.
+#: Words by which a line of output shows its reader that a value is of one rank, or of all ranks.
 _LOCAL = re.compile(
     r"(?<![a-z])(rank|local|shard|own|mine|my|partial|worker|share|subset|fold)(?![a-z])",
     re.IGNORECASE,
@@ -36,7 +29,6 @@ _GLOBAL = re.compile(
 #: An evaluation of one rank on at least this share of all evaluated samples is one of all of them:
 #: the share from which on ranks have the same data (`data._NEARLY_ALL`).
 _NEARLY_ALL = 0.9
-_Shown = tuple[ShardedValue, str, dict[int, Use]]
 
 
 def shown_values(context: Context) -> Iterator[Finding]:
@@ -148,27 +140,24 @@ def _shown_finding(context: Context, values: Mapping[int, ShownValue]) -> Findin
 def local_values(context: Context) -> Iterator[Finding]:
     """Report metrics of an evaluation on divided data in which one rank's part stands for all.
 
-    A loss may be intended as an estimate: it is a hint, if its text is about all ranks or it comes
-    from an evaluation.
+    A value of a training step may be intended as an estimate: it is a hint if its text is about all
+    ranks.
     """
     if any(True for _ in shown_values(context)):
         return
     hint: Finding | None = None
-    for value, names, uses in _shown(context):
-        text = " ".join(use.text for use in uses.values())
-        metric = _METRIC.search(names)
-        if metric and not value.trains:
+    for value, uses in _shown(context):
+        if not value.trains:
             yield _finding(context, uses, "metric-not-reduced")
             return
-        claims = _GLOBAL.search(text) or not value.trains
-        if claims and (metric or _LOSS.search(names)):
+        if _GLOBAL.search(" ".join(use.text for use in uses.values())):
             hint = hint or _finding(context, uses, "local-loss-as-global")
     if hint is not None:
         yield hint
 
 
-def _shown(context: Context) -> Iterator[_Shown]:
-    """Yield values of a rank's shard that ranks show for all or use in decisions, with names."""
+def _shown(context: Context) -> Iterator[tuple[ShardedValue, dict[int, Use]]]:
+    """Yield values of a rank's shard that ranks show for all or use in decisions."""
     snapshot = context.snapshot
     states = {report.state for report in snapshot.ranks}
     if snapshot.outcome != "ok" or states != {"finished"} or len(snapshot.ranks) < 2:
@@ -176,8 +165,6 @@ def _shown(context: Context) -> Iterator[_Shown]:
     cell = Document.of(snapshot.cell).name
     values = ShardedValues(context.program)
     for value in values:
-        if _LOCAL.search(" ".join(value.origin)):
-            continue
         for name in value.names:
             uses: dict[int, Use] = {}
             for rank in context.reports:
@@ -187,10 +174,7 @@ def _shown(context: Context) -> Iterator[_Shown]:
             printed = {rank: use for rank, use in uses.items() if use.kind == "print"}
             decided = {rank: use for rank, use in uses.items() if use.kind == "decision"}
             if decided or 0 < len(printed) < len(context.reports):
-                chosen = decided or printed
-                read = (one for use in chosen.values() for one in use.keys)
-                names = {name, *value.origin, *read}
-                yield value, " ".join(sorted(names)), chosen
+                yield value, decided or printed
 
 
 def _counts(use: Use) -> bool:
