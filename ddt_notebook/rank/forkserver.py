@@ -25,6 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..wire.messages import (
     ChildEnded,
@@ -255,6 +256,8 @@ def warm_up() -> None:
     worker.prepare()
     gc.enable()
     gc.collect()
+    with suppress(OSError, AttributeError):  # only the GNU C library has it
+        ctypes.CDLL(None).malloc_trim(0)  # a rank that uses a free piece of a page copies the page
     gc.freeze()  # otherwise the garbage collector of each rank copies the shared pages
 
 
