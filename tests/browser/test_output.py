@@ -47,7 +47,8 @@ for step in range(600):
 MANY = """%%ddt
 import pathlib, time
 printed = pathlib.Path({!r})
-while rank == 63 and len(list(printed.iterdir())) < 63:
+until = time.monotonic() + 60
+while rank == 63 and len(list(printed.iterdir())) < 63 and time.monotonic() < until:
     time.sleep(0.05)
 for line in range(400):
     print('line', line, flush=line == 399)

@@ -56,6 +56,8 @@ def observe(
             )
     if record.problem:
         notes.append(f"training is not recorded any more: {record.problem}")
+    if shown.RECORD.problem:
+        notes.append(f"printed values are not recorded any more: {shown.RECORD.problem}")
     seen = registry.observe(rank, what, namespace, None, {})
     return seen.observed, (*notes, *seen.failed.values())
 

@@ -84,6 +84,8 @@ class ShownRecord:
     """What this process read from tensors in evaluations of this run, and what it wrote."""
 
     thread: int | None = None
+    #: Why nothing is recorded any more in this run; empty if it is.
+    problem: str = ""
     #: The latest reads by each instruction.
     reads: dict[tuple[CodeType, int], Reads] = field(default_factory=dict)
     #: Instructions whose values also come from training steps, where they are estimates.
@@ -100,10 +102,14 @@ class ShownRecord:
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self.thread = get_ident()
+        self.thread, self.problem = get_ident(), ""
         self.reads, self.beside_training = {}, set()
         self.shown, self.wrote = {}, set()
         self.line = ""
+
+    def stop(self, error: Exception) -> None:
+        """Record nothing more in this run, and keep the reason."""
+        self.thread, self.problem = None, f"{type(error).__name__}: {error}"
 
     # -- values are read -----------------------------------------------------------------------
 
@@ -258,8 +264,8 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 if self.numel() <= _MAX_VALUES:
                     read(self, value, frame)
-            except Exception:  # noqa: BLE001  (a tensor of the user's class may raise anything)
-                RECORD.thread = None
+            except Exception as error:  # noqa: BLE001  (a user's own class may raise anything)
+                RECORD.stop(error)
         return value
 
     return method
@@ -271,8 +277,8 @@ def _writing(original: Callable[[str], int]) -> Callable[[str], int]:
         if RECORD.reads:
             try:
                 RECORD.writes(text)
-            except Exception:  # noqa: BLE001  (what is printed may be of any class)
-                RECORD.thread = None
+            except Exception as error:  # noqa: BLE001  (what is printed may be of any class)
+                RECORD.stop(error)
         return original(text)
 
     return write
