@@ -14,7 +14,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .common import Figure, Session, run_checked, session
+from ddt_notebook.host.session import Session
+
+from .common import Figure, run_checked, session
 from .recording import MLP
 
 RANKS = 2

@@ -117,7 +117,7 @@ def run_checked(active: Session, source: str) -> None:
 
 def pss_megabytes(pids: list[int]) -> float:
     """Proportional set size of processes, which counts shared memory once."""
-    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6
+    return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids)) / 1e6
 
 
 def living(pids: list[int]) -> list[int]:

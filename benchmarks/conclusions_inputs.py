@@ -75,7 +75,9 @@ class Listener:
             self.texts[name] = text
 
     def _lint(self, source: Any, options: dict[str, Any]) -> None:
-        public = {key: options[key] for key in ("name", "first_line") if key in options}
+        public: dict[str, Any] = {
+            key: options[key] for key in ("name", "first_line") if key in options
+        }
         if isinstance(source, str) and (name := self._name("lint", f"{source} {public}")):
             self.sources[name] = {"source": source, **public}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
@@ -20,10 +21,14 @@ def measure() -> list[Figure]:
     figures = []
     for what, snapshot in (("healthy", _run()), ("one rank missing", _hung())):
         diagnose(snapshot)  # for imports and caches
-        took, note = median_of(lambda run=snapshot: 1e3 * seconds(lambda: diagnose(run)), 9)
+        took, note = median_of(partial(_diagnosis_ms, snapshot), 9)
         name = f"diagnosis of {RANKS} ranks × {CALLS:,} collectives, {what}"
         figures.append(Figure(name, took, 100, "ms", note=note))
     return [*figures, _long_source()]
+
+
+def _diagnosis_ms(run: Snapshot) -> float:
+    return 1e3 * seconds(lambda: diagnose(run))
 
 
 def _long_source() -> Figure:
@@ -36,7 +41,7 @@ def _long_source() -> Figure:
     def diagnosed() -> float:
         parse.cache_clear()  # each cell is read once
         tree_of.cache_clear()
-        return 1e3 * seconds(lambda: diagnose(long))
+        return _diagnosis_ms(long)
 
     ranks = tuple(
         replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Report
 
 from .common import Figure, check, median_of, run_checked, seconds, session
 
@@ -36,7 +37,7 @@ def _figure(what: str, source: str, limit: float) -> Figure:
             run_checked(active, "assert kept == rank + 1; dist.barrier()")
             return took
 
-        reports: list = []
+        reports: list[Report] = []
         took, note = median_of(once, 5)
     return Figure(what, took, limit, "s", note=note)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from . import peers
 from .common import RANKS, Figure
@@ -85,6 +86,7 @@ def _kernel() -> Iterator[tuple[int, BlockingKernelClient]]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
+        assert isinstance(manager.provisioner, LocalProvisioner) and manager.provisioner.pid
         yield manager.provisioner.pid, client
     finally:
         client.stop_channels()

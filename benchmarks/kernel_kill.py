@@ -11,6 +11,7 @@ import time
 
 import psutil
 from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
 from .common import RANKS, Figure, check, living, median_of, wait_until_gone
 
@@ -48,6 +49,7 @@ def _ours_s() -> float:
         shown = reply["content"]["user_expressions"]["pids"]["data"]["text/plain"]
         pids = ast.literal_eval(shown)
         check(len(living(pids)) >= RANKS, "the ranks do not run")
+        assert isinstance(manager.provisioner, LocalProvisioner) and manager.provisioner.pid
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         return wait_until_gone(pids, LIMIT_S)
     finally:

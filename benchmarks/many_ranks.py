@@ -81,3 +81,8 @@ def measure() -> list[Figure]:
 
 def _median(action: Callable[[], object]) -> float:
     return statistics.median(seconds(action) for _ in range(5))
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure.row())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.rank.probes.process_memory import MemorySampler
 
 from .common import Figure, median_of
@@ -22,7 +23,7 @@ def _share_of_a_processor() -> float:
     used, wall = time.process_time(), time.perf_counter()
     sampler.start()
     time.sleep(LASTS_S)
-    sampler.stop()
+    sampler.stop(RankMemory(rank=0))
     return 100 * (time.process_time() - used) / (time.perf_counter() - wall)
 
 

@@ -17,7 +17,9 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from .common import Figure, Session, run_checked, session
+from ddt_notebook.host.session import Session
+
+from .common import Figure, run_checked, session
 
 #: As many ranks as cores, and more. With more, they compete for the cores, and the noise exceeds
 #: the difference.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ddt_notebook.host.session import Session
+
 from . import peers
-from .common import RANKS, Figure, Session, median_of, quantity, seconds, session, warm_up
+from .common import RANKS, Figure, median_of, quantity, seconds, session, warm_up
 
 
 def measure() -> list[Figure]:

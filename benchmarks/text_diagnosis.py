@@ -116,7 +116,7 @@ def _temperature(reports: list[Report], scores: list[dict[str, float]]) -> float
             total -= math.log(max(chance, 1e-9))
         return total
 
-    best = float(min(TEMPERATURES, key=surprise))
+    best = min(map(float, TEMPERATURES), key=surprise)
     check(TEMPERATURES[0] < best < TEMPERATURES[-1], f"the best temperature is at an edge: {best}")
     return round(best, 2)
 
@@ -176,7 +176,7 @@ def _write_log(path: Path) -> None:
 
 
 def main() -> int:
-    figures = []
+    figures: list[Figure] = []
     if len(sys.argv) > 1:
         lines, figures = accuracy(sys.argv[1])
         print("\n".join(lines), end="\n\n")

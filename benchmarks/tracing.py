@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 
-from .common import Figure, Session, check, session
+from ddt_notebook.host.session import Session
+
+from .common import Figure, check, session
 from .recording import MLP, PREPARE, TRANSFORMER
 
 RANKS = 2

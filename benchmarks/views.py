@@ -37,8 +37,14 @@ def measure() -> list[Figure]:
     with session(4) as active:
         run = active.run(TRAINING, trace=True)
         assert run.ok, run.errors
-        views = (ddt.placement, ddt.partition, ddt.parity, ddt.memory)
-        views += (ddt.collectives, ddt.timeline)
+        views = (
+            ddt.placement,
+            ddt.partition,
+            ddt.parity,
+            ddt.memory,
+            ddt.collectives,
+            ddt.timeline,
+        )
 
         def show_all() -> None:
             for view in views:
