@@ -86,7 +86,8 @@ def _kernel() -> Iterator[tuple[int, BlockingKernelClient]]:
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        assert isinstance(manager.provisioner, LocalProvisioner) and manager.provisioner.pid
+        assert isinstance(manager.provisioner, LocalProvisioner)
+        assert manager.provisioner.pid
         yield manager.provisioner.pid, client
     finally:
         client.stop_channels()

@@ -49,7 +49,8 @@ def _ours_s() -> float:
         shown = reply["content"]["user_expressions"]["pids"]["data"]["text/plain"]
         pids = ast.literal_eval(shown)
         check(len(living(pids)) >= RANKS, "the ranks do not run")
-        assert isinstance(manager.provisioner, LocalProvisioner) and manager.provisioner.pid
+        assert isinstance(manager.provisioner, LocalProvisioner)
+        assert manager.provisioner.pid
         os.kill(manager.provisioner.pid, signal.SIGKILL)
         return wait_until_gone(pids, LIMIT_S)
     finally:
