@@ -6,6 +6,7 @@ Collectives are matched by group and sequence number; for messages see `matched_
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ddt_notebook.model import Call, Snapshot
@@ -115,16 +116,19 @@ class Matching:
 def match(snapshot: Snapshot) -> Matching:
     """Match the calls of all ranks of a snapshot."""
     by_group, outsiders = _meetings(snapshot)
+    kept_whole = {report.rank: not report.calls_dropped for report in snapshot.ranks}
     mismatches: list[Mismatch] = []
     absences: list[Absence] = []
     swaps: list[Swap] = []
     for group, meetings in sorted(by_group.items()):
         differing = _mismatches(group, meetings)
-        missing = _absences(group, meetings, snapshot)
+        missing = _absences(group, meetings, snapshot, kept_whole)
         if (differing or missing) and snapshot.outcome == "ok" and _any_failed(meetings):
             # The other ranks may never have seen a call that raised and was caught.
             reached = _without_failed(meetings)
-            if not _mismatches(group, reached) and not _absences(group, reached, snapshot):
+            if not _mismatches(group, reached) and not _absences(
+                group, reached, snapshot, kept_whole
+            ):
                 continue
         mismatches += differing
         absences += missing
@@ -240,13 +244,14 @@ def _mismatch(
     )
 
 
-def _absences(group: str, meetings: Meetings, snapshot: Snapshot) -> list[Absence]:
+def _absences(
+    group: str, meetings: Meetings, snapshot: Snapshot, kept_whole: Mapping[int, bool]
+) -> list[Absence]:
+    """Return what some members never entered; ``kept_whole``: ranks with all their calls."""
     first_kept: dict[int, int] = {}
     for sequence in sorted(meetings):
         for rank in meetings[sequence]:
             first_kept.setdefault(rank, sequence)
-    dropped = {report.rank for report in snapshot.ranks if report.calls_dropped}
-    known = {report.rank for report in snapshot.ranks}
     absences = []
     for sequence, entered in sorted(meetings.items()):
         members = next(iter(entered.values())).members or snapshot.groups.get(group, ())
@@ -255,9 +260,9 @@ def _absences(group: str, meetings: Meetings, snapshot: Snapshot) -> list[Absenc
         absent = tuple(
             rank
             for rank in members
-            if rank in known
+            if rank in kept_whole
             and rank not in entered
-            and not (rank in dropped and first_kept.get(rank, sequence + 1) > sequence)
+            and (kept_whole[rank] or first_kept.get(rank, sequence + 1) <= sequence)
         )
         if absent:
             absences.append(Absence(group, sequence, entered, absent))

@@ -11,7 +11,8 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.cli import main
-from ddt_notebook.dumps import load
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.dumps import calls, load, readers
 from ddt_notebook.model.codec import FormatError
 
 TRAIN = {"filename": "/job/train.py", "line": 42, "name": "step"}
@@ -45,6 +46,21 @@ def write(folder: Path, rank: int, *entries: dict, world: int = 4) -> None:
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
     dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": list(entries)}
     (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+
+
+@pytest.fixture(autouse=True, params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs as for small dumps and as for large ones, of which not all calls are kept."""
+    if request.param == "large":
+        monkeypatch.setattr(calls, "_KEEP_ALL", 0)
+        monkeypatch.setattr(calls, "_LAST", 1)
+    return str(request.param)
+
+
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(readers, "_cores", lambda: 2)
 
 
 def test_the_rank_that_never_arrived_is_named(tmp_path: Path) -> None:
@@ -101,7 +117,8 @@ def test_a_job_in_which_all_came(tmp_path: Path) -> None:
         write(tmp_path, rank, entry(1), entry(2))
     report = ddt.diagnose_dumps(tmp_path)
     assert report.ok
-    assert "4 ranks, 2 collectives" in report.checked
+    assert report.scope.ranks == 4
+    assert report.scope.collectives + report.scope.calls_dropped == 2
 
 
 def test_a_ring_that_has_turned_accuses_no_rank(tmp_path: Path) -> None:
@@ -204,3 +221,126 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["findings"][0]["ranks"] == [0]
     assert main(["analyze", str(tmp_path / "nothing")]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+# -- which calls of large dumps are kept ----------------------------------------------------------
+
+
+def kept(folder: Path, rank: int = 0, group: str = "0") -> list[int | None]:
+    """The numbers of a rank's calls in a group."""
+    return [call.sequence for call in load(folder).rank(rank).calls if call.group == group]
+
+
+def in_group(number: int, name: str, **other: Any) -> dict:
+    return entry(number, process_group=(name, "mesh_tp"), pg_id=int(name), **other)
+
+
+def test_what_all_completed_alike_is_counted(tmp_path: Path, size: str) -> None:
+    for rank in range(3):
+        last = [entry(21, state="started")] if rank != 1 else []
+        write(tmp_path, rank, *map(entry, range(1, 21)), *last, world=3)
+    expected = [20, 21] if size == "large" else list(range(1, 22))
+    assert kept(tmp_path) == expected
+    snapshot = load(tmp_path)
+    dropped = 19 if size == "large" else 0
+    assert [report.calls_dropped for report in snapshot.ranks] == [dropped] * 3
+    (finding,) = ddt.diagnose(snapshot).findings
+    assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [1], [0, 2])
+
+
+def test_everything_after_the_first_difference_is_kept(tmp_path: Path, size: str) -> None:
+    for rank in range(3):
+        other = entry(10, input_sizes=[[9]]) if rank == 2 else entry(10)
+        write(tmp_path, rank, *map(entry, range(1, 10)), other, *map(entry, (11, 12)), world=3)
+    assert kept(tmp_path)[-4:] == [9, 10, 11, 12]
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.kind, finding.ranks) == ("arguments-differ", [2])
+
+
+def test_each_group_is_compared_by_itself(tmp_path: Path, size: str) -> None:
+    for rank in range(4):
+        pair = str(1 + rank // 2)
+        steps = [e for n in range(1, 9) for e in (entry(n), in_group(n, pair))]
+        if rank == 3:
+            steps.pop()
+        elif rank == 2:
+            steps[-1] = in_group(8, pair, state="started")
+        write(tmp_path, rank, *steps)
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.ranks, finding.waiting) == ([3], [2])
+    if size == "large":
+        assert kept(tmp_path) == [8]
+        assert kept(tmp_path, 2, "2") == [7, 8]
+
+
+def test_lines_that_differ_in_every_step_are_kept_once(tmp_path: Path, size: str) -> None:
+    lines = [[{"filename": "/job/train.py", "line": n, "name": "f"}] for n in (3, 5)]
+    for rank in range(4):
+        frames = lines[rank == 0]
+        write(tmp_path, rank, *(entry(n, frames=frames) for n in range(1, 13)))
+    assert ddt.diagnose_dumps(tmp_path).ok
+    if size == "large":
+        assert kept(tmp_path) == [12]
+
+
+def test_a_rank_that_never_used_its_group(tmp_path: Path) -> None:
+    for rank in range(3):
+        steps = [] if rank == 1 else [in_group(1, "1")]
+        write(tmp_path, rank, *map(entry, range(1, 9)), *steps, world=3)
+    for file in tmp_path.iterdir():
+        plain = pickle.loads(file.read_bytes())
+        plain["pg_config"]["1"] = {"name": "1", "desc": "mesh_tp", "ranks": "[0, 1, 2]"}
+        file.write_bytes(pickle.dumps(plain))
+    matching = Context(load(tmp_path)).matching
+    assert [absence.absent for absence in matching.absences] == [(1,)]
+
+
+def test_messages_that_met_are_counted(tmp_path: Path, size: str) -> None:
+    for rank in range(2):
+        op = "recv 1<-0" if rank else "send 0->1"
+        steps = [entry(0, op, is_p2p=True) for _ in range(9)]
+        if rank == 0:
+            steps.append(entry(0, op, "started", is_p2p=True))
+        write(tmp_path, rank, *steps, world=2)
+    assert kept(tmp_path) == ([10] if size == "large" else list(range(1, 11)))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.kind, finding.ranks, finding.waiting) == ("never-received", [1], [0])
+
+
+# -- reading in several processes -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_processes_read_what_one_process_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from the current folder')")
+    for rank in range(5):
+        last = [entry(3, state="started")] if rank != 2 else []
+        write(tmp_path, rank, entry(1), entry(2, "broadcast"), *last, world=6)
+    (tmp_path / "nccl_trace_rank_5").write_bytes(pickle.dumps({"entries": [Hostile()]}))
+    several = load(tmp_path)
+    monkeypatch.setattr(readers, "_cores", lambda: 1)
+    assert several == load(tmp_path)
+    assert any("nccl_trace_rank_5 was left out" in note for note in several.notes)
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_strange_entries_in_another_process(tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, entry(1, frames=[3]), world=2)
+    with pytest.raises(FormatError, match="does not write"):
+        ddt.diagnose_dumps(tmp_path)
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_a_file_that_ends_its_reader_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, entry(1), world=2)
+    monkeypatch.setattr(readers, "_MODULE", "keyword")  # ends at once
+    with pytest.raises(FormatError, match="the process that read it ended"):
+        load(tmp_path)
