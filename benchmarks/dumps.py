@@ -140,7 +140,8 @@ def run(tool: str, folder: Path, limit_s: float = 900.0) -> dict[str, Any]:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=limit_s)
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    return json.loads(done.stdout.splitlines()[-1])
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def _time(tool: str, folder: str) -> None:
