@@ -448,6 +448,7 @@ def _from_record(record: Record, sequence: int | None, source_line: SourceLine) 
         entered_s=record.entered_s,
         left_s=record.left_s or None,
         rendezvous=call.rendezvous,
+        new_members=call.new_members,
         branches_before=call.branches_before,
         branch_hash=call.branch_hash,
     )

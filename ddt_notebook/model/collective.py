@@ -100,6 +100,9 @@ class Call:
         ``"RuntimeError: ..."`` (first line) if it failed.
     rendezvous
         For ``init_process_group``: how the rank tried to join.
+    new_members
+        For ``new_group``: the global ranks of the group that it forms, ascending. Empty if they
+        were not recorded.
     branches_before
         How many branch events of the run precede the call; None if they were not observed.
     branch_hash
@@ -129,6 +132,7 @@ class Call:
     left_s: float | None = None
     error: str | None = None
     rendezvous: Rendezvous | None = None
+    new_members: tuple[int, ...] = ()
     branches_before: int | None = None
     branch_hash: int = 0
 

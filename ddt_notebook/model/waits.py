@@ -135,14 +135,14 @@ class _Collective:
     """
 
     def __init__(self, call: Call, by_rank: Mapping[int, RankReport]) -> None:
-        self._by_rank, self._members = by_rank, call.members
+        self._by_rank, self._members = by_rank, _awaited(call)
         self._absent: set[int] = set()  # have neither made the call nor passed it
         self._left: set[int] = set()  # left it when they raised or died
         self._made: dict[_Kind, dict[int, Call]] = defaultdict(dict)
         self._waits: dict[_Kind, tuple[frozenset[int], frozenset[int]]] = {}
         self._meeting: dict[str, bool] = {}
         # The call that forms the first group has no members yet; it concerns every rank.
-        for member in call.members or (by_rank if call.kind == "setup" else ()):
+        for member in self._members or (by_rank if call.kind == "setup" else ()):
             other = by_rank.get(member)
             theirs = counterpart(call, other) if other is not None else None
             if theirs is not None and other is not None:
@@ -154,7 +154,8 @@ class _Collective:
 
     def is_of(self, call: Call) -> bool:
         """Whether a call with its name and number has its members, too."""
-        return call.members is self._members or call.members == self._members
+        members = _awaited(call)
+        return members is self._members or members == self._members
 
     def wait(self, call: Call, caller: int) -> Wait:
         """What a rank waits for that is blocked in its call of this collective."""
@@ -193,6 +194,11 @@ class _Collective:
 
 #: Calls of one kind do not differ from each other.
 _Kind = tuple[str, Fingerprint]
+
+
+def _awaited(call: Call) -> tuple[int, ...]:
+    """The ranks that a call waits for; a new group forms as soon as its own members call."""
+    return call.new_members or call.members
 
 
 def _kind(call: Call) -> _Kind:

@@ -18,18 +18,21 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 2
+VERSION = 3
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
 #: Kind, flags, and how many shapes, dtypes and output shapes follow.
-#: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous.
+#: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous,
+#: ranks of a new group.
 #: Line, root, peer; then number, operations before the call, tag, branch events before the call,
 #: and their hash.
-_FIXED = struct.Struct("<5B7IIii4qQ")
+_FIXED = struct.Struct("<5B8IIii4qQ")
 #: Stands for "none" where a number may be missing.
 _NO_RANK = -(1 << 31)
 _NO_NUMBER = -(1 << 63)
+#: Name of a group in the table that only lists the ranks of a new group.
+_NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class CallRecord:
         call with this name. None for collectives, which the reader numbers.
     operations_before
         How many operations had been issued to the group's backend before the call; -1 if unknown.
-    reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous
+    reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous, new_members
         As in `Call`.
     branches_before, branch_hash
         As in `Call`.
@@ -102,6 +105,7 @@ class CallRecord:
     library: str | None = None
     asynchronous: bool = False
     rendezvous: Rendezvous | None = None
+    new_members: tuple[int, ...] = ()
     branches_before: int | None = None
     branch_hash: int = 0
 
@@ -178,6 +182,7 @@ def encode(
             text_at(call.function),
             text_at(call.library),
             text_at(dumps(asdict(meeting))) if meeting is not None else 0,
+            group_at(Group(_NEW, call.new_members)) if call.new_members else 0,
             call.line,
             _NO_RANK if call.root is None else call.root,
             _NO_RANK if call.peer is None else call.peer,
@@ -217,8 +222,8 @@ def decode(
         If the bytes are not a record, for instance because they were overwritten during the read.
     """
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data)
-    op, group, reduce_op, file, function, library, meeting, line, root, peer, *rest = rest
-    number, operations_before, tag, branches, branch_hash = rest
+    op, group, reduce_op, file, function, library, meeting, new, *rest = rest
+    line, root, peer, number, operations_before, tag, branches, branch_hash = rest
     count = shapes + outputs
     dims = data[_FIXED.size : _FIXED.size + count]
     numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _FIXED.size + count)
@@ -247,6 +252,7 @@ def decode(
         library=text_of(library) if library else None,
         asynchronous=bool(flags & _ASYNCHRONOUS),
         rendezvous=Rendezvous(**loads(text_of(meeting))) if meeting else None,
+        new_members=group_of(new).members if new else (),
         branches_before=None if branches == _NO_NUMBER else branches,
         branch_hash=branch_hash,
     )

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Call, Fact, Finding, Place
+from ddt_notebook.model import Call, Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Values
 
 from .facts import blocked_in, of_call, of_wait, reasons
 
-_Site = tuple[str, int]
+#: Line and ranks of a new group; the ranks are empty if they were not recorded.
+_Made = tuple[str, int, tuple[int, ...]]
 
 
 def skipped_new_groups(context: Context) -> Iterator[Finding]:
@@ -23,18 +24,16 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
     if not hung_by_skip(context):
         return
     ranks, callers = _skipped(context)
-    call = next(iter(callers.values()))
+    call = callers[min(callers)]
+    came_to = {rank: _came_to(context, rank) for rank in ranks}
     waiting = [rank for rank in sorted(context.halted) if rank not in ranks]
     blocked_s = context.blocked_for(context.halted)
     found = [
         reason
         for rank in ranks
         if (
-            reason := context.escape_paths.why_absent(
-                call,
-                context.reports[min(callers)],
-                context.reports[rank],
-                _new_groups(context, rank)[0].where,
+            reason := context.why_absent(
+                call, context.reports[min(callers)], context.reports[rank], came_to[rank]
             )
         )
     ]
@@ -56,13 +55,11 @@ def skipped_new_groups(context: Context) -> Iterator[Finding]:
                 ranks=tuple(callers),
                 values=called,
             ),
+            *_members(callers),
             *(
-                Fact(
-                    kind="came-without-it",
-                    place=context.place(_new_groups(context, rank)[0].where, "passed"),
-                    ranks=(rank,),
-                )
-                for rank in ranks
+                Fact(kind="came-without-it", place=context.place(where, "passed"), ranks=(rank,))
+                for rank, where in came_to.items()
+                if where is not None
             ),
             *reasons(found)[:1],
             *blocked_in(context, sorted(context.halted)),
@@ -75,32 +72,71 @@ def hung_by_skip(context: Context) -> bool:
     """Whether all blocked ranks wait for a group about which the ranks disagree."""
     if context.snapshot.outcome != "hung" or not context.halted:
         return False
-    calls = context.halted.values()
-    forming = any(call.op == "new_group" for call in calls)
-    return (
-        forming
-        and all(call.op == "new_group" or call.group != "0" for call in calls)
-        and bool(_skipped(context)[0])
-    )
+    forming = any(call.op == "new_group" for call in context.halted.values())
+    return forming and bool(_skipped(context)[0])
 
 
 def _skipped(context: Context) -> tuple[list[int], dict[int, Call]]:
     """Return the ranks that left out a ``new_group``, and the other ranks' calls of it."""
     made = {rank: _new_groups(context, rank) for rank in context.reports}
-    for index in range(max(map(len, made.values()), default=0)):
+    own_groups = all(c.op == "new_group" or c.group != "0" for c in context.halted.values())
+    keys = {rank: [_made(call) for call in calls] for rank, calls in made.items()}
+    for index in range(max(map(len, made.values()), default=0) if own_groups else 0):
         here = {rank: calls[index] for rank, calls in made.items() if index < len(calls)}
-        for call in here.values():
-            ahead = {
-                other: theirs
-                for other, theirs in here.items()
-                if _site(theirs) != _site(call)
-                and _site(call) in map(_site, made[other][index + 1 :])
-                and _site(call) not in map(_site, made[other][:index])
-            }
+        for rank in here:
+            key = keys[rank][index]
+            ahead = [
+                other
+                for other in here
+                if keys[other][index] != key
+                and key in keys[other][index + 1 :]
+                and key not in keys[other][:index]
+            ]
             if ahead:
-                ranks = [r for r, mine in here.items() if _site(mine) == _site(call)]
-                return ranks, ahead
+                skipped = keys[ahead[0]][index]
+                callers = {r: call for r, call in here.items() if keys[r][index] == skipped}
+                absent = [r for r in here if r not in callers and skipped not in keys[r]]
+                return absent or [r for r in here if keys[r][index] == key], callers
+    return _absent_members(context, keys)
+
+
+def _absent_members(
+    context: Context, keys: dict[int, list[_Made]]
+) -> tuple[list[int], dict[int, Call]]:
+    """Return the members of a new group that are blocked elsewhere and that passed its call by."""
+    for rank, call in context.halted.items():
+        if call.op != "new_group" or call.where is None or not call.members:
+            continue
+        absent = [
+            member
+            for member in call.new_members
+            if (theirs := context.halted.get(member)) is not None
+            and theirs.op != "new_group"
+            and _made(call) not in keys[member]
+            and context.why_absent(
+                call, context.reports[rank], context.reports[member], theirs.where
+            )
+        ]
+        if absent:
+            alike = {r: c for r, c in context.halted.items() if c.op == call.op}
+            return absent, {r: c for r, c in alike.items() if _made(c) == _made(call)}
     return [], {}
+
+
+def _came_to(context: Context, rank: int) -> Position | None:
+    """Return where a rank was that had left out a ``new_group``."""
+    later = _new_groups(context, rank)
+    halted = context.halted.get(rank)
+    return later[0].where if later else halted.where if halted is not None else None
+
+
+def _members(callers: dict[int, Call]) -> list[Fact]:
+    """Return a fact about the ranks of the group that some ranks did not form."""
+    call = callers[min(callers)]
+    if not call.new_members:
+        return []
+    values: Values = {"group": str(call.sequence), "members": call.new_members}
+    return [Fact(kind="group-has-members", ranks=tuple(callers), values=values)]
 
 
 def _new_groups(context: Context, rank: int) -> list[Call]:
@@ -111,8 +147,9 @@ def _new_groups(context: Context, rank: int) -> list[Call]:
     ]
 
 
-def _site(call: Call) -> _Site | None:
-    return (call.where.file, call.where.line) if call.where else None
+def _made(call: Call) -> _Made:
+    assert call.where is not None
+    return call.where.file, call.where.line, call.new_members
 
 
 def blocking_outsiders(context: Context) -> Iterator[Finding]:

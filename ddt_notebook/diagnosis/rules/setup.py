@@ -94,12 +94,19 @@ def disagreeing_members(context: Context) -> Iterator[Finding]:
     if hung_by_skip(context):
         return
     members: dict[str, dict[int, set[tuple[int, ...]]]] = defaultdict(lambda: defaultdict(set))
+    stuck = {
+        str(call.sequence)
+        for call in context.halted.values()
+        if call.op == "new_group" and call.members
+    }
     for rank, report in context.reports.items():
         for call in report.calls:
             if call.op == "destroy_process_group":  # later groups may have the same names
                 break
             if call.kind != "setup" and call.members and call.group != "0":
                 members[call.group][rank].add(call.members)
+            elif call.op == "new_group" and str(call.sequence) in stuck and call.new_members:
+                members[str(call.sequence)][rank].add(call.new_members)
     for group, by_rank in members.items():
         together: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for rank, used in by_rank.items():

@@ -204,8 +204,8 @@ class CallLog:
             self._setup_counts[op] += 1
             record = CallRecord(op=op, kind="setup", number=self._setup_counts[op])
             record.group = Group("0")
+            ranks = args[0] if args else kwargs.get("ranks")
             if op == "new_group":
-                ranks = args[0] if args else kwargs.get("ranks")
                 record.shapes = ((len(ranks),),) if ranks is not None else ()
             process_group = None
             if meeting is not None:
@@ -213,8 +213,11 @@ class CallLog:
                 record.group = Group("0", tuple(range(meeting.world_size or 0)))
             if dist.is_initialized():
                 process_group = dist.group.WORLD
+                every = self._recorded(process_group).members
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
-                    record.group = Group("0", self._recorded(process_group).members)
+                    record.group = Group("0", every)
+                if op == "new_group":
+                    record.new_members = every if ranks is None else _new_members(ranks)
             result = self._make(function, args, kwargs, record, process_group)
             if op == "destroy_process_group" and not dist.is_initialized():
                 self._groups.clear()
@@ -360,6 +363,12 @@ def _integer(value: object, limit: int) -> int | None:
     except TypeError:
         return None
     return number if -limit < number < limit else None
+
+
+def _new_members(ranks: Any) -> tuple[int, ...]:
+    """The ranks passed to ``new_group``, ascending; none if torch will refuse them."""
+    numbers = [_integer(rank, _MOST_RANKS) for rank in ranks]
+    return tuple(sorted(number for number in numbers if number is not None and number >= 0))
 
 
 def _global_rank(

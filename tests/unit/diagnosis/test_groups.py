@@ -6,6 +6,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.wording import is_reason
+from ddt_notebook.model.waits import cannot_complete, waits
 
 from .builders import all_reduce, call, fact, only, rank, snapshot
 
@@ -54,6 +55,93 @@ def test_a_condition_names_all_ranks_that_it_keeps_out() -> None:
     assert finding.ranks == [1, 2]
     kept = fact(finding, "keeps-from-line")
     assert (kept.ranks, kept.place.code) == ((1, 2), "if rank == 0:")
+
+
+HELPER = """\
+def form(ranks):
+    return dist.new_group(ranks)
+
+if rank < 2:
+    pair = form([0, 1])
+everyone = form([0, 1, 2])
+dist.barrier()
+"""
+
+
+def test_a_helper_forms_each_group_at_the_same_line() -> None:
+    pair, every = new_group(2, new_members=(0, 1)), new_group(2, new_members=(0, 1, 2))
+    report = diagnose(
+        snapshot(
+            rank(0, pair, every, blocked=True),
+            rank(1, pair, every, blocked=True),
+            rank(2, every, blocked=True),
+            source=HELPER,
+            outcome="hung",
+        )
+    )
+    finding = only(report)
+    assert (finding.kind, finding.ranks) == ("new-group-skipped", [2])
+    members = fact(finding, "group-has-members")
+    assert (members.ranks, members.values["members"]) == ((0, 1), (0, 1))
+
+
+MEMBER_ELSEWHERE = """\
+if rank != 1:
+    pair = dist.new_group([0, 1])
+dist.barrier()
+"""
+
+
+def test_a_member_that_went_past_a_new_group() -> None:
+    pair = new_group(2, new_members=(0, 1))
+    report = diagnose(
+        snapshot(
+            rank(0, pair, blocked=True),
+            rank(1, call("barrier", 3), blocked=True),
+            source=MEMBER_ELSEWHERE,
+            outcome="hung",
+        )
+    )
+    finding = only(report)
+    assert (finding.kind, finding.ranks, finding.waiting) == ("new-group-skipped", [1], [0])
+    assert fact(finding, "keeps-from-line").place.code == "if rank != 1:"
+    assert fact(finding, "came-without-it").place.code == "dist.barrier()"
+
+
+def test_a_member_that_would_call_new_group_later_waits_in_a_cycle() -> None:
+    first = "if rank:\n    dist.barrier()\npair = dist.new_group([0, 1])\n"
+    source = f"{first}if not rank:\n    dist.barrier()"
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(3, new_members=(0, 1)), blocked=True),
+            rank(1, call("barrier", 2), blocked=True),
+            source=source,
+            outcome="hung",
+        )
+    )
+    assert only(report).kind != "new-group-skipped"
+
+
+def test_ranks_that_form_one_group_of_different_members() -> None:
+    report = diagnose(
+        snapshot(
+            rank(0, new_group(1, new_members=(0, 1)), blocked=True),
+            rank(1, new_group(1, new_members=(1,)), call("barrier", 2), blocked=True),
+            source="pair = dist.new_group(list(range(rank, 2)))\ndist.barrier()",
+            outcome="hung",
+        )
+    )
+    assert report.findings[0].kind == "group-members-differ"
+
+
+def test_a_new_group_does_not_wait_for_ranks_outside() -> None:
+    forming = rank(0, new_group(1, new_members=(0, 1)), blocked=True)
+    late = rank(1, state="running")
+    outside = rank(2, state="finished")
+    seen = snapshot(forming, late, outside, outcome="hung")
+    wait = waits(seen.ranks)[0]
+    assert wait.missing == {1}
+    assert not cannot_complete({0: wait}, seen.ranks)
 
 
 def test_branches_may_make_a_group_at_two_lines() -> None:

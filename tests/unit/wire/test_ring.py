@@ -137,6 +137,7 @@ EVERYTHING = CallRecord(
     library="nn/parallel/distributed.py",
     asynchronous=True,
     rendezvous=Rendezvous(address="127.0.0.1:29500", rank=1, left_over=True),
+    new_members=(0, 2),
 )
 
 
