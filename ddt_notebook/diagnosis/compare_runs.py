@@ -10,7 +10,8 @@ from ddt_notebook.model import Finding, RankReport, Report, Snapshot
 
 Change = Literal["gone", "untried", "same", "other", "new", "well"]
 Alone = Literal["also", "called", "otherwise", "endless", "several", "well"]
-#: Matches a message or a file name of PyTorch's distributed library.
+#: Matches a message or a file name of PyTorch's distributed library. The message counts, since an
+#: error that C++ raises in ``backward`` has no frame of the library.
 _LIBRARY = re.compile(r"torch[/.]distributed|nn[/.]parallel|DistributedDataParallel|process group")
 
 

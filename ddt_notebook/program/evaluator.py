@@ -14,6 +14,8 @@ from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
     ANYTHING,
     DIFFERS,
+    LOCAL,
+    MEASURED,
     NO_MARKS,
     ON_RANK,
     OTHER_RANK,
@@ -259,6 +261,8 @@ class Evaluator:
         truths = [operators.truth(result) for result in results]
         holds = False if False in truths else UNKNOWN if None in truths else True
         marks = marks_of(results)
+        if LOCAL in marks and all(isinstance(sign, ast.Eq) for sign in node.ops):
+            marks |= {MEASURED}  # such as `predictions == labels`
         return Value(holds, frozenset(one for one in marks if isinstance(one, Source) or not same))
 
     def _compared(self, sign: ast.cmpop, one: Value, other: Value) -> Value:

@@ -22,6 +22,7 @@ from .values import (
     CLOCK,
     DEVICE,
     LOCAL,
+    MEASURED,
     NO_MARKS,
     RANK,
     UNKNOWN,
@@ -36,6 +37,7 @@ from .values import (
     Instance,
     Items,
     LibraryObject,
+    Marks,
     Namespace,
     ProcessEnds,
     Scope,
@@ -282,7 +284,7 @@ class LibraryCalls:
         """The result of an unknown function."""
         if may_agree(name):
             return ANYTHING
-        return Value(UNKNOWN, marks_of(args) & {CLOCK, LOCAL})
+        return Value(UNKNOWN, marks_of(args) & {CLOCK, LOCAL, MEASURED})
 
     def _rank_in(self, call: Arguments) -> Value:
         """The rank, in a group if the call passes one."""
@@ -592,11 +594,18 @@ class LibraryCalls:
         """Call an object of a library, most often a model or a loss."""
         if not is_wrapper(held):
             self.note_call(called, call.node)
-            return Value(UNKNOWN, as_data(marks_of(call.args)))
+            return Value(UNKNOWN, self._evaluated(as_data(marks_of(call.args))))
         held.methods.add("__call__")
         if held.kind == "FullyShardedDataParallel" or _has_buffers(held.argument("module", 0)):
             self._record(GroupCall("forward", call.node.lineno))
-        return Value(UNKNOWN, NO_MARKS if self.inside["no_gradient"] else frozenset({LOCAL}))
+        if self.inside["no_gradient"]:
+            return Value(UNKNOWN, self._evaluated(as_data(marks_of(call.args))))
+        return Value(UNKNOWN, frozenset({LOCAL}))
+
+    def _evaluated(self, marks: Marks) -> Marks:
+        """Marks of a model's output, given those of its inputs."""
+        without_gradients = self.inside["no_gradient"] and LOCAL in marks
+        return marks | {MEASURED} if without_gradients else marks
 
     def call_name(self, name: str, call: Arguments) -> Value:
         """Call a built-in or unknown function by its name."""

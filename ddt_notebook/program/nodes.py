@@ -154,6 +154,15 @@ def assigned_calls(scope: ScopeNode) -> list[tuple[str, ast.Call]]:
     ]
 
 
+def literals_of(node: ast.AST) -> str:
+    """The text of all string literals inside a node: what a ``print`` shows whatever the values."""
+    return " ".join(
+        inner.value
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+    )
+
+
 def key(node: ast.AST | None) -> str | None:
     """A name, an attribute or an item as text: ``loss``, ``self.loss``, ``parts[0]``."""
     match node:

@@ -24,6 +24,7 @@ from .nodes import (
     is_call,
     key,
     keys_in,
+    literals_of,
     reads,
     variables_in,
 )
@@ -75,8 +76,8 @@ class Use:
 
     @property
     def text(self) -> str:
-        """The statement as source."""
-        return ast.unparse(self.statement)
+        """What the statement shows to a reader, whatever the values: its string literals."""
+        return literals_of(self.statement)
 
     @property
     def compares(self) -> bool:

@@ -20,10 +20,11 @@ class Source(Enum):
     OTHER_RANK = "the number of a rank that a loop goes through, not the rank's own number"
     UNREAD = "a function whose source has not been read"
     RANK_AND_MORE = "the rank, and something that is not known and is the same on every rank"
+    MEASURED = "how well a model does on the data of each rank; the value is LOCAL, too"
     DEVICE = "which GPU the rank uses; data on it is not different for that reason"
 
 
-RANK, CLOCK, LOCAL, OTHER_RANK, UNREAD, RANK_AND_MORE, DEVICE = Source
+RANK, CLOCK, LOCAL, OTHER_RANK, UNREAD, RANK_AND_MORE, MEASURED, DEVICE = Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,11 @@ def as_data(marks: Marks) -> Marks:
 
     A value computed from the rank is no longer the rank itself, but data of this rank.
     """
-    kept = {mark for mark in marks if mark in (CLOCK, LOCAL) or isinstance(mark, HeldElsewhere)}
+    kept = {
+        mark
+        for mark in marks
+        if mark in (CLOCK, LOCAL, MEASURED) or isinstance(mark, HeldElsewhere)
+    }
     return frozenset(kept | {LOCAL} if marks & ON_RANK else kept)
 
 

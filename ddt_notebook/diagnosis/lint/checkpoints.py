@@ -21,10 +21,6 @@ from ddt_notebook.program.values import (
 
 from .foreseen import Foreseen, certain, foreseen, possible, shown
 
-_CHECKPOINT = re.compile(r"\.(pt|pth|ckpt|bin|tar|pkl|safetensors)\b")
-#: Words in the expression for a path that show that each process has a different path.
-_OWN = re.compile(r"rank|gpu|proc|shard|worker|device|node|host|\bpid|uuid|time", re.IGNORECASE)
-
 
 def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
     """Report checkpoints that every rank writes and folders that every rank makes."""
@@ -33,10 +29,14 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
     for event in program.first.of(Kind.SAVED):
         own = any(one.marks & (ON_RANK | {OTHER_RANK}) and not one.sure for one in event.around)
         alone = own or program.shards_models or program.is_alone(event)
-        if not alone and len(event.values) > 1 and _is_shared(program, event):
+        if alone or len(event.values) < 2:
+            continue
+        paths = _paths(program, event)
+        if not any(path.differs for path in paths):
             cause = "checkpoint-written-by-every-rank"
             unread = any(UNREAD in one.marks for one in event.around)  # it may ask for the rank
-            found = possible if unread else foreseen
+            known = any(isinstance(path.value, str) for path in paths)
+            found = foreseen if known and not unread else possible
             yield found("every-rank-writes", cause, event.line, path=event.text)
     for event in program.first.of(Kind.FOLDER_MADE):
         path = event.held()
@@ -48,19 +48,14 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
             yield certain("every-rank-makes-folder", "folder-made-by-every-rank", event.line)
 
 
-def _is_shared(program: TracedProgram, event: Event) -> bool:
-    """Whether the path is the same on every rank, as far as the source shows."""
-    paths = [
+def _paths(program: TracedProgram, event: Event) -> list[Value]:
+    """The paths to which the ranks save at a line."""
+    return [
         other.values[1]
         for trace in program.traces
         for other in trace.of(Kind.SAVED)
         if other.line == event.line and len(other.values) > 1
     ]
-    if any(path.differs for path in paths):
-        return False
-    if any(isinstance(path.value, str) for path in paths):
-        return True
-    return _CHECKPOINT.search(event.text) is not None and not _OWN.search(event.text)
 
 
 # -- names of parameters in state dicts ------------------------------------------------------------

@@ -14,20 +14,17 @@ from ddt_notebook.program.nodes import (
     dotted_name,
     keyword,
     last_name,
+    literals_of,
     names_in,
     occurs_in,
     source_of,
 )
 from ddt_notebook.program.trace import Kind
 from ddt_notebook.program.traced_program import TracedProgram
-from ddt_notebook.program.values import LOCAL, HeldElsewhere, InFlight
+from ddt_notebook.program.values import MEASURED, HeldElsewhere, InFlight
 
 from .foreseen import Foreseen, foreseen, possible, shown
 
-#: Names of quality measures where a program prints them.
-_METRIC = re.compile(
-    r"accuracy|\bacc\b|f1|bleu|recall|precision|\bauc\b|miou|perplexity", re.IGNORECASE
-)
 _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
 #: Data types that no backend reduces.
 _NARROW = re.compile(r"torch\.(int16|short|uint16|float8_\w+)")
@@ -83,8 +80,7 @@ def never_waited(program: TracedProgram) -> Iterator[Foreseen]:
 def own_metric(program: TracedProgram) -> Iterator[Foreseen]:
     """Report metrics of one rank's share of the data that are shown as those of all ranks."""
     for event in program.first.of(Kind.SHOWN):
-        is_own = LOCAL in event.values[0].marks and program.is_alone(event)
-        if is_own and _METRIC.search(event.text):
+        if MEASURED in event.values[0].marks and program.is_alone(event):
             yield possible("shows-own-share", "metric-not-reduced", event.line)
 
 
@@ -134,7 +130,7 @@ def _shows_mean(statement: ast.stmt, tensor: str) -> bool:
         if called_name(call) == "print" and occurs_in(call, tensor):
             divided = any(isinstance(node, ast.BinOp) for node in ast.walk(call))
             divided = divided or any(called_name(inner) == "mean" for inner in calls_in(call))
-            if not divided and _MEAN.search(source_of(call).replace(tensor, "")):
+            if not divided and _MEAN.search(literals_of(call)):
                 return True
     return False
 

@@ -17,6 +17,8 @@ from ddt_notebook.program.result_use import Use
 from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues, slices_by_rank
 
 #: Words by which a line of output shows its reader that a value is of one rank, or of all ranks.
+#: They are searched in what was written, or in a string literal that is written, and never in names
+#: or comments: nothing else says for what the reader will take the value.
 _LOCAL = re.compile(
     r"(?<![a-z])(rank|local|shard|own|mine|my|partial|worker|share|subset|fold)(?![a-z])",
     re.IGNORECASE,

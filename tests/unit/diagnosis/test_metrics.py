@@ -211,6 +211,12 @@ def test_metric_that_is_printed_where_it_is_returned() -> None:
         assert finding.places[0].code.startswith("print(f'accuracy {evaluate")
 
 
+def test_names_of_variables_are_not_shown_to_a_reader() -> None:
+    shown = "if rank == 0:\n    print('accuracy', local_acc)"
+    finding = only(run(f"{EVALUATE}{LOADER}local_{CALL}{shown}"))
+    assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -242,7 +248,6 @@ def test_metric_printed_at_once_that_is_healthy(source: str) -> None:
         f"{EVALUATE}{LOADER}acc = average(evaluate(model, loader))\n{SHOWN}",
         f"{EVALUATE}{LOADER}{CALL}{BEST}dist.gather(acc, accs)\nacc = sum(accs)\n{SHOWN}",
         f"{EVALUATE}{LOADER}{CALL}print('accuracy', acc)",
-        f"{EVALUATE}{LOADER}local_{CALL}if rank == 0:\n    print('accuracy', local_acc)",
         f"{EVALUATE}{LOADER}other = DataLoader(data)\nacc = evaluate(model, other)\n{SHOWN}",
         f"{EVALUATE}{LOADER}evaluate = averaged(evaluate)\n{CALL}{SHOWN}",
         f"@averaged\n{EVALUATE}{LOADER}{CALL}{SHOWN}",
