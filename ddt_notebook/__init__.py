@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .views.registry import VIEWS as _VIEWS
 
 if TYPE_CHECKING:
+    from .api import attach as attach
     from .api import compare as compare
     from .api import diagnose as diagnose
     from .api import diagnose_dumps as diagnose_dumps
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .host.errors import SessionError as SessionError
     from .host.run_result import RunResult as RunResult
     from .host.session import Session as Session
+    from .jobs.processes import CannotAttach as CannotAttach
     from .magics.failure import CellFailed as CellFailed
     from .model import DdtError as DdtError
     from .model import Fact as Fact
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 
 #: Loaded on first use, so that ``import ddt_notebook`` is fast; views come from their registry.
 _PUBLIC = {
+    "CannotAttach": ".jobs.processes",
     "CannotTravel": ".wire.objects",
     "CellFailed": ".magics.failure",
     "DdtError": ".model",
@@ -61,6 +64,7 @@ _PUBLIC = {
     "UnknownCard": ".faults",
     "UnknownExercise": ".classroom.exercise",
     "UnknownSymptom": ".symptoms",
+    "attach": ".api",
     "compare": ".api",
     "diagnose": ".api",
     "doctor": ".preflight.doctor",

@@ -97,6 +97,35 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     return show(_diagnose(snapshot), snapshot)
 
 
+def attach(*targets: int | str) -> DisplayedReport:
+    """Report what can be seen of a running job that was started without ddt_notebook.
+
+    Two looks, 2 s apart, show whether the job goes on. Nothing in the job is changed.
+
+    Parameters
+    ----------
+    targets
+        Process ids of the launcher (such as torchrun) or of ranks on this machine, whose stacks
+        py-spy shows; or ``"HOST:PORT"`` of the job's store (``MASTER_ADDR:MASTER_PORT``), through
+        which the ranks' debug servers are found.
+
+    Returns
+    -------
+    Report
+        Views such as `collectives` accept its ``snapshot``; its ``notes`` say what was used, what
+        is missing and how to have it next time.
+
+    Raises
+    ------
+    CannotAttach
+        If there is no such job, or nothing of it can be seen.
+    """
+    from .jobs.attach import look_at
+
+    snapshot = look_at(targets).snapshot()
+    return show(_diagnose(snapshot), snapshot)
+
+
 def lint(source: str | os.PathLike[str], *, name: str = "", first_line: int = 1) -> ForeseenView:
     """Report the faults that the source shows, without running it.
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .api import diagnose_dumps, lint
+from .api import attach, diagnose_dumps, lint
 from .classroom.grade_command import add_grade
 from .demo import DemoError, run_demo, use_colour
 from .diagnosis import diagnose
 from .diagnosis.text import diagnose_log
-from .host.errors import SessionError
+from .model import DdtError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
 from .preflight.doctor import compare_reports, doctor
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
-    except (UnknownSymptom, FormatError, DemoError, SessionError) as error:
+    except (UnknownSymptom, DdtError, DemoError) as error:
         message = str(error)
     except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,6 +85,25 @@ def _parser() -> argparse.ArgumentParser:
     dumps.add_argument("path", type=Path, metavar="FOLDER", help="one file for each rank")
     dumps.add_argument("--json", action="store_true", help="print the report as JSON")
     dumps.set_defaults(run=_analyze)
+
+    attached = commands.add_parser(
+        "attach",
+        help="diagnose a running job that was started without ddt_notebook",
+        description="Look twice at the ranks of a job: their stacks by py-spy, and their Flight "
+        "Recorders where the script called torch.distributed.debug.start_debug_server(). The job "
+        "is not changed.",
+    )
+    attached.add_argument(
+        "targets",
+        nargs="+",
+        metavar="PID|HOST:PORT",
+        help="process id of the launcher or of a rank, or MASTER_ADDR:MASTER_PORT of the job",
+    )
+    attached.add_argument(
+        "--save", type=Path, metavar="RUN.ddt.json", help="also save what was seen"
+    )
+    attached.add_argument("--json", action="store_true", help="print the report as JSON")
+    attached.set_defaults(run=_attach)
 
     explain = commands.add_parser("explain", help="explain a symptom or a fault")
     explain.add_argument(
@@ -159,6 +178,13 @@ def _diagnose(options: argparse.Namespace) -> int:
 
 def _analyze(options: argparse.Namespace) -> int:
     return _report(diagnose_dumps(options.path), as_json=options.json)
+
+
+def _attach(options: argparse.Namespace) -> int:
+    report = attach(*options.targets)
+    if options.save is not None and report.snapshot is not None:
+        report.snapshot.save(options.save)
+    return _report(report, as_json=options.json)
 
 
 def _report(report: DisplayedReport, *, as_json: bool) -> int:

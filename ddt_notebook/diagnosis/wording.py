@@ -269,6 +269,27 @@ def _late(finding: Finding) -> str:
     return f"{text}; {ranks_text(waiting)} {agree(waiting, 'waits', 'wait')} for {it}"
 
 
+def _stands_elsewhere(finding: Finding) -> str:
+    """Describe ranks by their stacks: those that are in a call, and the others."""
+    first, place = finding.ranks[0], finding.places.get(finding.ranks[0])
+    ranks, waiting = finding.ranks, finding.waiting
+    at = f"; rank {first} is at {place.label}" if place is not None else ""
+    return (
+        f"{ranks_text(waiting)} {agree(waiting, 'is', 'are')} in {_ops(finding)}, "
+        f"and {ranks_text(ranks)} {agree(ranks, 'is', 'are')} not{at}"
+    )
+
+
+def _stand_in_different_calls(finding: Finding) -> str:
+    return f"the ranks' stacks end in different calls: {_ops(finding)}"
+
+
+def _ops(finding: Finding) -> str:
+    """Return ``all_reduce and a backward pass``."""
+    names = ["a backward pass" if op == "backward" else op for op in finding.values["ops"]]
+    return " and ".join(names)
+
+
 def _message_awaited(finding: Finding) -> str:
     """Describe a send or a receive that its partner never answered."""
     tag = ", tag {tag}" if "tag" in finding.values else ""
@@ -426,6 +447,8 @@ TITLES: dict[str, Title] = {
     "no-such-rank": "{call} needs {ranks} as well, but the session does not have {ranks}{wait}",
     "late": _late,
     "silent": _late,
+    "stands-elsewhere": _stands_elsewhere,
+    "stand-in-different-calls": _stand_in_different_calls,
     "never-received": _message_awaited,
     "never-sent": _message_awaited,
     "wait-cycle": _wait_cycle,
@@ -715,6 +738,12 @@ FACTS: dict[str, Sentence] = {
     "raised-exception": _state("{ranks} raised an exception"),
     "ended": _state("{ranks} ended with {ending}"),
     "blocked": "{ranks} {is|are} blocked{at}",
+    "stands-in": lambda fact: rendered(
+        "{ranks} {is|are} in "
+        + ("a backward pass" if fact.values["op"] == "backward" else "{op}")
+        + "{at}",
+        fact,
+    ),
     "still-running": "{ranks} {is|are} still running{at}",
     "suspended": "{ranks} {is|are} suspended by the operating system{at}",
     "does-not-answer": (

@@ -1,4 +1,4 @@
-"""``%ddt_load``: diagnoses the dumps of a real job, or a saved run."""
+"""``%ddt_load`` and ``%ddt_attach``: diagnose jobs outside this notebook, and saved runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from .. import api
-from ..model import Snapshot
+from ..model import DdtError, Snapshot
 from ..model.codec import FormatError
 from ..views.report import DisplayedReport
 from . import options as opt
@@ -22,6 +22,12 @@ _OUT = opt.Option(
     type=opt.name,
     metavar="NAME",
     help="variable that receives the snapshot, for views such as ddt.collectives(NAME)",
+)
+_TARGETS = opt.Option(
+    "targets",
+    nargs="+",
+    metavar="PID|HOST:PORT",
+    help="process id of a launcher or a rank, or MASTER_ADDR:MASTER_PORT of the job",
 )
 
 
@@ -47,6 +53,18 @@ class LoadMagics(Magics):
             raise UsageError(f"ddt_load: {error}") from None
         except OSError as error:
             raise UsageError(f"ddt_load: {path}: {error.strerror}") from None
+        if args.out:
+            self._shell.user_ns[args.out] = report.snapshot
+        return report
+
+    @line_magic
+    @opt.options(_TARGETS, _OUT)
+    def ddt_attach(self, args: argparse.Namespace, cell: str | None = None) -> DisplayedReport:
+        """Diagnose a running job that was started without ddt_notebook."""
+        try:
+            report = api.attach(*args.targets)
+        except DdtError as error:
+            raise UsageError(f"ddt_attach: {error}") from None
         if args.out:
             self._shell.user_ns[args.out] = report.snapshot
         return report

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from .position import Position
+from .user_code import is_user_code
+
 _T = TypeVar("_T")
 
 
@@ -246,6 +249,30 @@ _BACKENDS_NAMES = {
     "allgather": "all_gather",
     "allreduce": "all_reduce",
 }
+
+
+#: Where a main thread waits for the collectives that a backward pass of DDP or FSDP issues.
+_BACKWARD = ("autograd/graph.py", "_engine_run_backward")
+
+
+def operation_of(stack: Sequence[Position]) -> str:
+    """The operation of ``torch.distributed`` inside which a stack ends; empty if it is in none.
+
+    ``"backward"`` stands for the collectives that a backward pass may have issued.
+
+    Parameters
+    ----------
+    stack
+        The frames, outermost first.
+    """
+    for frame in reversed(stack):
+        if is_user_code(frame.file):
+            break
+        if "torch/distributed" in frame.file and frame.function in OPERATIONS:
+            return frame.function
+        if frame.file.endswith(_BACKWARD[0]) and frame.function == _BACKWARD[1]:
+            return "backward"
+    return ""
 
 
 def from_recorder(name: str) -> str:

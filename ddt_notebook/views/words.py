@@ -12,6 +12,7 @@ from ..formatting import count, rank_list, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport
+from ..model.operations import operation_of
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson_in_folder
 from . import safe
@@ -134,7 +135,9 @@ def state(report: RankReport, ranks: int = 1) -> str:
             call, verb = report.blocked_call, "waits" if one else "wait"
             return f"{verb} in {call.op}" if call else verb
         case "running":
-            return "was still running" if one else "were still running"
+            op = operation_of(report.stack)
+            doing = f"in {op}" if op and op != "backward" else "still running"
+            return f"{'was' if one else 'were'} {doing}"
         case "stopped":
             return f"{'is' if one else 'are'} suspended by the operating system"
         case "silent":

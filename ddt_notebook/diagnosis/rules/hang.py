@@ -207,7 +207,10 @@ def _what_happened(
             return "no-dump", {}
         return ("no-record" if ranks[0] < context.snapshot.world_size else "no-such-rank"), {}
     if state in _MOVING:
-        limit_s = context.blocked_for(waiting) or context.snapshot.timeout_s
+        limit_s = context.blocked_for(waiting)
+        if limit_s is None and context.snapshot.origin == "dumps":
+            return "never-entered", {}  # for how long the others wait is not in dumps
+        limit_s = limit_s or context.snapshot.timeout_s
         return ("silent" if state == "silent" else "late"), {"limit_s": limit_s}
     if call.kind == "p2p":
         other = next(rank for rank in waiting if context.halted.get(rank) == call)
