@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .diagnosis import diagnose as _diagnose
-from .runs import RunLike, held_by_ranks, snapshot_of, view_of
+from .runs import RunLike, held_by_ranks, observe_next_run, snapshot_of, view_of
 from .views.registry import VIEWS
 from .views.report import DisplayedReport, show
 
@@ -34,7 +34,9 @@ def diagnose(run: RunLike) -> DisplayedReport:
     Returns
     -------
     Report
-        ``findings`` is empty for a healthy run. A notebook and a terminal can display it.
+        ``findings`` is empty for a healthy run. A notebook and a terminal can display it. After
+        a hang without a known reason, a note says that the session's next run observes which way
+        each rank goes.
 
     Raises
     ------
@@ -42,7 +44,8 @@ def diagnose(run: RunLike) -> DisplayedReport:
         If the session has not run anything yet.
     """
     snapshot = snapshot_of(run)
-    return show(_diagnose(snapshot), snapshot)
+    report = _diagnose(snapshot)
+    return show(report, snapshot, observe_next_run(run, report))
 
 
 def diagnose_text(text: str) -> DisplayedReport:

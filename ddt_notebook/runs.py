@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from .model import Cell, DdtError, Snapshot
+from .diagnosis.partings import lacks_reason
+from .model import Cell, DdtError, Report, Snapshot
 from .model.observation import add_observations
 from .views.registry import VIEWS, View
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 #: A run: its result, its snapshot, or a session, which stands for its last run.
 RunLike: TypeAlias = "RunResult | Snapshot | Session"
+
+
+_OBSERVED_NEXT = (
+    "it was not observed which way each rank went; the next run observes it, which slows your own "
+    "code"
+)
 
 
 class NotRecorded(DdtError, ValueError):
@@ -55,6 +62,27 @@ def snapshot_of(run: RunLike) -> Snapshot:
     if not isinstance(snapshot, Snapshot):
         raise ValueError(_not_a_run(run))
     return snapshot
+
+
+def observe_next_run(run: RunLike, report: Report) -> list[str]:
+    """Observe branches in the session's next run if a hang in this one has no known reason.
+
+    On Python 3.11 that slows the user's code, so it is not on in every run.
+
+    Returns
+    -------
+    list of str
+        A note for the report, if the next run observes them.
+    """
+    from .host.session import Session, session_of
+
+    if isinstance(run, Snapshot):
+        return []
+    session = run if isinstance(run, Session) else session_of(run)
+    if session is None or snapshot_of(run).branches or not lacks_reason(report):
+        return []
+    session.observe_branches = True
+    return [_OBSERVED_NEXT]
 
 
 def view_of(name: str, run: RunLike, names: Sequence[str] = ()) -> RunView:

@@ -16,12 +16,11 @@ from IPython.core.magic import Magics
 from ..assistant.errors import in_magics
 from ..diagnosis import diagnose
 from ..diagnosis.compare_runs import compare
-from ..diagnosis.partings import lacks_reason
 from ..host import launcher
 from ..host.errors import SessionError
 from ..host.run_result import RunResult
 from ..host.session import Session, active
-from ..runs import view_of
+from ..runs import observe_next_run, view_of
 from ..views import safe
 from ..views.comparison import ComparisonView
 from ..views.displayable import Displayable
@@ -33,11 +32,6 @@ from .cell_position import first_line
 from .config import DDT
 from .failure import CellFailed
 from .output_stream import OutputStreamer, live_line
-
-_OBSERVED_NEXT = (
-    "it was not observed which way each rank went; the next run observes it, which slows your own "
-    "code, as %%ddt_debug does"
-)
 
 
 class RunningMagics(Magics):
@@ -114,9 +108,6 @@ class RunningMagics(Magics):
         if args.out:
             self._shell.user_ns[args.out] = run
         report = report_of(run)
-        if lacks_reason(report) and not run.snapshot.branches:
-            session.observe_branches = True
-            report = replace(report, notes=(*report.notes, _OBSERVED_NEXT))
         shown: Displayable = report
         if overview and not run.frozen:
             views = _views(run)
@@ -166,9 +157,9 @@ def report_of(run: RunResult, notes: Iterable[str] = ()) -> DisplayedReport:
     ]
     what = "moment" if run.snapshot.outcome == "interrupted" else "hang"
     held = [f"the {what} is held: %ddt_show stacks shows it, %ddt_release ends it"]
-    return show(
-        diagnose(run.snapshot), run.snapshot, [*lost, *(held if run.frozen else []), *notes]
-    )
+    report = diagnose(run.snapshot)
+    notes = [*lost, *(held if run.frozen else []), *notes, *observe_next_run(run, report)]
+    return show(report, run.snapshot, notes)
 
 
 def _views(run: RunResult) -> dict[str, RunView]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddt_notebook.model import Call, Place, Position, RankReport
@@ -288,7 +288,8 @@ class _Paths:
         if mine > theirs:
             # A rank that never reached the line may also have missed it for another reason.
             priority = 3 if theirs else 6
-            yield self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
+            found = self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
+            yield replace(found, place=replace(found.place, function=self.place.function))
 
     def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
         """Conditions before the line, in the same block, under which some ranks leave the block."""

@@ -189,11 +189,37 @@ def test_partings_before_collectives_that_all_enter_are_harmless(ranks: Ranks) -
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="branches are always observed")
 def test_a_run_observes_branches_only_if_it_is_asked_to(ranks: Ranks) -> None:
     session = ranks.session(2)
-    hang = "if rank == 0:\n    dist.barrier()\n"
-    assert session.run(hang).snapshot.branches == ()
-    session.observe_branches = True
-    assert len(session.run(hang).snapshot.branches) == 2
-    assert session.run(hang).snapshot.branches == ()
+    explained = "if rank == 0:\n    dist.barrier()\n"
+    run = session.run(explained)
+    assert run.snapshot.branches == ()
+    assert not ddt.diagnose(run).notes
+    run = session.run(UNEXPLAINED)
+    assert run.snapshot.branches == ()
+    assert ddt.diagnose(run).notes
+    assert len(session.run(explained).snapshot.branches) == 2
+    assert session.run(explained).snapshot.branches == ()
+
+
+#: The source shows that the rounds of a loop differ, but not why.
+UNEXPLAINED = """
+class Trainer:
+    def __init__(self, rank):
+        self.losses = {0: [3.0, 2.0, 1.0], 1: [3.0, 2.0, 5.0]}[rank]
+
+    def rounds(self):
+        best = float("inf")
+        for loss in self.losses:
+            if loss > best:
+                return
+            best = loss
+            yield loss
+
+    def fit(self):
+        for loss in self.rounds():
+            dist.all_reduce(torch.ones(1))
+
+Trainer(rank).fit()
+"""
 
 
 def test_the_users_own_trace_function_is_left_alone(ranks: Ranks) -> None:
