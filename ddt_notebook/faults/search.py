@@ -72,7 +72,7 @@ class Hit:
 class _Entry:
     hit: Hit
     words: Mapping[str, float]  # word to the weight of the best text in which it occurs
-    told: tuple[str, ...] = ()  # title and messages verbatim
+    exact: tuple[str, ...] = ()  # title and messages verbatim
     prior: float = 0.0  # decides between equal matches
 
     def match(self, ways: tuple[str, ...]) -> str | None:
@@ -103,7 +103,7 @@ def search(words: str, limit: int = 10) -> list[Hit]:
         matched = [word for word in matches if word is not None]
         there = sum(part for part, word in zip(worth, matches, strict=True) if word is not None)
         covered = there / sum(worth) if worth else 0.0
-        literal = any(_same(verbatim, text) for text in entry.told)
+        literal = any(_same(verbatim, text) for text in entry.exact)
         named = entry.hit.kind == "symptom" and entry.words.keys() <= set(matched)
         if not literal and covered < _COVERED:
             continue
@@ -148,8 +148,8 @@ def _of_card(card: FaultCard) -> _Entry:
     for name, parts in texts.items():
         for word in _stems(" ".join(parts)):
             weights[word] = weights.get(word, _WEIGHTS[name] - _MORE) + _MORE
-    told = (card.title, card.id.replace("-", " "), *messages)
-    plain = tuple(" ".join(text.lower().split()) for text in told)
+    exact = (card.title, card.id.replace("-", " "), *messages)
+    plain = tuple(" ".join(text.lower().split()) for text in exact)
     return _Entry(Hit("card", card.id, card.title, 0.0), weights, plain)
 
 

@@ -15,13 +15,13 @@ def rank_branches(handles: Iterable[RankHandle]) -> tuple[RankBranches, ...]:
     for handle in handles:
         if handle.branch_ring is None:
             continue
-        log, told = handle.branch_ring.read(), handle.branch_values
-        values = told.values if told is not None else {}
+        log, noted = handle.branch_ring.read(), handle.branch_values
+        values = noted.values if noted is not None else {}
         outcomes = tuple(
             replace(outcome, values=values.get(index, {}))
             for index, outcome in enumerate(log.outcomes)
         )
-        unobserved = told.unobserved if told is not None else ""
+        unobserved = noted.unobserved if noted is not None else ""
         if log.events or unobserved:
             found.append(
                 RankBranches(

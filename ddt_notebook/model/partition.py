@@ -319,9 +319,9 @@ def _compared(used: Mapping[int, LoaderPartition]) -> dict[int, Epoch]:
             return epochs
         # a broken-off pass counts only if it had more batches than the total of another
         fewest = min(ended, default=0)
-        telling = {r: e for r, e in epochs.items() if not e.broken_off or e.batches > fewest}
-        if ended and len({epoch.batches for epoch in telling.values()}) > 1:
-            return telling
+        comparable = {r: e for r, e in epochs.items() if not e.broken_off or e.batches > fewest}
+        if ended and len({epoch.batches for epoch in comparable.values()}) > 1:
+            return comparable
     return {}
 
 
@@ -367,9 +367,9 @@ def _by_content(used: Mapping[int, LoaderPartition]) -> Division:
     shared: set[int] = set()
     for start in starts:
         # content that one rank reads twice, such as zeros, does not identify a sample
-        telling = {value for value, times in Counter(start).items() if times == 1}
-        shared |= seen & telling
-        seen |= telling
+        once = {value for value, times in Counter(start).items() if times == 1}
+        shared |= seen & once
+        seen |= once
     return Division(
         ranks=tuple(used),
         covered=len(seen),

@@ -48,14 +48,14 @@ class Overview(Displayable):
         """The diagnosis, and each view folded under its flags."""
         if not self._cut_off:
             folded = [
-                html.details(f"{name} · {_told(view)[0]}", view.to_html())
+                html.details(f"{name} · {_summary(view)[0]}", view.to_html())
                 for name, view in self._views.items()
             ]
             return html.Markup(self._report.to_html() + "".join(folded))
         # a run that was cut off must not be reported as healthy
         parts = [
             html.details(
-                " · ".join([name, *_told(view)[:1]] if view.flags else [name]), view.to_html()
+                " · ".join([name, *_summary(view)[:1]] if view.flags else [name]), view.to_html()
             )
             for name, view in self._views.items()
         ]
@@ -74,11 +74,11 @@ class Overview(Displayable):
     def _lines(self) -> Iterator[str]:
         for name, view in self._views.items():
             label = f"  {name:<12} "
-            for line in _told(view):
+            for line in _summary(view):
                 later = " " * len(label)
                 yield from textwrap.wrap(line, 80, initial_indent=label, subsequent_indent=later)
                 label = later
 
 
-def _told(view: RunView) -> list[str]:
+def _summary(view: RunView) -> list[str]:
     return flags.as_lines(view.flags, "nothing odd")

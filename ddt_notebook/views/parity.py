@@ -81,7 +81,7 @@ class ParityView(RunView):
         lines: list[str] = []
         if rows := self._rows():
             lines += terminal.columns(rows, _HEAD, (2, 3))
-        for found in self._told()[:8]:
+        for found in self._reported()[:8]:
             lines += terminal.wrap("", _disagreement_text(found, self._difference(found)))
         return lines
 
@@ -126,7 +126,7 @@ class ParityView(RunView):
     def _ranks(self) -> int:
         return len(self._parities)
 
-    def _told(self) -> list[Disagreement]:
+    def _reported(self) -> list[Disagreement]:
         return [
             found
             for found in self._differing

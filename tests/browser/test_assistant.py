@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from .lab import Lab, Page
-from .walk import CELLS, TOLD, walk
+from .walk import CELLS, SHOWN, walk
 from .without_kernel import open_without_kernel
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +25,7 @@ def test_from_a_hang_to_its_fix_by_keyboard_and_kept(page: Page, lab: Lab) -> No
     lab.end_kernels()
     open_without_kernel(page, "assistant.ipynb")
     page.cell(2).scroll_into_view_if_needed()
-    for told in TOLD:
-        expect(page.output(2).get_by_text(told).first).to_be_visible()
+    for line in SHOWN:
+        expect(page.output(2).get_by_text(line).first).to_be_visible()
     expect(page.output(2).get_by_role("button")).to_have_count(0)
     page.picture("assistant-saved")

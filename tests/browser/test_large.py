@@ -85,9 +85,9 @@ def test_a_long_run_opens_folded_and_whole(page: Page, lab: Lab) -> None:
     expect(shown).to_contain_text(f"{RANKS} ranks, {CALLS} collectives")
     folds = shown.locator("> details")
     expect(folds).to_have_count(2)
-    for fold, told in ((folds.nth(0), f"({CALLS} × float32)"), (folds.nth(1), "63")):
+    for fold, text in ((folds.nth(0), f"({CALLS} × float32)"), (folds.nth(1), "63")):
         rows = fold.get_by_role("row", include_hidden=True)
-        expect(rows.filter(has_text=told).first).to_be_hidden()
+        expect(rows.filter(has_text=text).first).to_be_hidden()
         fold.locator("summary").first.click()
         expect(fold.get_by_role("table").first).to_be_visible()
     for theme in ("JupyterLab Light", "JupyterLab Dark"):

@@ -115,7 +115,7 @@ def test_notebooks_and_snapshots_are_compared(crowded: Page, crowd: Lab) -> None
 def test_magics_do_not_take_each_other(order: tuple[str, str]) -> None:
     paths = (str(FOLDER), os.environ.get("PYTHONPATH"))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _LOAD, *order],
         env=environment,
         check=True,
@@ -123,4 +123,4 @@ def test_magics_do_not_take_each_other(order: tuple[str, str]) -> None:
         text=True,
         timeout=60,
     )
-    assert told.stdout.split("\n")[:2] == ["[]", "True True"]
+    assert result.stdout.split("\n")[:2] == ["[]", "True True"]

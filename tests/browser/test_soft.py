@@ -36,15 +36,15 @@ IPKernelApp.launch_instance(kernel_class=Julia)
 #: Messages that another version of ddt_notebook might send, before and after the panel's first.
 STRANGE = """
 from comm import create_comm, get_comm_manager
-def told(comm, message):
+def received(comm, message):
     session = {"session": {"line": "2 ranks", "ranks": 2}, "headline": "a cell runs"}
     for data in ({}, {"news": [1]}, session, session | {"rows": []}, session | {"notes": []}):
         comm.send(data)
     comm.send(session | {"rows": [], "notes": [], "report": {"findings": "none"}})
 known = create_comm(target_name="ddt_notebook", comm_id="ddt_notebook", primary=False)
-known.on_msg(lambda message: told(known, message))
+known.on_msg(lambda message: received(known, message))
 get_comm_manager().register_comm(known)
-get_comm_manager().register_target("ddt_notebook", told)
+get_comm_manager().register_target("ddt_notebook", received)
 """
 
 

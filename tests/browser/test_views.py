@@ -199,8 +199,8 @@ def test_the_report_is_written_beside_the_notebook(page: Page, lab: Lab) -> None
     dialog = page.tab.get_by_role("dialog")
     expect(dialog.get_by_role("textbox")).to_have_value("job-report.html")
     page.tab.keyboard.press("Enter")
-    told = page.tab.get_by_text("Report written: job-report.html")
-    expect(told.first).to_be_visible()
+    written = page.tab.get_by_text("Report written: job-report.html")
+    expect(written.first).to_be_visible()
     page.picture("report-written")
     report = lab.folder / "job-report.html"
     assert "<h2>timeline</h2>" in report.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ CELLS = (
     "%%ddt\nx = torch.ones(2)\nif rank == 0:\n    dist.all_reduce(x)\n    print('sum', x)",
     "%ddt_debug",
 )
-TOLD = ("rank 1 never entered all_reduce", "call all_reduce on every rank", "the symptom is gone")
+SHOWN = ("rank 1 never entered all_reduce", "call all_reduce on every rank", "the symptom is gone")
 
 
 def walk(page: Page, name: str) -> None:
@@ -22,7 +22,7 @@ def walk(page: Page, name: str) -> None:
     page.tab.keyboard.press("Control+Enter")
     page.ended(2)
     assistant = page.output(2).locator(".ddt-assistant")
-    expect(assistant).to_contain_text(TOLD[0])
+    expect(assistant).to_contain_text(SHOWN[0])
     expect(assistant).to_contain_text("a collective under a condition on the rank")
     page.picture(name)
 
@@ -30,5 +30,5 @@ def walk(page: Page, name: str) -> None:
     page.tab.keyboard.press("Enter")
     page.tab_to(assistant.get_by_role("button", name="Run it now"))
     page.tab.keyboard.press("Space")
-    for told in TOLD:
-        expect(assistant).to_contain_text(told)
+    for line in SHOWN:
+        expect(assistant).to_contain_text(line)

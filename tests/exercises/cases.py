@@ -71,8 +71,8 @@ def right_repairs() -> Iterator[Case]:
 def _edited(kind: str) -> Iterator[Case]:
     for name in exercise_names():
         one = exercise(name)
-        told = tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text())
-        for case in told[kind]:
+        cases = tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text())
+        for case in cases[kind]:
             source = getattr(one, case.get("base", "solution"))
             for old, new in case["edits"]:
                 assert source.count(old) == 1, f"{name}, {case['what']}: {old!r}"

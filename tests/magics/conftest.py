@@ -34,7 +34,7 @@ class Notebook:
         self.shell.colors = "nocolor"
 
     def run(self, source: str) -> Any:
-        """The value of a cell; whatever the cell raises, raises here."""
+        """Return the value of a cell, and raise what the cell raises."""
         result = self.shell.run_cell(source, store_history=True)
         result.raise_error()
         return result.result

@@ -80,7 +80,7 @@ class Page(FrontEnd):
         )
 
     def saved(self, kind: str = "text/plain") -> str:
-        """What the last output but the panel's own holds now."""
+        """What the last output holds now, apart from the panel's own."""
         stored = [data for _, data in self.outputs if WIDGET not in data]
         return str(stored[-1][kind])
 

@@ -12,7 +12,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 _ANSWER_LIMIT_S = 20
 FAILED = pytest.StashKey[bool]()
-#: The fork server stays; of the extension and of the user's variables nothing does.
+#: Removes the extension and the user's variables; the fork server stays.
 _ANEW = """
 get_ipython().run_line_magic("unload_ext", "ddt_notebook")
 get_ipython().run_line_magic("reset", "-f")

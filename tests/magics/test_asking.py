@@ -144,7 +144,7 @@ def test_a_symptom_and_a_text(notebook: Notebook) -> None:
     assert report.findings[0].symptom == "D.1.2"
 
 
-def test_what_the_code_lets_foresee(notebook: Notebook, tmp_path: Path) -> None:
+def test_faults_foreseen_in_the_code_are_shown(notebook: Notebook, tmp_path: Path) -> None:
     found = notebook.run("%%ddt_lint\nif rank == 0:\n    dist.barrier()")
     assert [finding.cause for finding in found] == ["collective-under-rank-condition"]
     assert "cell line 3: `dist.barrier()`" in repr(found)

@@ -1,4 +1,4 @@
-"""The assistant's panel in a real kernel: buttons are pressed, and what is saved is looked at."""
+"""The assistant's panel in a real kernel: tests press its buttons and read what would be saved."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_button_and_a_typed_word_mean_the_same(quiet: Page) -> None:
     assert quiet.saved() == after
 
 
-def test_what_may_be_intended_is_shown_below_that_all_is_well(page: Page) -> None:
+def test_hints_are_shown_below_a_healthy_result(page: Page) -> None:
     page.execute(f"%%ddt\n{card('sum-shown-as-mean').broken}")
     page.outputs.clear()
     page.execute("%ddt_debug")
@@ -199,7 +199,7 @@ def test_in_a_terminal_it_is_text(notebook: Notebook) -> None:
     assert not hasattr(shown, "panel")
 
 
-def test_what_ranks_print_is_no_markup(page: Page) -> None:
+def test_what_ranks_print_is_not_markup(page: Page) -> None:
     page.execute("%%ddt\nraise ValueError('<script>alert(1)</script><img src=x onerror=alert(2)>')")
     page.outputs.clear()
     page.execute("%ddt_debug")

@@ -156,7 +156,7 @@ def test_ok_stands_alone_only_where_no_view_flags_anything(ranks: Notebook) -> N
     assert repr(ranks.run(f"%%ddt_debug\n{alike}")).startswith("ok · 2 ranks")
 
 
-def test_what_follows_from_a_hang_is_folded(ranks: Notebook) -> None:
+def test_consequences_of_a_hang_are_folded(ranks: Notebook) -> None:
     apart = "torch.manual_seed(rank)\nmodel = torch.nn.Linear(4, 2)\n"
     shown = ranks.shown(f"%%ddt_debug\n{apart}if rank == 0:\n    dist.barrier()")
     assert "views of what ran until then" in shown

@@ -51,7 +51,7 @@ class Panel:
         self.client.shell_channel.send(self.client.session.msg("comm_open", content))
 
     def hello(self) -> State:
-        """The answer to the panel's first word."""
+        """The answer to the panel's first message."""
         self.say("hello")
         return self.told()
 
@@ -61,7 +61,7 @@ class Panel:
         return self.told()
 
     def told(self) -> State:
-        """What the kernel says next."""
+        """The kernel's next message."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             message = self.client.get_iopub_msg(timeout=LIMIT_S)
@@ -99,7 +99,7 @@ def when_waiting(side_panel: Panel, word: str, subshell: str) -> Callable[[State
     return each
 
 
-def test_says_nothing_until_it_is_asked(side_panel: Panel) -> None:
+def test_sends_nothing_until_it_is_asked(side_panel: Panel) -> None:
     assert side_panel.run("%ddt_start -n 2\n") == []
     assert side_panel.run("%%ddt\nimport time\ntime.sleep(0.7)") == []
     state = side_panel.hello()
@@ -146,7 +146,7 @@ def test_keeps_up_while_a_cell_runs(side_panel: Panel) -> None:
     }
 
 
-def test_tells_what_was_found_and_where(side_panel: Panel) -> None:
+def test_shows_what_was_found_and_where(side_panel: Panel) -> None:
     side_panel.hello()
     side_panel.run("%ddt_start -n 2 --hang-after 0.5")
     states = side_panel.run("%%ddt\nif rank == 0:\n    dist.barrier()")
@@ -196,7 +196,7 @@ def test_is_gone_when_the_extension_is_unloaded(side_panel: Panel) -> None:
     assert side_panel.hello()["session"] is None
 
 
-def test_tells_each_ranks_device_and_its_memory_against_its_cap(side_panel: Panel) -> None:
+def test_shows_each_ranks_device_and_its_memory_against_its_cap(side_panel: Panel) -> None:
     side_panel.hello()
     rows = side_panel.run("%ddt_start -n 2 --memory 300M")[-1]["rows"]
     assert [row["device"] for row in rows] == ["cpu", "cpu"]

@@ -64,7 +64,7 @@ def test_nothing_is_sent_before_a_question(scene: Scene) -> None:
     assert len(scene.told) == 1
 
 
-def test_news_are_told_once_and_not_too_often(scene: Scene) -> None:
+def test_news_are_sent_once_and_not_too_often(scene: Scene) -> None:
     scene.output.asked({"run": 0, "after": 0})
     assert (scene.told[0]["run"], scene.told[0]["lines"]) == (0, [])
     listener = scene.cell(4)
@@ -93,7 +93,7 @@ def test_a_flood_is_reported_page_by_page(scene: Scene) -> None:
     assert len(scene.told) > 5
 
 
-def test_who_begins_anew_does_not_send_the_others_back(scene: Scene) -> None:
+def test_a_page_that_reads_from_the_start_does_not_send_the_others_back(scene: Scene) -> None:
     """A page that was loaded again reads from the start; other messages continue meanwhile."""
     scene.output.asked({"run": 0, "after": 0})
     listener = scene.cell(1)

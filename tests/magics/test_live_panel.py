@@ -148,7 +148,7 @@ def test_freeze_holds_the_cell_until_it_is_released(front_end: FrontEnd) -> None
     assert "ok" in plain(front_end.run("%%ddt\nassert kept == rank\ndist.barrier()")[-1])
 
 
-def test_says_so_where_clicks_come_late(front_end: FrontEnd) -> None:
+def test_shows_a_note_if_clicks_come_late(front_end: FrontEnd) -> None:
     front_end.run("%ddt_start -n 2\n%ddt_live")
     click = ClickWhenWaiting(front_end, "Interrupt", None)
     outputs = front_end.run(WAITS.replace("20", "3"), click)
@@ -183,7 +183,7 @@ def test_a_hang_that_is_frozen_is_called_a_hang() -> None:
         assert session.run("dist.barrier()").ok
 
 
-def test_freezing_means_nothing_when_no_cell_runs() -> None:
+def test_freezing_has_no_effect_when_no_cell_runs() -> None:
     with ddt.Session(2) as session:
         session.freeze()
         assert not session.frozen

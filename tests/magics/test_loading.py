@@ -47,7 +47,7 @@ def test_a_saved_run_is_diagnosed(notebook: Notebook, job: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["nothing-here", "nothing-here.ddt.json"])
-def test_what_is_not_there_is_one_line(notebook: Notebook, job: Path, path: str) -> None:
+def test_a_missing_file_is_one_line(notebook: Notebook, job: Path, path: str) -> None:
     with pytest.raises(UsageError, match=r"ddt_load: .*No such file"):
         notebook.run(f"%ddt_load {job / path}")
 

@@ -325,7 +325,7 @@ def test_a_cell_magic_below_another_line_says_where_it_belongs(
     assert fake.run("1 + 1") == 2
 
 
-def test_the_help_tells_the_defaults(fake: Notebook) -> None:
+def test_the_help_shows_the_defaults(fake: Notebook) -> None:
     shown = " ".join(fake.shown("%ddt_start -h").split())
     for name, trait in DDT.class_traits(config=True).items():
         if name not in ("colour", "widgets", "device"):

@@ -1,4 +1,4 @@
-"""Sessions that the tests of a module share, and the steps of a test of a case."""
+"""Sessions that all tests of a module share, and the steps by which a case is tested."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Ranks:
         assert not left
 
     def _note(self, session: Session) -> None:
-        """Remember the processes of a session, and theirs."""
+        """Add the processes of a session, and all that these started, to those that must end."""
         for pid in session.process_ids()[:-1]:  # the fork server serves other sessions, too
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
@@ -86,7 +86,7 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture
 def session() -> Iterator[ddt.Session]:
-    """Two ranks that leave no process behind."""
+    """A session of two ranks; afterwards no process of it may be left."""
     made = ddt.Session(2)
     pids = made.pids
     yield made

@@ -21,5 +21,5 @@ def gone(pids: list[int], within_s: float = 5.0) -> bool:
 
 
 def descendants(pids: list[int]) -> list[int]:
-    """Processes that these have started, and theirs."""
+    """All descendants of these processes."""
     return [child.pid for pid in pids for child in psutil.Process(pid).children(recursive=True)]

@@ -1,4 +1,4 @@
-"""``ddt-notebook grade``: notebooks that were handed in, in a process of its own."""
+"""``ddt-notebook grade`` on notebooks that were handed in; it runs as a process of its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def grade(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
 
 
-def test_submissions_are_regraded_and_a_bad_one_stops_none(tmp_path: Path) -> None:
+def test_submissions_are_regraded_and_a_bad_one_does_not_stop_the_others(tmp_path: Path) -> None:
     one = exercise("shared-slice")
     submitted = tmp_path / "submitted"
     paths = [
@@ -77,7 +77,7 @@ def test_the_ranks_have_no_network_where_the_kernel_permits_it(tmp_path: Path) -
     assert "raised RuntimeError: interfaces lo;" in row["message"]
 
 
-def test_a_limit_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_limit_is_refused(tmp_path: Path) -> None:
     done = grade(tmp_path / "a.ipynb", "--memory", "much")
     assert done.returncode == 2
     assert "'much' is not an amount of memory" in done.stderr

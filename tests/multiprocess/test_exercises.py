@@ -159,7 +159,7 @@ while True:
 
 
 def with_solution(trick: str, one: Exercise) -> str:
-    """The cell of a trick."""
+    """The cell that a trick submits."""
     return textwrap.dedent(trick).replace("{solution}", one.solution)
 
 

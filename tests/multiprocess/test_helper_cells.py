@@ -1,4 +1,4 @@
-"""Submissions whose graded cell needs other cells: these run on request and give no advantage."""
+"""Submissions whose graded cell needs other cells: they run on request and give no advantage."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_cell_that_fails_is_named(
     assert place in row.message
 
 
-#: A cell that defines ``train``, for the sake of which it runs, and what fails then. ``{work}`` is
+#: A cell that defines ``train`` and therefore runs, and what fails then. ``{work}`` is
 #: the function ``train`` with the solution, ``{solution}`` the solution itself.
 TRICKS = {
     "trains each rank by itself": (

@@ -264,25 +264,25 @@ def test_a_group_that_memory_keeps_from_forming_is_reported() -> None:
         assert session.run(REDUCE).ok
 
 
-def test_an_exception_that_takes_long_to_tell_is_waited_for() -> None:
-    slow_to_tell = (
+def test_an_exception_that_takes_long_to_format_is_waited_for() -> None:
+    slow_to_format = (
         "import time\n"
         "class Slow(Exception):\n"
         "    def __str__(self):\n"
         "        time.sleep(2)\n"
-        "        return 'told'\n"
+        "        return 'shown'\n"
         "if rank == 1:\n"
         "    raise Slow\n" + REDUCE
     )
     with ddt.Session(3, timeout=0.5) as session:
-        run = session.run(slow_to_tell)
+        run = session.run(slow_to_format)
         assert run.snapshot.rank(1).state == "raised"
         (finding,) = ddt.diagnose(run).findings
         assert (finding.ranks, finding.waiting) == ([1], [0, 2])
-        assert "Slow: told" in finding.title
+        assert "Slow: shown" in finding.title
 
 
-def test_ranks_that_are_interpreters_of_their_own() -> None:
+def test_ranks_can_be_separate_interpreters() -> None:
     with ddt.Session(2, start_method="spawn") as session:
         pids = session.pids
         assert session.run(REDUCE).outputs == {0: "1.0\n", 1: "1.0\n"}
@@ -320,7 +320,7 @@ def test_thirty_sessions_leave_no_process(tmp_path: Path, monkeypatch: pytest.Mo
     with ddt.Session(1) as first:
         server = psutil.Process(first.process_ids()[-1])
     own = psutil.Process()
-    time.sleep(0.8)  # until the first one's remains are buried
+    time.sleep(0.8)  # until the processes of the first are gone
     before = own.num_fds(), server.num_fds(), len(descendants([own.pid]))
     pids = []
     for _ in range(30):
@@ -372,7 +372,9 @@ def test_nothing_outlives_the_notebook(end: signal.Signals) -> None:
     assert not Path(directory).exists()
 
 
-def test_an_error_of_our_own_while_starting_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_while_starting_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from ddt_notebook.host import pool
 
     seen: list[int] = []

@@ -112,7 +112,7 @@ def test_on_request_without_a_trace(ranks: Ranks) -> None:
         assert set(frame.tensors) == {4000}
 
 
-def test_of_a_session_it_is_what_the_ranks_hold_now(ranks: Ranks) -> None:
+def test_memory_of_a_session_is_what_the_ranks_hold_now(ranks: Ranks) -> None:
     setting = "model = DDP(network)\noptimizer = torch.optim.SGD(model.parameters())\n"
     result, recorded = traced(ranks, setting + 2 * STEP)
     session = ranks.session(2)

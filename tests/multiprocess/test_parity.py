@@ -87,7 +87,7 @@ def test_settings_types_and_missing_state_differ(ranks: Ranks) -> None:
     assert any("exists on rank 0, but not on rank 1" in t for t in texts)
 
 
-def test_not_a_number_is_not_a_distance(ranks: Ranks) -> None:
+def test_nan_is_not_shown_as_a_distance(ranks: Ranks) -> None:
     source = """
     x = torch.nn.Module()
     x.w = torch.nn.Parameter(torch.ones(5))
@@ -102,7 +102,7 @@ def test_not_a_number_is_not_a_distance(ranks: Ranks) -> None:
     assert "some are not finite" in flag.text
 
 
-def test_fingerprints_tell_any_change_and_any_order(ranks: Ranks) -> None:
+def test_fingerprints_differ_for_any_change_and_any_order(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.restart()
     source = """
@@ -126,7 +126,7 @@ def test_fingerprints_tell_any_change_and_any_order(ranks: Ranks) -> None:
     assert result.ok, result.errors
 
 
-def test_equal_parameters_that_are_no_numbers_are_flagged(ranks: Ranks) -> None:
+def test_equal_parameters_that_are_nan_are_flagged(ranks: Ranks) -> None:
     fill = """
     model = DDP(raw)
     with torch.no_grad():
@@ -140,7 +140,7 @@ def test_equal_parameters_that_are_no_numbers_are_flagged(ranks: Ranks) -> None:
     assert flag.text.startswith("model.0.bias holds inf on every rank")
 
 
-def test_what_may_lawfully_be_no_number_is_not_flagged(ranks: Ranks) -> None:
+def test_nan_that_is_allowed_is_not_flagged(ranks: Ranks) -> None:
     masked = """
     class Masked(torch.nn.Module):
         def __init__(self):

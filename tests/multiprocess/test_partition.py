@@ -55,7 +55,7 @@ def test_a_distributed_sampler_divides_with_padding(ranks: Ranks) -> None:
     assert "loader · TensorDataset of 101 · DistributedSampler" in str(shown)
 
 
-def test_what_an_epoch_was_for_is_known(ranks: Ranks) -> None:
+def test_epochs_of_training_and_evaluation_are_distinguished(ranks: Ranks) -> None:
     source = """
     import time
     class Slow(torch.utils.data.Dataset):

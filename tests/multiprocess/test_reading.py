@@ -1,4 +1,4 @@
-"""Values that are read before they exist, or on the wrong rank, and similar legal code."""
+"""Values that are read too early or on the wrong rank, and legal code that looks alike."""
 
 from __future__ import annotations
 

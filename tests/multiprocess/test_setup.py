@@ -83,7 +83,7 @@ def test_what_keeps_the_ranks_apart(
         ),
     ],
 )
-def test_groups_that_form_are_no_finding(source: str) -> None:
+def test_groups_that_form_give_no_finding(source: str) -> None:
     found = report(f"{source}\ndist.all_reduce(torch.ones(1))", 2)
     assert found.ok, str(found)
 

@@ -1,4 +1,4 @@
-"""What ranks print is recorded until something of the user's makes that impossible."""
+"""What ranks print is recorded unless the user's code prevents that."""
 
 from __future__ import annotations
 

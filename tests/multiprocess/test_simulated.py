@@ -1,4 +1,4 @@
-"""GPUs that are not there: the same device errors, and values all the same."""
+"""Simulated GPUs raise the device errors of real ones and compute the same values."""
 
 from __future__ import annotations
 

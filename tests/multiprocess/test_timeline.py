@@ -206,7 +206,7 @@ def test_nothing_of_the_trace_stays_behind(ranks: Ranks) -> None:
     assert all(timeline.steps_us for timeline in traced.snapshot.timeline)
 
 
-def test_a_hang_in_a_traced_cell_is_found_as_ever(ranks: Ranks) -> None:
+def test_a_hang_in_a_traced_cell_is_found(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.restart()
     result = session.run("if rank == 0:\n    dist.all_reduce(torch.ones(1))", trace=True)

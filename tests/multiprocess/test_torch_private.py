@@ -36,7 +36,7 @@ for batch in loader:
 
 
 class _Server:
-    """Looks like the ``subprocess.Popen`` of a fork server."""
+    """Stands in for the ``subprocess.Popen`` of a fork server."""
 
     mother: socket.socket
     without: str

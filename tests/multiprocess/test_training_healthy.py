@@ -1,4 +1,4 @@
-"""Training that looks like a fault of training and is none: no finding."""
+"""Healthy training that looks like a fault gives no finding."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for step in range(4):
     assert not report.findings, str(report)
 
 
-def test_trained_on_over_several_cells_and_by_one_rank_alone(ranks: Ranks) -> None:
+def test_a_model_is_trained_over_several_cells_and_by_one_rank_alone(ranks: Ranks) -> None:
     session = ranks.session(2)
     build = "model = DDP(mlp())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n"
     step = "optimizer.zero_grad()\nloss_of(model, *batch()).backward()\noptimizer.step()\n"

@@ -1,4 +1,4 @@
-"""Complete training scripts, and programs that look like a fault, run as they stand: no finding."""
+"""Complete training scripts and healthy programs that look like a fault give no finding."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_script_is_without_findings(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", LOOK_ALIKES, ids=lambda path: path.stem)
-def test_what_looks_like_a_fault_is_none(path: Path) -> None:
+def test_look_alike_is_without_findings(path: Path) -> None:
     done = run(path, 3)
     assert done.ok, done.errors
     report = ddt.diagnose(done)

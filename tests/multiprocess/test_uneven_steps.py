@@ -1,4 +1,4 @@
-"""Optimizer steps that some ranks leave out: found where replicas end apart, and only there."""
+"""Optimizer steps that some ranks leave out are found if replicas end apart, and only then."""
 
 from __future__ import annotations
 

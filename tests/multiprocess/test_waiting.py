@@ -1,4 +1,4 @@
-"""A rank at work is not a hang: the others wait for it, and a line says what it does."""
+"""A rank at work is not a hang. The others wait for it, and a line shows what it does."""
 
 from __future__ import annotations
 

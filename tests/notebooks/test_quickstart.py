@@ -53,7 +53,7 @@ def make_notebook(path: Path, source: str, tags: list[str]) -> Path:
         ("1 + 1", ["raises-exception"], "'only' is there to fail, but it did not"),
     ],
 )
-def test_a_story_that_goes_wrong_is_not_told_as_a_success(
+def test_a_quick_start_that_goes_wrong_is_not_shown_as_a_success(
     tmp_path: Path, source: str, tags: list[str], message: str
 ) -> None:
     book = make_notebook(tmp_path / "book.ipynb", source, tags)

@@ -50,10 +50,10 @@ def verdicts(checks: object) -> dict[str, str]:
 
 
 def test_a_machine_that_runs_the_tests_is_well() -> None:
-    told: list[str] = []
-    report = doctor(2, progress=told.append)
+    steps: list[str] = []
+    report = doctor(2, progress=steps.append)
     assert report.ok, str(report)
-    assert len(told) == 3
+    assert len(steps) == 3
     by_name = {check.name: check for check in report.checks}
     assert by_name["gloo"].seen == "two processes formed a group and reduced a number on it"
     assert report.preflight.facts["versions.torch"].startswith("2.")
@@ -131,7 +131,7 @@ def test_code_for_an_older_gpu_of_the_same_generation_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "verdict", "told"),
+    ("name", "value", "verdict", "shown"),
     [
         ("NCCL_DEBUG", "INFO", "ok", ""),
         ("NCCL_DEBUG", "VERBOSE", "error", "VERSION, WARN, INFO"),
@@ -147,10 +147,10 @@ def test_code_for_an_older_gpu_of_the_same_generation_runs() -> None:
         ("OMP_NUM_THREADS", "0", "error", "invalid"),
     ],
 )
-def test_variables(name: str, value: str, verdict: str, told: str) -> None:
+def test_variables(name: str, value: str, verdict: str, shown: str) -> None:
     (check,) = variable_checks({name: value})
     assert (check.name, check.verdict) == (name, verdict)
-    assert told in check.fix
+    assert shown in check.fix
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_time_outs_that_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "verdict", "told"),
+    ("environment", "verdict", "shown"),
     [
         ({"NCCL_TIMEOUT": "3600"}, "warning", "neither torch nor NCCL reads NCCL_TIMEOUT"),
         ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, "error", "lasts forever"),
@@ -203,10 +203,10 @@ def test_the_time_outs_that_hold() -> None:
         ({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30"}, "warning", "shorter"),
     ],
 )
-def test_settings_of_time_outs(environment: dict[str, str], verdict: str, told: str) -> None:
+def test_settings_of_time_outs(environment: dict[str, str], verdict: str, shown: str) -> None:
     _, check = timeout_checks(FACTS, environment)
     assert (check.topic, check.verdict) == ("timeouts", verdict)
-    assert told in check.meaning
+    assert shown in check.meaning
     shown = PreflightView(Preflight(machine="host", checks=(check,)))
     assert check.name in shown.to_text()
     assert check.name in shown.to_html()

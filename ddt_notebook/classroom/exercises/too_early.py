@@ -17,8 +17,8 @@ def _file(seen: Evidence) -> str:
         return "one process cannot read a file model.pt in the folder, or there is none"
     names = list(seen.loaded) if isinstance(seen.loaded, dict) else []
     if sorted(names) != sorted(_NAMES):
-        told = ", ".join(map(str, names[:2])) or "nothing that has names"
-        return f"the file holds {told}; exercise.model() has {_NAMES[0]} and {_NAMES[1]}"
+        listed = ", ".join(map(str, names[:2])) or "nothing that has names"
+        return f"the file holds {listed}; exercise.model() has {_NAMES[0]} and {_NAMES[1]}"
     right = all(np.allclose(seen.loaded[n], a) for n, a in zip(_NAMES, held, strict=True))
     return "" if right else "the file does not hold the trained parameters"
 

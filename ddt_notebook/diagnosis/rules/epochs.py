@@ -16,7 +16,7 @@ from .parallel_groups import take_parts
 
 #: Samples without index are compared by content: this many in a row must be equal. From 2 to 16
 #: no verdict on the recorded runs changes (`benchmarks.thresholds`).
-_TELLING = 4
+_ENOUGH = 4
 
 
 def undivided_streams(context: Context) -> Iterator[Finding]:
@@ -28,8 +28,8 @@ def undivided_streams(context: Context) -> Iterator[Finding]:
         starts = [loader.epochs[-1].content for loader in loaders.values()]
         common = min(map(len, starts))
         alike = len({start[:common] for start in starts}) == 1
-        telling = len(set(starts[0][:common])) >= min(_TELLING, shared.first().epochs[-1].samples)
-        if not (alike and telling and common > 1 and shared.trains) or take_parts(context, loaders):
+        enough = len(set(starts[0][:common])) >= min(_ENOUGH, shared.first().epochs[-1].samples)
+        if not (alike and enough and common > 1 and shared.trains) or take_parts(context, loaders):
             continue
         yield conclude(
             "C.6",

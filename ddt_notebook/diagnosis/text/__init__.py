@@ -84,7 +84,7 @@ def _diagnose(lines: list[Line], total: int) -> Report:
     shown += [one for one in ranked if one.symptom in named and one not in shown]
     # A healthy log also describes what is being done.
     likely = not text.is_log and ranked[0].probability >= _BY_CONTEXT
-    known = bool(worth) and (ranking.is_telling(found) or likely)
+    known = bool(worth) and (ranking.is_specific(found) or likely)
     made = [findings.finding(one, lines, speaks_of, text.lower) for one in shown]
     hints = [
         findings.finding(one, lines, speaks_of, text.lower) for one in more if one not in shown

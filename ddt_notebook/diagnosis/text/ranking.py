@@ -25,7 +25,7 @@ TEMPERATURE = 0.8
 OFFSET, SLOPE = 0.49, 0.36
 #: A weaker vote does not decide. The limit is above the vote for an exception of unknown meaning,
 #: which occurs in many logs of healthy runs.
-_TELLING = 0.7
+_SPECIFIC = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class Ranked:
 def rank(matches: list[Match]) -> list[Ranked]:
     """Return all symptoms, the most likely first."""
     found = ranked(scored(matches), matches, TEMPERATURE)
-    return calibrated(found, OFFSET, SLOPE) if is_telling(matches) else found
+    return calibrated(found, OFFSET, SLOPE) if is_specific(matches) else found
 
 
-def is_telling(matches: list[Match]) -> bool:
+def is_specific(matches: list[Match]) -> bool:
     """Whether a text shows more than what was being done."""
-    return any(match.kind != "context" and match.strength >= _TELLING for match in matches)
+    return any(match.kind != "context" and match.strength >= _SPECIFIC for match in matches)
 
 
 def scored(matches: list[Match]) -> dict[str, float]:

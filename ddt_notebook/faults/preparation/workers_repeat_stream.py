@@ -12,7 +12,7 @@ CARD = FaultCard(
     """,
     why="""
         Each worker is a process with a copy of the data set, and runs its __iter__ to the end. A
-        data set with indices is divided by the loader, which tells each worker what to fetch; an
+        data set with indices is divided by the loader, which gives each worker its indices; an
         iterable one has to skip what the other workers yield.
     """,
     broken="""

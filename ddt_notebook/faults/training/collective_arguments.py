@@ -55,7 +55,7 @@ CARD = FaultCard(
     gloo=("Argument ``scatter_list`` must be specified on source rank.",),
     nccl=("Argument ``scatter_list`` must be specified on source rank.",),
     cluster="""
-        The first failing rank in time tells the reason; torchrun names it as the root cause. The
+        The first failing rank in time gives the reason; torchrun names it as the root cause. The
         other ranks show a connection that was closed.
     """,
     apart={

@@ -15,7 +15,7 @@ CARD = FaultCard(
     why="""
         Compiled code read or wrote an address that it does not own: an extension that was built for
         another version of PyTorch, CUDA or MPI, or a call with arguments of the wrong type. Here
-        ctypes is not told that the argument is a pointer and cuts it to 32 bits.
+        ctypes does not know that the argument is a pointer and cuts it to 32 bits.
     """,
     broken="""
         import ctypes

@@ -145,7 +145,7 @@ def test_the_first_failure_is_reported_and_not_what_follows():
     ],
     ids=["numbered otherwise", "each alone", "two groups", "one beside", "by name"],
 )  # fmt: skip
-def test_groups_that_form_are_no_finding(ranks: list[RankReport]):
+def test_groups_that_form_give_no_finding(ranks: list[RankReport]):
     assert diagnose(snapshot(*ranks)).ok
 
 

@@ -157,7 +157,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize(("cause", "text"), CAUSES)
-def test_a_cause_is_named_only_if_the_words_tell_it(cause: str | None, text: str) -> None:
+def test_a_cause_is_named_only_if_the_words_show_it(cause: str | None, text: str) -> None:
     assert diagnose_text(text).findings[0].cause == cause
 
 
@@ -173,7 +173,7 @@ FRAMES = """\
 LAUNCHER = '  File "<frozen runpy>", line 198, in _run_module_as_main\n'
 
 
-def test_frames_of_libraries_tell_no_symptom() -> None:
+def test_frames_of_libraries_show_no_symptom() -> None:
     lost = "RuntimeError: Connection closed by peer [127.0.0.1]:4711\n"
     report = diagnose_text("Traceback (most recent call last):\n" + FRAMES + lost + LAUNCHER)
     assert report.findings[0].symptom == "D.1.1"

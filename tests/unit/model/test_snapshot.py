@@ -104,8 +104,8 @@ def test_other_files(content: bytes, tmp_path: Path) -> None:
 
 
 def test_lines_have_the_numbers_that_the_notebook_shows() -> None:
-    told = [SNAPSHOT.source_line(14, line) for line in (1, 2, 3, 4)]
-    assert told == ["", "a", "b", ""]
+    lines = [SNAPSHOT.source_line(14, line) for line in (1, 2, 3, 4)]
+    assert lines == ["", "a", "b", ""]
     assert SNAPSHOT.source_line(9, 2) == "    return 1"
     assert SNAPSHOT.source_line(10, 1) == ""
 

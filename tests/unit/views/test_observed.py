@@ -234,29 +234,33 @@ def test_flags_of_partition() -> None:
     assert [text.partition(":")[2].partition(":")[0] for text in uneven] == [
         " loader gave rank 1 1 batch and rank 0 5"
     ]
-    told = {"replicas": 4, "dataset_size": 128}
-    both = loader(*range(64), replica=0, **told), loader(*range(64), replica=0, **told)
+    settings = {"replicas": 4, "dataset_size": 128}
+    both = loader(*range(64), replica=0, **settings), loader(*range(64), replica=0, **settings)
     assert divided(*both)[-1].startswith(
         "warning: the samplers of loader on ranks 0 and 1 all use rank 0 of 4"
     )
-    told = {"replicas": 2, "dataset_size": 128}
-    halves = [loader(*range(64 * part, 64 * part + 64), replica=part, **told) for part in (0, 1)]
+    settings = {"replicas": 2, "dataset_size": 128}
+    halves = [
+        loader(*range(64 * part, 64 * part + 64), replica=part, **settings) for part in (0, 1)
+    ]
     (text,) = divided(*halves, *halves)
     assert text.startswith("hint: 128 samples of loader went to more than one rank")
 
 
 def test_padding_is_not_an_overlap() -> None:
-    told = {"dataset_size": 5, "replicas": 2}
-    assert not divided(loader(0, 2, 4, replica=0, **told), loader(1, 3, 0, replica=1, **told))
+    settings = {"dataset_size": 5, "replicas": 2}
+    assert not divided(
+        loader(0, 2, 4, replica=0, **settings), loader(1, 3, 0, replica=1, **settings)
+    )
 
 
 def test_padding_of_whole_batches_is_not_an_overlap() -> None:
-    def told(rank: int, padding: int) -> dict[str, object]:
+    def settings(rank: int, padding: int) -> dict[str, object]:
         return {"dataset_size": 13, "replicas": 2, "replica": rank, "padding": padding}
 
     def texts(padding: int) -> list[str]:
         mine = (*range(4), 8, 9, 10, 11), (*range(4, 8), 12, 0, 1, 2)
-        return divided(*(loader(*one, **told(rank, padding)) for rank, one in enumerate(mine)))
+        return divided(*(loader(*one, **settings(rank, padding)) for rank, one in enumerate(mine)))
 
     assert not texts(3)
     (text,) = texts(2)
@@ -265,9 +269,9 @@ def test_padding_of_whole_batches_is_not_an_overlap() -> None:
 
 
 def test_parts_of_different_orders_overlap_and_leave_gaps() -> None:
-    told = {"replicas": 2, "dataset_size": 8, "shuffles": True}
+    settings = {"replicas": 2, "dataset_size": 8, "shuffles": True}
     overlap, gap = divided(
-        loader(0, 1, 2, 3, replica=0, **told), loader(2, 3, 4, 5, replica=1, **told)
+        loader(0, 1, 2, 3, replica=0, **settings), loader(2, 3, 4, 5, replica=1, **settings)
     )
     assert gap == "warning: 2 samples of loader went to no rank (index 6, 7)"
     assert overlap.startswith("warning: 2 samples of loader went to more than one rank")
@@ -306,7 +310,7 @@ def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> Lo
 
 
 @pytest.mark.parametrize(
-    ("ranks", "told"),
+    ("ranks", "shown"),
     [
         # a hang in the last epoch: the epochs before decide
         ((_passes(5, 5, 3, broken_off=True), _passes(4, 4, 4)), "rank 1 4 batches and rank 0 5 in"),
@@ -325,12 +329,12 @@ def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> Lo
         ((_passes(5, joined=True), _passes(4)), "rank 1 4 batches and rank 0 5"),
     ],
 )
-def test_which_epochs_tell_that_batches_are_uneven(
-    ranks: tuple[LoaderPartition, ...], told: str
+def test_which_epochs_show_that_batches_are_uneven(
+    ranks: tuple[LoaderPartition, ...], shown: str
 ) -> None:
     texts = divided(*ranks)
-    assert len(texts) == bool(told), texts
-    assert all(told in text for text in texts)
+    assert len(texts) == bool(shown), texts
+    assert all(shown in text for text in texts)
 
 
 def test_old_snapshots_load_without_what_was_not_observed_then() -> None:
