@@ -64,11 +64,11 @@ def _renumbered(report: RankReport, worlds: Mapping[_World, _Numbers]) -> tuple[
         if world is not None:
             numbers = worlds.get(world, {})
             suffix = f" at {world[1]}" if several and world in worlds else ""
-        calls.append(_renumbered(call, numbers, suffix))
+        calls.append(_renumbered_call(call, numbers, suffix))
     return tuple(calls[len(before) :])
 
 
-def _renumbered(call: Call, numbers: _Numbers, suffix: str) -> Call:
+def _renumbered_call(call: Call, numbers: _Numbers, suffix: str) -> Call:
     def there(rank: int | None) -> int | None:
         return rank if rank is None else numbers.get(rank, rank)
 
