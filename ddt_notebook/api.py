@@ -74,30 +74,43 @@ def diagnose_text(text: str) -> DisplayedReport:
 
 
 def diagnose_dumps(path: str | Path) -> DisplayedReport:
-    """Report what the Flight Recorder's dumps of a real job show.
+    """Report what the files that a real job left behind show together.
 
     Parameters
     ----------
     path
-        The folder with one file for each rank, as ``TORCH_FR_DUMP_TEMP_FILE`` names them
-        (``…/nccl_trace_rank_0``), pickled or as JSON.
+        One folder with any of these: the Flight Recorder's dumps, one file for each rank, as
+        ``TORCH_FR_DUMP_TEMP_FILE`` names them (``…/nccl_trace_rank_0``), pickled or as JSON; logs
+        of all ranks or of each one, such as torchrun's ``--log-dir``; stacks of ranks as py-spy or
+        faulthandler print them (``rank3.txt``). Of large dumps, the snapshot holds the last
+        collectives that all members of a group completed alike, and everything after the first
+        difference.
 
     Returns
     -------
     Report
-        Views such as `collectives` accept its ``snapshot``.
+        Views such as `collectives` accept its ``snapshot``. Its ``notes`` say which files were
+        used.
 
     Raises
     ------
     FormatError
-        If there is no dump, or there are two of one rank.
+        If there is nothing that can be used, or there are two dumps of one rank.
     OSError
         If the path cannot be read.
     """
-    from .dumps import load
+    from .diagnosis.text import diagnose_text as _diagnose_text
+    from .dumps.collection import collect
 
-    snapshot = load(path)
-    return show(_diagnose(snapshot), snapshot)
+    found = collect(path)
+    if found.snapshot is not None:
+        report = _diagnose(found.snapshot)
+        if report.findings or not found.text:
+            return show(report, found.snapshot)
+    said = _diagnose_text(found.text)
+    if found.snapshot is None:
+        return show(said, None, found.notes)
+    return show(said if said.findings else report, found.snapshot)
 
 
 def attach(*targets: int | str) -> DisplayedReport:

@@ -77,12 +77,13 @@ def _parser() -> argparse.ArgumentParser:
 
     dumps = commands.add_parser(
         "analyze",
-        help="diagnose the Flight Recorder dumps of a job",
-        description="Compare the dumps of all ranks: which collective each rank is in, and which "
-        "rank never entered it. A job writes them with TORCH_FR_BUFFER_SIZE and "
-        "TORCH_FR_DUMP_TEMP_FILE set.",
+        help="diagnose what a job left behind: Flight Recorder dumps, logs, stacks",
+        description="Read a folder with any of these and report one diagnosis: Flight Recorder "
+        "dumps (a job writes them with TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set), logs "
+        "such as torchrun's --log-dir, and stacks that py-spy or faulthandler printed "
+        "(rank3.txt).",
     )
-    dumps.add_argument("path", type=Path, metavar="FOLDER", help="one file for each rank")
+    dumps.add_argument("path", type=Path, metavar="FOLDER", help="the files of one job")
     dumps.add_argument("--json", action="store_true", help="print the report as JSON")
     dumps.set_defaults(run=_analyze)
 

@@ -1,5 +1,1 @@
-"""Reads the Flight Recorder's dumps of a real job as a snapshot."""
-
-from .snapshot import load
-
-__all__ = ["load"]
+"""Reads what a job left behind, such as the Flight Recorder's dumps, as a snapshot."""

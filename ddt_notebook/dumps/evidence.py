@@ -15,8 +15,6 @@ from .columns import Columns
 from .snapshot import snapshot_of
 from .stacks import Stack, users_line
 
-#: Signals with which a launcher ends ranks that are still there.
-_BY_LAUNCHER = frozenset({signal.SIGTERM, signal.SIGKILL})
 #: Sources that are read beside a snapshot: so many files, and bytes of each.
 _FILES, _FILE_BYTES = 32, 1 << 20
 
@@ -29,15 +27,15 @@ class Ending:
     ----------
     code, signal
         Exit code or signal; one of the two is set.
-    order
-        The processes of a job that ended first have the lowest numbers.
+    first
+        Whether it ended before the others, so that it is no consequence.
     text
         What faulthandler printed.
     """
 
     code: int | None = None
     signal: int | None = None
-    order: float = 0.0
+    first: bool = False
     text: str = ""
 
 
@@ -113,20 +111,21 @@ class Evidence:
         """The endings without those that a launcher or a person caused, and a note on these.
 
         A launcher ends the other ranks after the first failure, with SIGTERM and later SIGKILL.
-        Where every rank ended like that, somebody ended a job that may have hung.
+        Where every rank ended by SIGKILL, somebody ended a job that may have hung.
         """
-        by_launcher = {r: e for r, e in self.endings.items() if e.signal in _BY_LAUNCHER}
-        others = {r: e for r, e in self.endings.items() if r not in by_launcher}
-        ranks = ranks_text(by_launcher)
-        if others or self.errors or not by_launcher:
-            note = f"{ranks} ended by the launcher's signal, after the first failure"
-            return others, [note] if by_launcher else []
-        if len(by_launcher) > 1 and len(by_launcher) >= len(self.dumps or self.stacks):
-            names = {signal.Signals(e.signal).name for e in by_launcher.values() if e.signal}
-            note = f"{ranks} ended by {' and '.join(sorted(names))}: what they did before is shown"
+        killed = {rank for rank, end in self.endings.items() if end.signal == signal.SIGKILL}
+        ended = {rank for rank, end in self.endings.items() if end.signal == signal.SIGTERM}
+        known = {dump.rank for dump in self.dumps} or set(self.stacks) or set(self.endings)
+        others = self.endings.keys() - killed - ended
+        if len(known) > 1 and known <= killed:
+            note = "every rank was ended by SIGKILL: what they did before is shown"
             return {}, [note]
-        killed = {r: e for r, e in by_launcher.items() if e.signal == signal.SIGKILL}
-        return killed, []
+        # one that was killed is the cause, unless another rank failed by itself
+        if any(self.endings[rank].first for rank in others):
+            ended |= killed
+        note = f"{ranks_text(ended)} ended by the launcher's signal, as a consequence"
+        own = {rank: end for rank, end in self.endings.items() if rank not in ended}
+        return own, [note] if ended else []
 
     def _report(self, rank: int, report: RankReport | None, ending: Ending | None) -> RankReport:
         report = report or RankReport(rank=rank, state="recorded")

@@ -6,6 +6,7 @@ The files are not trusted. A pickled dump may contain plain data only.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..model.codec import FormatError
@@ -22,19 +23,21 @@ def rank_of(file: Path) -> int | None:
     return int(named["rank"]) if named is not None else None
 
 
-def read(path: str | Path) -> tuple[list[Columns], list[str]]:
-    """Read the dumps in a folder or in one file, ordered by rank; also return what is unreadable.
+def read(path: Path, files: Sequence[Path]) -> tuple[list[Columns], list[str]]:
+    """Read the dumps of a folder or in one file, ordered by rank; also return what is unreadable.
+
+    Parameters
+    ----------
+    path
+        The folder or the file that was named.
+    files
+        The files in it.
 
     Raises
     ------
     FormatError
         If there is no dump, there are two of one rank, or one holds what is never in a dump.
-    OSError
-        If the path cannot be read.
     """
-    path = Path(path)
-    path.stat()  # raises if it does not exist
-    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
     ranks = [(file, rank) for file in files if (rank := rank_of(file)) is not None]
     if not ranks and not path.is_dir():
         raise FormatError(
@@ -58,9 +61,14 @@ def read(path: str | Path) -> tuple[list[Columns], list[str]]:
             )
         dumps[dump.rank] = dump
     if not dumps:
-        why = f" ({notes[0]})" if notes else ""
-        raise FormatError(
-            f"no Flight Recorder dump in {path}{why}; a job writes them with "
-            "TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set"
-        )
+        raise FormatError(nothing(path, notes))
     return [dumps[rank] for rank in sorted(dumps)], notes
+
+
+def nothing(path: Path, notes: Sequence[str]) -> str:
+    """The message for a folder without any dump."""
+    why = f" ({notes[0]})" if notes else ""
+    return (
+        f"no Flight Recorder dump in {path}{why}; a job writes them with "
+        "TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set"
+    )

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from ..formatting import ranks_text
 from ..model import Call, Cell, RankReport, Snapshot
 from .calls import Calls
 from .columns import Columns
 from .entries import Entries, groups_of
-from .files import read
 
-
-def load(path: str | Path) -> Snapshot:
-    """Read a folder of dumps, or one dump.
-
-    Parameters
-    ----------
-    path
-        A folder with one file for each rank, pickled or JSON, as a job writes it; or one such file.
-
-    Returns
-    -------
-    Snapshot
-        Its ``origin`` is ``"dumps"``. It does not show where a rank was outside its collectives,
-        and contains nothing about a rank without a dump. Of large dumps, it holds the last
-        collectives that all members of a group completed alike, and everything after the first
-        difference.
-
-    Raises
-    ------
-    FormatError
-        If there is no dump, there are two of one rank, or one has other content.
-    OSError
-        If the path cannot be read.
-    """
-    return snapshot_of(*read(path))
+#: Collectives that no rank completes before every member has entered them.
+_COMPLETE_TOGETHER = frozenset(
+    {"all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "barrier"}
+)
 
 
 def snapshot_of(dumps: Sequence[Columns], notes: Sequence[str] = ()) -> Snapshot:
@@ -44,8 +23,8 @@ def snapshot_of(dumps: Sequence[Columns], notes: Sequence[str] = ()) -> Snapshot
     entries = Entries.of(dumps)
     groups, guessed = groups_of(dumps, entries)
     calls = Calls(dumps, entries, groups).of_each_dump()
-    reports = tuple(
-        _report(dump, kept, dropped) for dump, (kept, dropped) in zip(dumps, calls, strict=True)
+    reports = _as_of_the_last_dump(
+        [_report(dump, kept, dropped) for dump, (kept, dropped) in zip(dumps, calls, strict=True)]
     )
     world = 1 + max([d.rank for d in dumps] + [r for ranks in groups.values() for r in ranks])
     lost = sorted(set(range(world)) - {dump.rank for dump in dumps})
@@ -68,6 +47,37 @@ def snapshot_of(dumps: Sequence[Columns], notes: Sequence[str] = ()) -> Snapshot
         backend=next(backends, ""),
         timeout_s=max((kind.timeout_ms for kind in entries.kinds), default=0) / 1000,
         notes=tuple(said),
+    )
+
+
+def _as_of_the_last_dump(reports: list[RankReport]) -> tuple[RankReport, ...]:
+    """The reports; ranks whose dump is older than those of the others are not blocked.
+
+    If a rank has entered a collective that others have completed, and these went on to one that it
+    has not entered, it has completed the first one as well, after its dump was written.
+    """
+    done: dict[tuple[str, int | None], set[int]] = defaultdict(set)
+    waits: dict[int, Call] = {}
+    reached: dict[tuple[str, int | None], int] = defaultdict(int)
+    for report in reports:
+        blocked = report.blocked_call
+        if blocked is not None and blocked.op in _COMPLETE_TOGETHER:
+            waits[report.rank] = blocked
+        for call in report.calls:
+            if call.op in _COMPLETE_TOGETHER and call.status == "done":
+                done[call.group, call.sequence].add(report.rank)
+    # how far those came that completed a collective and wait in a later one of the group
+    for at in {(call.group, call.sequence) for call in waits.values()}:
+        waiting = (waits[rank] for rank in done[at] if rank in waits)
+        numbers = [call.sequence or 0 for call in waiting if call.group == at[0]]
+        reached[at] = max(numbers, default=0)
+    return tuple(
+        replace(report, state="recorded", blocked_in=None, position=None)
+        if (mine := waits.get(report.rank)) is not None
+        and reached[mine.group, mine.sequence]
+        > max(call.sequence or 0 for call in report.calls if call.group == mine.group)
+        else report
+        for report in reports
     )
 
 

@@ -15,7 +15,9 @@ from ..model.codec import FormatError
 from ..views.report import DisplayedReport
 from . import options as opt
 
-_PATH = opt.Option("path", metavar="PATH", help="a folder of dumps, or a saved run (.ddt.json)")
+_PATH = opt.Option(
+    "path", metavar="PATH", help="a folder of dumps, logs and stacks, or a saved run (.ddt.json)"
+)
 _OUT = opt.Option(
     "-o",
     "--out",
@@ -42,7 +44,7 @@ class LoadMagics(Magics):
     @line_magic
     @opt.options(_PATH, _OUT)
     def ddt_load(self, args: argparse.Namespace, cell: str | None = None) -> DisplayedReport:
-        """Diagnose the Flight Recorder's dumps of a real job, or a run that was saved."""
+        """Diagnose what a real job left behind (dumps, logs, stacks), or a run that was saved."""
         path = Path(args.path).expanduser()
         try:
             if path.name.endswith(".ddt.json"):

@@ -12,7 +12,8 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.cli import main
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.dumps import calls, load, readers
+from ddt_notebook.dumps import calls, readers
+from ddt_notebook.dumps.collection import collect
 from ddt_notebook.model.codec import FormatError
 
 TRAIN = {"filename": "/job/train.py", "line": 42, "name": "step"}
@@ -166,6 +167,12 @@ def test_what_a_dump_says_survives_the_trip_through_json(tmp_path: Path) -> None
     write(tmp_path, 0, entry(1, state="started"), world=2)
     snapshot = load(tmp_path)
     assert ddt.Snapshot.from_json(snapshot.to_json()) == snapshot
+
+
+def load(folder: Path) -> ddt.Snapshot:
+    snapshot = collect(folder).snapshot
+    assert snapshot is not None
+    return snapshot
 
 
 class Hostile:
@@ -344,3 +351,12 @@ def test_a_file_that_ends_its_reader_is_left_out(
     monkeypatch.setattr(readers, "_MODULE", "keyword")  # ends at once
     with pytest.raises(FormatError, match="the process that read it ended"):
         load(tmp_path)
+
+
+def test_a_dump_that_is_older_than_the_others(tmp_path: Path) -> None:
+    write(tmp_path, 0, entry(1, state="started"))  # periodic dumps: rank 0's was written first
+    for rank in (1, 2):
+        write(tmp_path, rank, entry(1), entry(2), entry(3, state="started"))
+    write(tmp_path, 3, entry(1), entry(2))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert (finding.ranks, finding.waiting) == ([0, 3], [1, 2])
