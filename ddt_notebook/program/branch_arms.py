@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ddt_notebook.model import Position
+from ddt_notebook.model import Place, Position
 from ddt_notebook.model.branches import BranchOutcome
 
 from .nodes import LEAVES, FunctionNode, end
@@ -126,7 +126,7 @@ class Decision:
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
-def decision_at(program: Program, place: Position | BranchOutcome) -> Decision | None:
+def decision_at(program: Program, place: Position | Place | BranchOutcome) -> Decision | None:
     """The statement that decides at a line; None if the source does not show it."""
     tree = program.trees.get(place.file)
     if tree is None:

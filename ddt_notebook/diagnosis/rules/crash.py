@@ -11,8 +11,10 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context, crash_frames
 from ddt_notebook.model import Fact, Finding, RankReport
 from ddt_notebook.model.finding import Confidence, Values
+from ddt_notebook.model.user_code import is_user_code
+from ddt_notebook.program.escape_paths import Reason
 
-from .facts import blocked_in, of_call, of_wait
+from .facts import blocked_in, of_call, of_wait, reasons
 
 _MEMORY = re.compile(
     r"out of memory|\boom\b|memory limit|can't allocate memory|bad_alloc", re.IGNORECASE
@@ -69,7 +71,11 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         if _MEMORY.search(note)
     ]
     if cause == "different-collectives":
-        facts += _last_collectives(context, [r for r in context.reports if r not in ranks])
+        others = [rank for rank in context.reports if rank not in ranks]
+        reason = next(filter(None, (_why_apart(context, first, rank) for rank in others)), None)
+        if reason is not None:
+            cause, facts = reason.cause, [*reasons([reason]), *facts]
+        facts += _last_collectives(context, others)
     return conclude(
         symptom,
         "died",
@@ -82,6 +88,24 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         confidence=confidence,
         op=call.op if call else "the collective",
     )
+
+
+def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
+    """Return why a rank that died was not in the last collective of another rank."""
+    report = context.reports[other]
+    call = next((one for one in reversed(report.calls) if one.kind == "collective"), None)
+    if call is None or call.where is None:
+        return None
+    frames = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
+    for frame in frames:
+        if (frame.file, frame.line) == (call.where.file, call.where.line):
+            return None
+    # a loop that the rank has left is in the file of one of its frames
+    for at in [context.where(died.rank), *frames]:
+        reason = context.why_absent(call, report, died, at)
+        if reason is not None and not reason.other_branch:
+            return reason
+    return None
 
 
 def _last_collectives(context: Context, ranks: list[int]) -> list[Fact]:

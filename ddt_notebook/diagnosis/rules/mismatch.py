@@ -10,9 +10,10 @@ from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.wording import to_change
-from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.operations import BARRIERS
+from ddt_notebook.program.branch_arms import decision_at
 from ddt_notebook.program.escape_paths import Reason
 
 from .crash import deaths
@@ -145,8 +146,43 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
         return context.why_absent(side.call, caller, absent, at)
     # Ranks may come to one line, such as that of a helper, from different collectives.
     seen = context.where_parted(side.call, caller, absent, at)
-    led = seen is not None and seen.priority == 0 and seen.cause != "uneven-iterations"
-    return seen if led else None
+    if seen is not None:
+        return seen if seen.priority == 0 and seen.cause != "uneven-iterations" else None
+    reason = context.escape_paths.why_absent(side.call, caller, absent, at)
+    kept_out = (
+        reason is not None
+        and reason.cause == "collective-under-rank-condition"
+        and not reason.other_branch
+        and _is_condition_of_one_side(context, reason, side.ranks[0], rank)
+        and mismatch.fields == ("shape",)
+        and _fits_if_skipped(caller, absent, side.call, mismatch.calls[rank])
+    )
+    return reason if kept_out else None
+
+
+def _is_condition_of_one_side(context: Context, reason: Reason, caller: int, absent: int) -> bool:
+    """Whether a condition holds on the rank that made the call, and perhaps not on the other."""
+    decision = decision_at(context.program, reason.place)
+    if decision is None or decision.test is None:
+        return False
+    truth = context.program.truth
+    return truth(decision.test, caller) is True and truth(decision.test, absent) is not True
+
+
+def _fits_if_skipped(caller: RankReport, absent: RankReport, call: Call, other: Call) -> bool:
+    """Whether the calls of one line fit if ``absent`` skipped ``call``, as far as they are known.
+
+    Calls of the line fitted before, so its shapes do not differ by rank as such, and the caller
+    made the other rank's call next, unless it came no further.
+    """
+    mine, theirs = (
+        [one for one in report.calls if one.where == call.where and one.group == call.group]
+        for report in (caller, absent)
+    )
+    fitted = [one for one in mine if one.index < call.index]
+    later = [one for one in mine if one.index > call.index]
+    same = all(not one.differences(two) for one, two in zip(fitted, theirs, strict=False))
+    return bool(fitted) and same and (not later or not later[0].differences(other))
 
 
 def _rank(found: tuple[Reason | None, Side]) -> tuple[bool, bool, int]:

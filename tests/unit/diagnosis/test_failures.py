@@ -58,6 +58,25 @@ def test_an_abort_in_gloo_because_a_peer_sent_another_size():
     assert only(diagnose(snapshot(own, unrelated, outcome="failed"))).cause == "native-abort"
 
 
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("for _ in range(steps + rank):\n    dist.all_reduce(x)\nsave(model)", "uneven-iterations"),
+        ("for _ in range(6):\n    dist.all_reduce(x)\nsave(model)", "different-collectives"),
+    ],
+)
+def test_an_abort_in_gloo_after_a_loop_that_ended_early(source: str, cause: str):
+    text = "gloo::EnforceNotMet Received data size doesn't match expected size."
+    step = all_reduce(2)
+    stack = 'Current thread 0x1 (most recent call first):\n  File "cell[3]", line 3 in <module>\n'
+    dead = rank(
+        1, step, state="died", exit_signal=6, abort_text=text, crash_text=stack, position=at(3)
+    )
+    own = raised(0, step, step, error=peer_error(1))
+    finding = only(diagnose(snapshot(own, dead, outcome="failed", source=source)))
+    assert (finding.cause, finding.ranks, finding.confidence) == (cause, [1], "likely")
+
+
 def test_out_of_memory_needs_evidence():
     dead = rank(1, state="died", exit_signal=9, memory_bytes=2**30)
     note = "the kernel counted an out of memory kill in this cgroup"

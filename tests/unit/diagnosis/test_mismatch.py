@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ddt_notebook.diagnosis import diagnose
 
 from .builders import all_reduce, at, call, fact, only, peer_error, raised, rank, sides, snapshot
@@ -78,3 +80,52 @@ def test_a_call_of_a_library_is_named_as_such():
         outcome="hung",
     )
     assert sides(only(diagnose(meet)), "issued_by") == [((0,), ddp), ((1,), None)]
+
+
+ONE_SIDE = """\
+for p in parameters:
+    if {condition}:
+        dist.all_reduce(p.grad)
+"""
+
+
+def _reduced(number: int, *sizes: int, blocked: bool = False):
+    return rank(number, *(all_reduce(3, shapes=((size,),)) for size in sizes), blocked=blocked)
+
+
+def test_a_call_that_one_rank_skips_at_a_line_that_all_reach():
+    source = ONE_SIDE.format(condition="p.ndim > 1 or rank == 0")
+    for last in ((), (4,)):
+        first = _reduced(0, 6, 2, *last, blocked=True)
+        second = _reduced(1, 6, 4, blocked=True)
+        finding = only(diagnose(snapshot(first, second, source=source, outcome="hung")))
+        assert (finding.kind, finding.cause) == ("out-of-step", "collective-under-rank-condition")
+        assert fact(finding, "keeps-from-line").place.code == "if p.ndim > 1 or rank == 0:"
+
+
+@pytest.mark.parametrize(
+    ("condition", "sizes"),
+    [
+        ("p.ndim > 1 or rank == 0", ((2,), (4,))),  # no call of the line has fitted
+        ("p.ndim > 1 or rank == 0", ((6, 2, 5), (6, 4))),  # the others' call does not come next
+        ("p.ndim > 1 or rank >= 0", ((6, 2), (6, 4))),  # true on both ranks
+        ("p.ndim > 1", ((6, 2), (6, 4))),
+    ],
+)
+def test_shapes_that_differ_although_no_rank_skips_the_call(condition, sizes):
+    source = ONE_SIDE.format(condition=condition)
+    ranks = [_reduced(number, *own, blocked=True) for number, own in enumerate(sizes)]
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
+    assert finding.cause == "shape-differs"
+
+
+def test_other_arguments_that_differ_under_a_condition_with_the_rank():
+    source = ONE_SIDE.format(condition="p.ndim > 1 or rank == 0").replace(
+        "all_reduce(p.grad)", "broadcast(p, src=rank)"
+    )
+    ranks = [
+        rank(number, call("broadcast", 3, root=0), call("broadcast", 3, root=number), blocked=True)
+        for number in (0, 1)
+    ]
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
+    assert finding.cause == "root-differs"
