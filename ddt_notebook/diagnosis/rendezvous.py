@@ -13,7 +13,7 @@ from ddt_notebook.model.rendezvous import complete_groups
 
 from .errors import is_peer_error
 
-Kind = Literal["number", "outside", "size", "address", "file", "unreachable"]
+Kind = Literal["number", "outside", "size", "address", "file", "store", "unreachable"]
 _Value = TypeVar("_Value", bound=Hashable)
 #: The server of a second rank 0 finds the port in use.
 _PORT_TAKEN = "EADDRINUSE"
@@ -29,7 +29,8 @@ class Discord:
         ``"number"``: two ranks announced the same rank number. ``"outside"``: a rank announced a
         number that the group does not have. ``"size"``: the ranks announced different world sizes.
         ``"address"``: they wait at different addresses. ``"file"``: the file at which they meet
-        holds data of an earlier run. ``"unreachable"``: no rank can connect to the address.
+        holds data of an earlier run. ``"store"``: the store holds addresses of an earlier group.
+        ``"unreachable"``: no rank can connect to the address.
     culprits
         Ranks of the session whose announcement differs from the rest.
     joined
@@ -135,5 +136,7 @@ def _unfit_place(joined: Mapping[int, Call], said: Mapping[int, Rendezvous]) -> 
         # data that the first rank found there cannot come from a peer in this run
         first = min(joined, key=lambda rank: joined[rank].entered_s or inf)
         return Discord("file", (), dict(joined)) if said[first].left_over else None
+    if any(one.left_over for one in said.values()):
+        return Discord("store", (), dict(joined))
     host = address.rpartition(":")[0]
     return Discord("unreachable", (), dict(joined)) if not host.startswith("127.") else None

@@ -477,6 +477,10 @@ TITLES: dict[str, Title] = {
         "{ranks} {was|were} to meet at {address}, {others:ranks} at {others_address}{wait}"
     ),
     "rendezvous-file-left-over": "{ranks} {meets|meet} in {address}, which held data before{wait}",
+    "store-reused": (
+        "{ranks} {meets|meet} in the store at {address}, which held addresses of an earlier group"
+        "{wait}"
+    ),
     "master-unreachable": "{ranks} cannot reach {address}{wait}",
     # calls that do not fit
     "different-collectives": _different_collectives,

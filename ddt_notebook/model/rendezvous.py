@@ -21,7 +21,8 @@ class Rendezvous:
     backend
         As given, such as ``"cpu:gloo,cuda:nccl"``; empty if torch chooses it.
     left_over
-        True if the file of the rendezvous contained data before the call.
+        True if the file of the rendezvous contained data before the call, or the store that was
+        passed an address of this rank.
     """
 
     address: str = ""

@@ -21,6 +21,9 @@ from .processes import Ended, run_together
 _IMPORT_S = 60.0
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 12)
+#: Seen with 2.13.0: 4 of 6 restarts hung or failed, and none with this variable set.
+_RESTARTS_SHARE_A_STORE = (2, 13)
+_OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 _check = functools.partial(Check, "versions")
 _backend = functools.partial(Check, "backends")
@@ -70,6 +73,14 @@ def version_checks(facts: dict[str, str], ended: Ended) -> Iterator[Check]:
             "not in this build",
             "torch was built with USE_DISTRIBUTED=0",
             "install a build of torch with distributed support",
+        )
+    elif torch[:2] == _RESTARTS_SHARE_A_STORE and os.environ.get(_OWN_STORE) != "1":
+        yield _check(
+            "restarts",
+            "ok",
+            "torchrun keeps one store for all attempts",
+            f"after a restart, a group of gloo often does not form: set {_OWN_STORE}=1 for jobs "
+            "with --max-restarts; see the fault card store-reused",
         )
     yield from _feature_checks(json.loads(facts["missing features"]))
     yield from _gpu_checks(facts)

@@ -112,6 +112,17 @@ def test_versions_that_do_not(changed: dict[str, str], name: str, verdict: str) 
     assert {n: v for n, v in found.items() if v != "ok"} == {name: verdict}
 
 
+def test_a_launcher_that_keeps_the_store_over_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(torch: str) -> set[str]:
+        return set(verdicts(versions.version_checks(VERSIONS | {"torch": torch}, WELL)))
+
+    monkeypatch.delenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", raising=False)
+    assert "restarts" in names("2.13.0+cpu")
+    assert "restarts" not in names("2.12.1")
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    assert "restarts" not in names("2.13.0+cpu")
+
+
 def test_torch_that_cannot_be_imported() -> None:
     ended = Ended(1, "", "Traceback …\nImportError: libcudart.so.13: cannot open shared object\n")
     (check,) = versions.version_checks({}, ended)

@@ -22,10 +22,15 @@ _CAUSES: Mapping[Kind, str] = {
     "size": "world-size-differs",
     "address": "rendezvous-differs",
     "file": "rendezvous-file-left-over",
+    "store": "store-reused",
     "unreachable": "master-unreachable",
 }
 #: A contradiction is certain; these announcements only make the failure likely.
-_CONFIDENCE: Mapping[Kind, Confidence] = {"file": "likely", "unreachable": "likely"}
+_CONFIDENCE: Mapping[Kind, Confidence] = {
+    "file": "likely",
+    "store": "likely",
+    "unreachable": "likely",
+}
 
 
 def strangers(context: Context) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from ...model import Rendezvous
 
 _NAMES = ("backend", "init_method", "timeout", "world_size", "rank", "store")
+#: The key under which gloo's default group stores a rank's address.
+_ADDRESS = "0//cpu//0/{rank}"
 _LOOPBACK = frozenset({"localhost", "::1"})
 
 
@@ -23,7 +25,7 @@ def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> Rendezvous
     address, left_over = "", False
     rank, world_size = _number(given.get("rank")), _number(given.get("world_size"))
     if store is not None:
-        address = _of_store(store)
+        address, left_over = _of_store(store), _holds_address(store, rank)
     elif method is None or str(method).startswith("env://"):
         host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
         address = _joined(host, port) if host and port else ""
@@ -67,6 +69,14 @@ def _holds_data(path: str) -> bool:
     try:
         return Path(path).stat().st_size > 0
     except OSError:
+        return False
+
+
+def _holds_address(store: Any, rank: int | None) -> bool:
+    """Whether a store already holds the address that this rank is about to write, for gloo."""
+    try:
+        return rank is not None and bool(store.check([_ADDRESS.format(rank=rank)]))
+    except Exception:  # noqa: BLE001 - a store of the user's own kind, or one without a server
         return False
 
 
