@@ -9,8 +9,10 @@ its arms lead.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ddt_notebook.model import Call, Fact, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
@@ -30,6 +32,8 @@ from .wording import is_reason
 
 #: How many events of both ranks are searched for the place where they meet again.
 _WINDOW = 400
+#: Priority of a parting in a function that a library called: it does not show the library's loop.
+IN_CALLBACK = 2
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
 #: Exceptions with which an iterator ends.
@@ -54,6 +58,11 @@ class _Parting:
     absent: BranchOutcome | None
     waiter: BranchOutcome | None
     apart: tuple[tuple[int, int | None], tuple[int, int | None]]
+
+    @property
+    def ways(self) -> tuple[object, ...]:
+        """Where the ranks parted, and where each of them went."""
+        return tuple((one.site, one.to_line) for one in (self.absent, self.waiter) if one)
 
     @property
     def met_again(self) -> bool:
@@ -127,6 +136,7 @@ class Partings:
                     self._in_generator(last, found)
                     or self._skipped_before(caller.rank, absent.rank, frames)
                     or found
+                    or self._in_callback(compared, frames)
                     or self._never_met_again(compared)
                 )
         if found is None:
@@ -287,6 +297,42 @@ class Partings:
                     return candidate
         return None
 
+    def _in_callback(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:
+        """The last parting in a function that a library called, and with which it ends its loop.
+
+        A condition that parts the ranks every time, such as one with which rank 0 logs, is
+        harmless; so is one after which a rank neither sets an attribute nor leaves the function.
+        """
+        ways = Counter(one.ways for one in compared)
+        for parting in reversed(compared):
+            absent, waiter = parting.absent, parting.waiter
+            if absent is None or waiter is None or ways[parting.ways] > 1:
+                continue
+            for candidate in self._candidates(parting):
+                decision = candidate.decision
+                if not isinstance(decision.node, ast.If) or not self._is_callback(decision, frames):
+                    continue
+                if any(map(_tells_caller, decision.arm(taken=decision.is_taken(absent)))):
+                    return replace(candidate, priority=IN_CALLBACK)
+        return None
+
+    def _is_callback(self, decision: Decision, frames: list[Position]) -> bool:
+        """Whether only a library calls the function of a decision, and the call is not in it."""
+        function = decision.function
+        if not isinstance(function, ast.FunctionDef) or function.name == "forward":
+            return False
+        return (
+            not function.name.startswith("__")
+            and function.name not in self._called
+            and all(function_at(self._program, frame) is not function for frame in frames)
+        )
+
+    @cached_property
+    def _called(self) -> set[str]:
+        """The names of the functions that the user's code calls."""
+        trees = self._program.trees.values()
+        return {called_name(node) for tree in trees for node in tree.nodes} - {""}
+
     def _skipped_before(
         self, caller: int, absent: int, frames: list[Position]
     ) -> _Candidate | None:
@@ -348,11 +394,13 @@ class Partings:
         }
 
     def _never_met_again(self, compared: list[_Parting]) -> _Candidate | None:
-        """The last parting, if the ranks did not meet again."""
+        """The last parting, if the ranks did not meet again, as they did in earlier rounds."""
         if not compared or compared[-1].met_again:
             return None
+        if any(one.ways == compared[-1].ways for one in compared[:-1]):
+            return None
         found = next(self._candidates(compared[-1]), None)
-        return found and _Candidate(found.decision, found.absent, found.waiter, 2)
+        return found and _Candidate(found.decision, found.absent, found.waiter, 3)
 
     # -- the reason ------------------------------------------------------------------------------
 
@@ -389,7 +437,9 @@ class Partings:
             and any(decision.covers(line, taken=not taken) for line in calls)
         )
         return Reason(
-            cause=self._cause(decision, taken=taken, frames=frames),
+            cause=self._cause(
+                decision, taken=taken, frames=frames, callback=found.priority == IN_CALLBACK
+            ),
             kind="parted",
             place=place,
             rank=absent,
@@ -398,7 +448,9 @@ class Partings:
             other_branch=stands,
         )
 
-    def _cause(self, decision: Decision, *, taken: bool, frames: list[Position]) -> str:
+    def _cause(
+        self, decision: Decision, *, taken: bool, frames: list[Position], callback: bool
+    ) -> str:
         if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
             caught = getattr(decision.node, "type", None)
             ended = caught is not None and last_name(caught) in _END_OF_DATA
@@ -414,10 +466,11 @@ class Partings:
         )
         in_loop = isinstance(decision.node, ast.While)
         if conditions.reads_rank(test) or _reads_rank_of_dict(test):
-            if in_loop or (leaving is not None and not around):
+            if in_loop or callback or (leaving is not None and not around):
                 return "early-exit-on-rank-condition"
             return "collective-under-rank-condition"
-        if conditions.reads_clock(test) and (in_loop or isinstance(leaving, ast.Break)):
+        leaves_loop = in_loop or callback or isinstance(leaving, ast.Break)
+        if conditions.reads_clock(test) and leaves_loop:
             return "loop-ends-by-clock"
         return "uneven-iterations" if in_loop else "collective-under-local-condition"
 
@@ -471,6 +524,16 @@ def lacks_reason(report: Report) -> bool:
 def _explains(fact: Fact) -> bool:
     in_function = fact.place is not None and fact.place.function != "<module>"
     return is_reason(fact) and not (fact.kind == "uneven-rounds" and in_function)
+
+
+def _tells_caller(statement: ast.stmt) -> bool:
+    """Whether a statement sets an attribute or an item, or leaves its function with a result."""
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Return) and node.value is not None):
+            return True
+    return False
 
 
 def _reads_rank_of_dict(test: ast.expr) -> bool:

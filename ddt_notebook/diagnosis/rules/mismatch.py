@@ -9,6 +9,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
+from ddt_notebook.diagnosis.partings import IN_CALLBACK
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
@@ -147,7 +148,8 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
     # Ranks may come to one line, such as that of a helper, from different collectives.
     seen = context.where_parted(side.call, caller, absent, at)
     if seen is not None:
-        return seen if seen.priority == 0 and seen.cause != "uneven-iterations" else None
+        led = seen.priority == 0 or (seen.priority == IN_CALLBACK and mismatch.fields == ("op",))
+        return seen if led and seen.cause != "uneven-iterations" else None
     reason = context.escape_paths.why_absent(side.call, caller, absent, at)
     kept_out = (
         reason is not None

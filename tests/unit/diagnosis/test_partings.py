@@ -324,3 +324,65 @@ def test_the_end_of_the_data_is_caught_as_an_exception() -> None:
         Rank(1, [(9, 9), 6, (9, 9), (4, "StopIteration", "handled"), (4, 5)]),
     )
     assert (found.cause, _line(found)) == ("uneven-iterations", 4)
+
+
+CALLBACK = """class Stop:
+    def on_step_end(self, trainer):
+        {name}
+            {arm}
+    def on_log(self, trainer):
+        if trainer.rank == 0:
+            trainer.logged = True
+trainer.fit(callbacks=[Stop()])
+{after}
+"""
+WITHIN = {3: "on_step_end", 6: "on_log"}
+
+
+def _with_callback(stops_at: int, **source: str) -> Finding:
+    """Two ranks whose library calls collectives; a callback of rank 1 goes another way once."""
+    text = CALLBACK.format(
+        **{"name": "if trainer.loss < 1:", "arm": "trainer.should_stop = True", "after": ""}
+        | source
+    )
+    steps: list[list[object]] = [[], []]
+    for number in range(6):
+        for one, done in enumerate(steps):
+            if one and number > stops_at:
+                continue
+            done += [8, (3, 4 if one and number == stops_at else 0), (6, 0 if one else 7)]
+    return _found(
+        text,
+        Rank(0, [*steps[0], 8], state="blocked", functions=WITHIN),
+        Rank(1, steps[1], functions=WITHIN),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arm", "cause"),
+    [
+        ("if trainer.loss < 1:", "trainer.should_stop = True", "collective-under-local-condition"),
+        ("if trainer.rank == 1:", "raise StopIteration", "early-exit-on-rank-condition"),
+        ("if time.time() > trainer.end:", "return -1", "loop-ends-by-clock"),
+    ],
+)
+@pytest.mark.parametrize("stops_at", [1, 4])
+def test_a_callback_with_which_one_rank_ends_the_librarys_loop(
+    name: str, arm: str, cause: str, stops_at: int
+) -> None:
+    finding = _with_callback(stops_at, name=name, arm=arm)
+    assert (_line(finding), finding.cause) == (3, cause)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"arm": "print(trainer.loss)"},  # the library does not learn of it
+        {"arm": "return"},
+        {"after": "stop.on_step_end(trainer)"},  # the user's own code calls it
+    ],
+)
+def test_a_callback_that_does_not_end_the_librarys_loop(source: dict[str, str]) -> None:
+    finding = _with_callback(1, **source)
+    assert finding.kind == "never-entered"
+    assert _line(finding) is None
