@@ -113,10 +113,10 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     return show(said if said.findings else report, found.snapshot)
 
 
-def attach(*targets: int | str) -> DisplayedReport:
+def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
     """Report what can be seen of a running job that was started without ddt_notebook.
 
-    Two looks, 2 s apart, show whether the job goes on. Nothing in the job is changed.
+    Two looks show whether the job goes on. Nothing in the job is changed.
 
     Parameters
     ----------
@@ -124,6 +124,8 @@ def attach(*targets: int | str) -> DisplayedReport:
         Process ids of the launcher (such as torchrun) or of ranks on this machine, whose stacks
         py-spy shows; or ``"HOST:PORT"`` of the job's store (``MASTER_ADDR:MASTER_PORT``), through
         which the ranks' debug servers are found.
+    between_s
+        Seconds between the looks: more than a step of a healthy job takes.
 
     Returns
     -------
@@ -138,7 +140,7 @@ def attach(*targets: int | str) -> DisplayedReport:
     """
     from .jobs.attach import look_at
 
-    snapshot = look_at(targets).snapshot()
+    snapshot = look_at(targets, between_s).snapshot()
     return show(_diagnose(snapshot), snapshot)
 
 

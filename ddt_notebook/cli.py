@@ -101,6 +101,13 @@ def _parser() -> argparse.ArgumentParser:
         help="process id of the launcher or of a rank, or MASTER_ADDR:MASTER_PORT of the job",
     )
     attached.add_argument(
+        "--between",
+        type=_seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="time between the two looks, longer than a step of the job (default: 2)",
+    )
+    attached.add_argument(
         "--save", type=Path, metavar="RUN.ddt.json", help="also save what was seen"
     )
     attached.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -182,7 +189,7 @@ def _analyze(options: argparse.Namespace) -> int:
 
 
 def _attach(options: argparse.Namespace) -> int:
-    report = attach(*options.targets)
+    report = attach(*options.targets, between_s=options.between)
     if options.save is not None and report.snapshot is not None:
         report.snapshot.save(options.save)
     return _report(report, as_json=options.json)
@@ -253,6 +260,16 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, like 2 or 30")
+    return number
 
 
 def _say_nothing(_: str) -> None:

@@ -39,6 +39,7 @@ from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text
 from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.collective import call_label, shape_label, tensor_label
 from ddt_notebook.model.finding import Scope, Values
+from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
 from . import training_wording
@@ -286,8 +287,7 @@ def _stand_in_different_calls(finding: Finding) -> str:
 
 def _ops(finding: Finding) -> str:
     """Return ``all_reduce and a backward pass``."""
-    names = ["a backward pass" if op == "backward" else op for op in finding.values["ops"]]
-    return " and ".join(names)
+    return " and ".join(PASSES.get(op, op) for op in finding.values["ops"])
 
 
 def _message_awaited(finding: Finding) -> str:
@@ -743,9 +743,7 @@ FACTS: dict[str, Sentence] = {
     "ended": _state("{ranks} ended with {ending}"),
     "blocked": "{ranks} {is|are} blocked{at}",
     "stands-in": lambda fact: rendered(
-        "{ranks} {is|are} in "
-        + ("a backward pass" if fact.values["op"] == "backward" else "{op}")
-        + "{at}",
+        "{ranks} {is|are} in " + PASSES.get(fact.values["op"], "{op}") + "{at}",
         fact,
     ),
     "still-running": "{ranks} {is|are} still running{at}",

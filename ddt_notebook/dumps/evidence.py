@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ..formatting import ranks_text
 from ..model import Cell, Position, RankError, RankReport, Snapshot, SourceFile
+from ..model.operations import operation_of
+from ..model.rank import Activity
 from ..model.snapshot import Outcome
 from ..model.user_code import is_user_code
 from .columns import Columns
@@ -55,6 +57,8 @@ class Evidence:
         How processes of ranks ended.
     pids
         Process ids, if they are known.
+    cpu_shares
+        Processor time of ranks divided by the time that passed, if it was measured.
     blocked_s
         For how many seconds a rank has been in the call in which it is blocked, if it is known.
     world_size
@@ -72,6 +76,7 @@ class Evidence:
     errors: Mapping[int, RankError] = field(default_factory=dict)
     endings: Mapping[int, Ending] = field(default_factory=dict)
     pids: Mapping[int, int] = field(default_factory=dict)
+    cpu_shares: Mapping[int, float] = field(default_factory=dict)
     blocked_s: Mapping[int, float] = field(default_factory=dict)
     world_size: int = 0
     moves: bool = False
@@ -92,7 +97,11 @@ class Evidence:
         )
         world = max(recorded.world_size, self.world_size, 1 + max(seen, default=0))
         failed = any(report.state in ("raised", "died") for report in reports)
-        stands = any(report.state in ("blocked", "running") for report in reports)
+        # a rank that runs is no hang; others have to wait for it
+        stands = any(
+            report.state == "blocked" or (report.state == "running" and operation_of(report.stack))
+            for report in reports
+        )
         outcome: Outcome = "failed" if failed else "ok"
         if self.moves:
             reports = tuple(replace(r, state="recorded", blocked_in=None) for r in reports)
@@ -132,6 +141,8 @@ class Evidence:
         stack, error = self.stacks.get(rank, ()), self.errors.get(rank)
         if stack:
             report = _with_stack(report, stack)
+        if rank in self.cpu_shares and report.state == "running":
+            report = replace(report, activity=Activity(cpu_share=self.cpu_shares[rank]))
         if rank in self.pids:
             report = replace(report, pid=self.pids[rank])
         if report.state == "blocked":

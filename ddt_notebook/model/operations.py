@@ -253,12 +253,16 @@ _BACKENDS_NAMES = {
 
 #: Where a main thread waits for the collectives that a backward pass of DDP or FSDP issues.
 _BACKWARD = ("autograd/graph.py", "_engine_run_backward")
+#: Where DDP waits before a forward pass: it distributes buffers, and agrees on new buckets.
+_FORWARD = ("nn/parallel/distributed.py", "_pre_forward")
+#: What `operation_of` returns besides operations, as English.
+PASSES = {"backward": "a backward pass", "forward": "a forward pass of DDP"}
 
 
 def operation_of(stack: Sequence[Position]) -> str:
     """The operation of ``torch.distributed`` inside which a stack ends; empty if it is in none.
 
-    ``"backward"`` stands for the collectives that a backward pass may have issued.
+    A key of `PASSES` stands for the collectives that a pass of the model may have issued.
 
     Parameters
     ----------
@@ -272,6 +276,9 @@ def operation_of(stack: Sequence[Position]) -> str:
             return frame.function
         if frame.file.endswith(_BACKWARD[0]) and frame.function == _BACKWARD[1]:
             return "backward"
+    innermost = stack[-1] if stack else None
+    if innermost is not None and innermost.file.endswith(_FORWARD[0]):
+        return "forward" if innermost.function == _FORWARD[1] else ""
     return ""
 
 

@@ -12,7 +12,7 @@ from ..formatting import count, rank_list, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport
-from ..model.operations import operation_of
+from ..model.operations import PASSES, operation_of
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson_in_folder
 from . import safe
@@ -136,7 +136,7 @@ def state(report: RankReport, ranks: int = 1) -> str:
             return f"{verb} in {call.op}" if call else verb
         case "running":
             op = operation_of(report.stack)
-            doing = f"in {op}" if op and op != "backward" else "still running"
+            doing = f"in {PASSES.get(op, op)}" if op else "still running"
             return f"{'was' if one else 'were'} {doing}"
         case "stopped":
             return f"{'is' if one else 'are'} suspended by the operating system"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Call, Fact, Finding, Place, Position
-from ddt_notebook.model.operations import OPERATIONS, operation_of
+from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankReport
+from ddt_notebook.model.operations import OPERATIONS, PASSES, operation_of
 
 from .facts import reasons
 
@@ -44,8 +44,12 @@ def stood_elsewhere(context: Context) -> Iterator[Finding]:
         places=_places(context, elsewhere, waiting),
         facts=[*_stood(context, waiting), *reasons(found.values())],
         confidence="likely",
-        op=waiting[first],
+        op=_named(waiting[first]),
     )
+
+
+def _named(op: str) -> str:
+    return f"its {op} pass" if op in PASSES else op
 
 
 def in_different_calls(context: Context) -> Iterator[Finding]:
@@ -79,11 +83,13 @@ def _waiting(context: Context) -> dict[int, str]:
     if any(report.calls for report in context.reports.values()):
         return {}
     operations = {rank: operation_of(report.stack) for rank, report in context.reports.items()}
-    return {
-        rank: op
-        for rank, op in operations.items()
-        if op and context.reports[rank].state == "running"
-    }
+    return {rank: op for rank, op in operations.items() if op and _waits(context.reports[rank], op)}
+
+
+def _waits(report: RankReport, op: str) -> bool:
+    """Whether a rank inside an operation waits there; most of a backward pass is computation."""
+    computes = op == "backward" and report.activity is not None and report.activity.computes
+    return report.state == "running" and not computes
 
 
 def _at(context: Context, rank: int) -> Position | None:

@@ -30,6 +30,13 @@ Thread 0x00007f7c4a3ff740 (most recent call first):
   File "/job/train.py", line 30 in step
   File "/job/train.py", line 40 in <module>
 """
+FORWARD = """\
+Thread 31 (idle): "MainThread"
+    DistributedDataParallel._pre_forward (torch/nn/parallel/distributed.py:1775)
+    DistributedDataParallel.forward (torch/nn/parallel/distributed.py:1886)
+    Module._call_impl (torch/nn/modules/module.py:1789)
+    <module> (/job/train.py:24)
+"""
 LOADS = """\
 Thread 21 (active): "MainThread"
     load_batch (/job/data.py:8)
@@ -59,7 +66,7 @@ def test_other_texts_hold_no_stack(text: str) -> None:
     assert stacks.read(text) == ()
 
 
-@pytest.mark.parametrize("waits", [ALL_REDUCE, BACKWARD])
+@pytest.mark.parametrize("waits", [ALL_REDUCE, BACKWARD, FORWARD])
 def test_the_rank_that_is_elsewhere_is_named(waits: str) -> None:
     (finding,) = diagnose(evidence(waits, waits, LOADS).snapshot()).findings
     assert (finding.kind, finding.ranks, finding.waiting) == ("stands-elsewhere", [2], [0, 1])
@@ -83,6 +90,19 @@ def test_stages_and_equal_stacks_accuse_no_rank(texts: tuple[str, ...]) -> None:
     report = diagnose(evidence(*texts).snapshot())
     kinds = {finding.kind for finding in (*report.findings, *report.hints)}
     assert not kinds & {"stands-elsewhere", "stand-in-different-calls"}
+
+
+def test_a_backward_pass_that_computes_is_no_wait() -> None:
+    seen = evidence(BACKWARD, LOADS)
+    seen.cpu_shares = {0: 0.9, 1: 0.1}
+    assert not diagnose(seen.snapshot()).findings
+    seen.cpu_shares = {0: 0.02, 1: 0.1}
+    (finding,) = diagnose(seen.snapshot()).findings
+    assert finding.ranks == [1]
+
+
+def test_ranks_that_wait_for_nobody_are_no_hang() -> None:
+    assert diagnose(evidence(LOADS, LOADS).snapshot()).ok
 
 
 def test_a_job_that_goes_on_is_no_hang() -> None:
