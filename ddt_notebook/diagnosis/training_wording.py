@@ -439,6 +439,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"{_setting(f.values['setting'])} on {ranks_text(f.ranks)}: {f.values['value']}"
     ),
     "inside-no-sync": "before {steps:step} the last forward pass was inside no_sync()",
+    "no-sync-entered": "no_sync() was entered at {place}",
     "forward-through-ddp": "DDP saw a forward pass before {averaged} of {steps:step}",
     "inner-model-called": "the model inside DDP is called at {place}",
     "parameters-with-gradient": (

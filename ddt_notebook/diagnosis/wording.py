@@ -831,6 +831,9 @@ FACTS: dict[str, Sentence] = {
     "averaged-in-every-pass": (
         "DDP averaged the gradients of {model} in every pass; not every rank used them"
     ),
+    "reduced-in-every-pass": (
+        "{ranks} reduced the gradients of {optimizer} after every pass; not every rank used them"
+    ),
     "reduced-to": "reduced to rank {root} at {place}",
     "prints-own-part": "{ranks} {prints|print} what it holds at {place}",
     "decides-by-own-part": "{ranks} {decides|decide} by what it holds at {place}",

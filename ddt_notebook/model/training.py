@@ -101,6 +101,9 @@ class OptimizerTraining:
     synchronised
         Number of steps for which DDP averaged gradients, because the last forward pass before them
         went through DDP with synchronisation on. For models in DDP only.
+    group_operations
+        How many operations DDP's group was given, by anyone, between the first step and the last
+        sampled one; None if not known. Averaging gradients takes at least one in each step.
     passes
         Number of steps, by the number of backward passes since the step before.
     changed_before
@@ -137,6 +140,7 @@ class OptimizerTraining:
     watched: tuple[str, ...] = ()
     states: tuple[TrainingState, ...] = ()
     synchronised: int = 0
+    group_operations: int | None = None
     passes: dict[int, int] = field(default_factory=dict)
     changed_before: tuple[int, ...] = ()
     twin: str = ""
@@ -179,6 +183,8 @@ class ModelTraining:
         The line of its first forward pass with gradients.
     unsynchronised_where
         The line of its first forward pass inside ``no_sync()``.
+    no_sync_where
+        The line that called ``no_sync()`` for that pass.
     members
         Ranks among which it averages gradients.
     forwards
@@ -222,6 +228,7 @@ class ModelTraining:
     name: str
     where: Position | None = None
     unsynchronised_where: Position | None = None
+    no_sync_where: Position | None = None
     members: tuple[int, ...] = ()
     forwards: int = 0
     unsynchronised: int = 0

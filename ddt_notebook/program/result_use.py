@@ -233,6 +233,13 @@ class Trail:
     # -- statements ------------------------------------------------------------------------------
 
     def _statement(self, node: ast.stmt) -> Use | None:
+        read = getattr(node, "test", node if isinstance(node, ast.Expr) else None)
+        if read is not None and self._exchanges(read):
+            self._lost = True  # what is read is the result of the exchange
+            return None
+        return self._used_by(node)
+
+    def _used_by(self, node: ast.stmt) -> Use | None:
         match node:
             case ast.If(test=test, body=body, orelse=orelse):
                 return self._condition(node, test, body, orelse)
@@ -342,6 +349,11 @@ class Trail:
             return False
         forms = FORMS - self._carriers
         return all(called_name(c) in forms for c in calls_in(node) if self._reads(c))
+
+    def _exchanges(self, node: ast.AST) -> bool:
+        """Whether an expression passes the value to a function that may carry others' values."""
+        carries = (call for call in calls_in(node) if called_name(call) in self._carriers)
+        return any(self._reads(one) for call in carries for one in _given(call))
 
     def _depends_on_rank(self, node: ast.AST) -> bool:
         """Whether the rank decides the value of an expression."""
@@ -475,6 +487,10 @@ def _prints(node: ast.AST | None) -> bool:
     return (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     )
+
+
+def _given(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _is_method(function: ast.FunctionDef) -> bool:

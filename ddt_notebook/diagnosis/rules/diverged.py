@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
@@ -33,6 +34,8 @@ def diverged(context: Context) -> Iterator[Finding]:
             continue  # parameters outside DDP may differ
         if group.first_apart is not None:
             finding = _in_ddp(context, group, group.first_apart)
+        elif _never_averaged(context, group):
+            finding = _past_ddp(context, group, None, list(group.ranks))
         else:
             finding = _unwatched(context, group)
         if finding is not None:
@@ -80,6 +83,26 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     return _changed(context, group, step)
 
 
+def _never_averaged(context: Context, group: Replicas) -> bool:
+    """Whether DDP's group was given too few operations to average any step's gradients.
+
+    The ranks' parameters may still agree: equal seeds give equal batches, such as of made-up data.
+    """
+    if len(group.first.members) < 2 or set(group.first.members) != set(group.ranks):
+        return False
+    for rank, one in group.ranks.items():
+        given = one.group_operations
+        if one.synchronised or given is None or given >= max(group.stepped, default=0):
+            return False
+        report = context.reports[rank]
+        own = tuple(call for call in report.calls if call.source == "call log")
+        if communication(replace(report, calls=own)).is_opaque(one.shapes):
+            return False  # ranks may average in another group
+        if rank in _models(context, group):
+            return False  # a pass through DDP was observed
+    return bool(group.stepped) and not _averages_itself(context, group)
+
+
 def _averages_itself(context: Context, group: Replicas) -> bool:
     """Whether the cell reduces or broadcasts the parameters, as local SGD does."""
     shapes = group.first.shapes
@@ -103,7 +126,9 @@ def _different_settings(
         "settings-differ",
         cause="ranks-diverged-learning-rate",
         ranks=group.deviating(values.get),
-        places=_scheduled_at(context, group) if scheduled else _places(context, group, made=True),
+        places=_scheduled_at(context, group)
+        if scheduled or (name == "lr" and _parted_by_schedules(group))
+        else _places(context, group, made=True),
         values=_moment(group, step) | {"setting": name},
         facts=[
             *_course(context, group, step),
@@ -123,6 +148,12 @@ def _scheduled_apart(group: Replicas) -> dict[int, int]:
     """Return how often each rank's schedulers stepped; empty if equally often."""
     found = {r: sum(s.steps for s in one.schedules) for r, one in group.ranks.items()}
     return found if len(set(found.values())) > 1 else {}
+
+
+def _parted_by_schedules(group: Replicas) -> bool:
+    """Whether the rates were equal at first, and every rank's schedules may have changed them."""
+    first = {state.rates for state in group.states[min(group.states)].values()}
+    return len(first) == 1 and all(one.schedules for one in group.ranks.values())
 
 
 def _scheduled_at(context: Context, group: Replicas) -> dict[int, Place | None]:
@@ -149,16 +180,28 @@ def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[in
         values={"optimizer": first.name, "steps": first.steps, "averaged": first.synchronised},
         facts=[
             Fact(kind="inside-no-sync", values={"steps": missing}),
+            *_entered(context, group, ranks[0]),
             *_course(context, group, step),
         ],
         confidence="likely",
     )
 
 
-def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) -> Finding:
+def _entered(context: Context, group: Replicas, rank: int) -> Iterator[Fact]:
+    model = _models(context, group).get(rank)
+    if model is not None and model.no_sync_where is not None:
+        yield Fact(kind="no-sync-entered", place=context.place(model.no_sync_where, "called"))
+
+
+def _past_ddp(context: Context, group: Replicas, step: int | None, ranks: list[int]) -> Finding:
     first = group.ranks[ranks[0]]
     calls = _calls_past_wrapper(context)
-    places = dict.fromkeys(ranks, calls[0]) if calls else _places(context, group)
+    places = _places(context, group)
+    if calls:
+        places = dict.fromkeys(ranks, calls[0])
+    elif step is None:
+        trainings = context.snapshot.training
+        places = {one.rank: context.place(one.where, "runs") for one in trainings}
     return conclude(
         "D.2.2",
         "trained-past-ddp",
@@ -172,7 +215,7 @@ def _past_ddp(context: Context, group: Replicas, step: int, ranks: list[int]) ->
                 values={"averaged": first.synchronised, "steps": first.steps},
             ),
             *([Fact(kind="inner-model-called", place=calls[0])] if calls else []),
-            *_course(context, group, step),
+            *(_course(context, group, step) if step is not None else []),
         ],
         confidence="likely",
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding
@@ -70,10 +71,48 @@ def uneven_steps(context: Context) -> Iterator[Finding]:
             and _went_equally(context, group)
             and _ends_apart(context, group)
         ):
-            yield _finding(context, group)
+            averaged = Fact(kind="averaged-in-every-pass", values={"model": group.first.model})
+            yield _finding(context, group, averaged)
 
 
-def _finding(context: Context, group: Replicas) -> Finding:
+def skipped_by_hand(context: Context) -> Iterator[Finding]:
+    """Report unequal steps of replicas whose gradients the code itself reduced in every pass."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or any(
+        one.not_finite is not None and one.not_finite.lasting for one in snapshot.training
+    ):
+        return
+    passes = {one.rank: one.backwards for one in snapshot.training}
+    for group in replicas.replicas(snapshot):
+        if group.first.wrapper or len({one.steps for one in group.ranks.values()}) == 1:
+            continue
+        if _scaler_explains(group) or len({passes[rank] for rank in group.ranks}) > 1:
+            continue
+        if not _began_equal(group) or not _ends_apart(context, group):
+            continue
+        if all(_reduced_each_pass(context, r, one, passes[r]) for r, one in group.ranks.items()):
+            kind = "reduced-in-every-pass"
+            reduced = Fact(
+                kind=kind, ranks=tuple(group.ranks), values={"optimizer": group.first.name}
+            )
+            yield _finding(context, group, reduced)
+
+
+def _began_equal(group: Replicas) -> bool:
+    """Whether the first sampled step began with equal values and used equal gradients."""
+    first = min(group.states, default=None)
+    return first in group.stepped and not (group.apart(first) or group.gradients_apart(first))
+
+
+def _reduced_each_pass(context: Context, rank: int, one: OptimizerTraining, passes: int) -> bool:
+    """Whether a rank reduced the gradient of each parameter in every backward pass."""
+    reduced = communication(context.reports[rank]).reduced
+    return passes > 1 and all(
+        reduced[shape] >= passes * times for shape, times in one.shapes.items()
+    )
+
+
+def _finding(context: Context, group: Replicas, exchanged: Fact) -> Finding:
     first = group.first
     return conclude(
         "D.2.4",
@@ -84,7 +123,7 @@ def _finding(context: Context, group: Replicas) -> Finding:
         places={rank: context.place(o.where, "steps") for rank, o in group.ranks.items()},
         facts=[
             *_steps_taken(group),
-            Fact(kind="averaged-in-every-pass", values={"model": first.model}),
+            exchanged,
         ],
     )
 
@@ -235,4 +274,4 @@ def _accumulates_unequally(context: Context, group: Replicas) -> bool:
     )
 
 
-RULES = (skipped_by_scaler, uneven_steps, uneven_passes)
+RULES = (skipped_by_scaler, uneven_steps, skipped_by_hand, uneven_passes)

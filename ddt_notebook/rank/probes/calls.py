@@ -35,7 +35,7 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
-from . import evaluations, rendezvous, timer_slack
+from . import evaluations, rendezvous, timer_slack, training
 from .frames import path_in_torch
 from .sockets import GroupSockets
 
@@ -168,6 +168,8 @@ class CallLog:
             group, outside, process_group = found
             record = record_of(given, group, outside)
             _describe(record, given, operation)
+            if record.op == "all_reduce" and training.RECORD.sampling:
+                training.RECORD.reduces(given.get("tensor"))
             return self._make(function, args, kwargs, record, process_group)
 
         return call

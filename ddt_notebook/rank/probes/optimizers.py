@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import weakref
 from collections import Counter
@@ -74,6 +76,14 @@ class OptimizerLog:
         #: Projections of gradients after the last backward pass, and after they were clipped.
         self._local: list[float] = []
         self._clipped: list[float] = []
+        #: Gradients that were reduced during the backward pass.
+        self._early: set[int] = set()
+        #: Operations of DDP's group at the first step; -1 if not known.
+        self._operations = -1
+        self._group_operations: int | None = None
+        #: Projections of gradients as the backward pass computes them, before a hook reduces them.
+        self._computed: dict[int, float] = {}
+        self._hooks: list[Any] = []
         #: Parameter group of each watched parameter, and its index there.
         self._at: list[tuple[int, int]] = []
         self._others: list[tuple[str, weakref.ref[nn.Module]]] = []
@@ -145,6 +155,7 @@ class OptimizerLog:
         if self._was_changed(optimizer):
             self.changed_before.append(0)
         self._counts = not self.sharded
+        self._operations = _operations(ddp)
 
     def _owner(
         self, parameters: list[Any], found: Objects, replicas: Mapping[Any, ReplicaLog]
@@ -200,6 +211,40 @@ class OptimizerLog:
         replica = self.replica
         if replica is None or (replica.averages and backwards - self._seen_backwards > 1):
             self._local, self._clipped = self._projections(), []
+            for at in self._early & self._computed.keys():
+                self._local[at] = self._computed[at]
+        self._early = set()
+        self._unhook()
+
+    def reduces(self, gradient: torch.Tensor, backwards: int) -> None:
+        """Called before an ``all_reduce``, which may be in a hook of the backward pass."""
+        optimizer = self.optimizer()
+        if self.replica is not None or optimizer is None or self._local:
+            return
+        if backwards - self._seen_backwards != 1:
+            return  # the gradient may hold those of other passes, which were reduced before
+        for at, parameter in enumerate(self._watched(optimizer)[:_PROJECTED]):
+            grad = parameter.grad
+            if grad is not None and grad.data_ptr() == gradient.data_ptr():
+                if grad.shape == gradient.shape:
+                    self._early.add(at)
+                return
+
+    def _hook(self, optimizer: Optimizer) -> None:
+        """Note the gradients of the next backward pass as they are computed."""
+        for at, parameter in enumerate(self._watched(optimizer)[:_PROJECTED]):
+            if parameter.requires_grad:
+                noted = functools.partial(self._compute, at)
+                self._hooks.append(parameter.register_hook(noted))
+
+    def _compute(self, at: int, gradient: torch.Tensor) -> None:
+        with contextlib.suppress(Exception):  # it must not reach the user's code
+            self._computed.setdefault(at, projection(gradient))
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._computed = [], {}
 
     def after_clip(self) -> None:
         """Called after gradients were clipped before a sampled step."""
@@ -229,6 +274,9 @@ class OptimizerLog:
         self.states.append(state)
         if self.replica is not None:
             self.replica.look_at_gradients()
+            now = _operations(self.replica.model()) if self._operations >= 0 else -1
+            self._group_operations = now - self._operations if now >= 0 else None
+        self._unhook()
         if not with_gradient and not self.twin:
             self.twin = self._find_twin(parameters)
         self.stale, self.left_out = 0, []
@@ -243,7 +291,10 @@ class OptimizerLog:
         if self.sharded:
             return False
         self._written = _writes(optimizer)
-        return self.steps == self._sampled_at
+        samples = self.steps == self._sampled_at
+        if samples and self.replica is None:
+            self._hook(optimizer)
+        return samples
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
         """Search for parameters of a layer that the user has replaced in the model."""
@@ -282,6 +333,7 @@ class OptimizerLog:
 
     def release(self) -> None:
         """Release the user's tensors."""
+        self._unhook()
         if self._watched_tensors is not None:
             self._watched_tensors.release()
 
@@ -313,6 +365,7 @@ class OptimizerLog:
             made=self.made,
             states=(*self.states, last),
             synchronised=self.synchronised,
+            group_operations=self._group_operations,
             passes=dict(self.passes.most_common(_MAX_PASSES)),
             schedules=tuple(self.schedules.values()) if beside else (),
             scaler_skipped=self.scaler_skipped if beside else 0,
@@ -323,6 +376,11 @@ class OptimizerLog:
             gone=not any(id(p) in owned for p in self.parameters()),
             left_out=tuple(f"{self.about.model}.{name}" for name in self.left_out),
         )
+
+
+def _operations(ddp: Any) -> int:
+    """How many operations the group of a DDP model has been given; -1 if not known."""
+    return torch_private.operation_count(ddp.process_group) if ddp is not None else -1
 
 
 def _parameters(optimizer: Optimizer) -> list[Any]:

@@ -55,6 +55,8 @@ class ReplicaLog:
         self.has_hook = False
         #: Sketches of its parameters just after DDP made them equal; None after its first step.
         self.built: list[int] | None = None
+        #: The line that called ``no_sync()`` last.
+        self.no_sync: Position | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -69,6 +71,8 @@ class ReplicaLog:
         self.searched = self.unused = 0
         self.first: Position | None = None
         self.first_unsynchronised: Position | None = None
+        #: The line that had entered ``no_sync()`` for that pass.
+        self.first_no_sync: Position | None = None
         self.inputs: list[weakref.ref[torch.Tensor]] = []
         #: Sketches of the inputs of its first forward passes.
         self.first_inputs: list[int] = []
@@ -99,6 +103,7 @@ class ReplicaLog:
             self.unsynchronised += 1
             if self.first_unsynchronised is None:
                 self.first_unsynchronised = user_line(sys._getframe())
+                self.first_no_sync = self.no_sync
         kept = self.inputs = []
         for one in inputs:
             if isinstance(one, torch.Tensor):
@@ -157,6 +162,7 @@ class ReplicaLog:
             name=self.name,
             where=self.first,
             unsynchronised_where=self.first_unsynchronised,
+            no_sync_where=self.first_no_sync,
             forwards=self.forwards,
             unsynchronised=self.unsynchronised,
             clipped_alone=self.clipped_alone,

@@ -193,6 +193,25 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
+    def enters_no_sync(self, model: DistributedDataParallel) -> None:
+        """Called when ``no_sync()`` was called."""
+        if get_ident() != self._thread:
+            return
+        try:
+            self._known(model).no_sync = user_line(sys._getframe())
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def reduces(self, tensor: Any) -> None:
+        """Called before an ``all_reduce`` if gradients are examined before the next step."""
+        if get_ident() != self._thread or not isinstance(tensor, torch.Tensor):
+            return
+        try:
+            for log in self.sampling:
+                log.reduces(tensor, self.backwards)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
     def joined(self, module: Any) -> bool:
         """Whether the last pass through a module was inside ``join()``."""
         log = self._replicas.get(module) if _is_replica(module) else None
@@ -378,6 +397,7 @@ def install() -> None:
     _then(Optimizer, "__init__", RECORD.made)
     _then(DistributedDataParallel, "__init__", RECORD.wrapped)
     _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
+    _then(DistributedDataParallel, "no_sync", RECORD.enters_no_sync)
     _then(Join, "__init__", RECORD.made_join)
     _then(Join, "__enter__", RECORD.entered_join)
     original_exit = Join.__exit__

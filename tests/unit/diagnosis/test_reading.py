@@ -19,6 +19,10 @@ def reduced(rest: str, ranks: int = 2, root: int = 0) -> Report:
     return diagnose(snapshot(*(rank(r, calls) for r in range(ranks)), source=source))
 
 
+#: All ranks get rank 0's value.
+AGREE = "def agree(t):\n    t = t.clone()\n    dist.broadcast(t, src=0)\n    return t\n"
+
+
 @pytest.mark.parametrize(
     "rest",
     [
@@ -28,6 +32,7 @@ def reduced(rest: str, ranks: int = 2, root: int = 0) -> Report:
         "mean = x / world_size\nif mean < 1:\n    best = mean",
         "history = []\nhistory.append(x.item())\nprint(history)",
         "if rank == 1:\n    print(x)",
+        AGREE + "if x < agree(y):\n    print('good')",
         "for step in range(3):\n    if step == 2:\n        print(x)",
         "with torch.no_grad():\n    while x > 3:\n        x -= 1",
         "assert x == 3",
@@ -59,6 +64,10 @@ def test_reading_on_another_rank_than_the_destination(rest: str) -> None:
         "if x is None:\n    print('nothing')",
         "def print(*words):\n    return\nprint(x)",
         "synchronised = fix(x)\nprint(synchronised)",
+        AGREE + "if agree(x) < 3:\n    print('good')",
+        AGREE + "while agree(x / world_size) > 3:\n    x -= 1",
+        AGREE + "print('sum', agree(t=x))",
+        AGREE + "assert agree(x) == 3",
     ],
 )
 def test_legal_ways_to_go_on(rest: str) -> None:

@@ -15,6 +15,7 @@ from ddt_notebook.model.training import (
     NotFinite,
     OptimizerTraining,
     RankTraining,
+    Schedule,
     TrainingState,
     Unregistered,
 )
@@ -168,6 +169,59 @@ def test_steps_that_were_not_synchronised(unsynchronised: int, cause: str) -> No
     )
     finding = only(report)
     assert (finding.cause, finding.ranks) == (cause, [0, 1])
+
+
+def equal_but_never_averaged(operations: int | None, **fields: Any) -> Report:
+    """Both ranks trained on equal data; DDP saw no forward pass."""
+    one = optimizer(
+        (1, 2), (3, 4), (5, 6), (7, 8), synchronised=0, group_operations=operations, gradients=5
+    )
+    ranks = [
+        RankTraining(rank=r, backwards=3, where=at(8), optimizers=(one,), **fields)
+        for r in range(2)
+    ]
+    return diagnose(trained(*ranks))
+
+
+def test_equal_replicas_whose_gradients_ddp_never_averaged() -> None:
+    finding = only(equal_but_never_averaged(0))
+    assert (finding.cause, finding.ranks) == ("module-called-past-ddp", [0, 1])
+    assert finding.places[0].line == 8
+
+
+def test_ddp_may_average_although_no_pass_through_it_was_seen() -> None:
+    # a compiled function, or a subclass that calls the reducer itself
+    assert equal_but_never_averaged(2).ok
+    assert equal_but_never_averaged(None).ok
+    assert equal_but_never_averaged(0, models=(model(),)).ok
+
+
+def test_the_line_that_entered_no_sync_is_named() -> None:
+    report = found(
+        optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
+        optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
+        model={"unsynchronised": 3, "unsynchronised_where": at(6), "no_sync_where": at(4)},
+    )
+    entered = facts(only(report))["no-sync-entered"]
+    assert entered.place is not None
+    assert entered.place.line == 4
+
+
+def scheduled(*, first: float = 0.1) -> list[OptimizerTraining]:
+    schedule = Schedule(kind="ReduceLROnPlateau", steps=2, where=at(7))
+    both = []
+    for rate, start, last in ((0.1, 0.1, 5), (0.01, first, 8)):
+        one = optimizer((1, 2), (3, 4), (5, last), schedules=(schedule,))
+        states = zip(one.states, (start, rate, rate), strict=True)
+        both.append(replace(one, states=tuple(replace(s, rates=(r,)) for s, r in states)))
+    return both
+
+
+def test_schedules_that_part_the_rates_are_named() -> None:
+    finding = only(found(*scheduled()))
+    assert (finding.cause, finding.places[0].line) == ("ranks-diverged-learning-rate", 7)
+    apart_at_first = only(found(*scheduled(first=0.2)))
+    assert apart_at_first.places[0].line == 2
 
 
 def test_parameters_that_the_cell_averages_are_local_sgd() -> None:

@@ -15,6 +15,8 @@ from ddt_notebook.model.training import (
     TrainingState,
 )
 
+from .builders import call, rank, snapshot
+
 MEMBERS = (0, 1, 2)
 
 
@@ -117,3 +119,41 @@ def test_passes_that_may_differ() -> None:
     )
     for seen in (equal, own, hooked, by_length):
         assert causes(*seen) == []
+
+
+def by_hand(rank: int, steps: int, value: int, *, passes: int = 6) -> RankTraining:
+    """SGD on a model without DDP."""
+    seen = training(rank, steps, value, forwards=passes)
+    optimizer = replace(seen.optimizers[0], wrapper="", members=(), synchronised=0)
+    states = tuple(
+        replace(state, gradients=(state.step,) if state.step < steps else ())
+        for state in optimizer.states
+    )
+    return replace(seen, optimizers=(replace(optimizer, states=states),), models=())
+
+
+def reported(*trainings: RankTraining, reduced: int = 6) -> list[str | None]:
+    calls = tuple(
+        call("all_reduce", 4, shapes=((1, 4),), sequence=n, reduce_op="SUM") for n in range(reduced)
+    )
+    ranks = [rank(number, *calls) for number in MEMBERS]
+    return [f.cause for f in diagnose(snapshot(*ranks, training=trainings)).findings]
+
+
+BY_HAND = (by_hand(0, 6, 70), by_hand(1, 5, 71), by_hand(2, 6, 70))
+
+
+def test_steps_that_are_skipped_after_gradients_were_reduced_by_hand() -> None:
+    assert reported(*BY_HAND) == ["steps-skipped-on-some-ranks"]
+    overflowed = replace(BY_HAND[1], not_finite=NotFinite(backward=4, value="inf"))
+    assert reported(BY_HAND[0], overflowed, BY_HAND[2]) == ["steps-skipped-on-some-ranks"]
+
+
+def test_steps_without_ddp_that_may_be_unequal() -> None:
+    name = "steps-skipped-on-some-ranks"
+    assert name not in reported(*BY_HAND, reduced=0)  # each rank trains a model of its own
+    assert name not in reported(*BY_HAND, reduced=3)
+    assert name not in reported(BY_HAND[0], by_hand(1, 5, 70), BY_HAND[2])  # they end equal
+    assert name not in reported(BY_HAND[0], by_hand(1, 5, 71, passes=5), BY_HAND[2])
+    lost = replace(BY_HAND[1], not_finite=NotFinite(backward=4, value="inf", lasting=True))
+    assert name not in reported(BY_HAND[0], lost, BY_HAND[2])

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import pytest
 import torch
 from torch.distributed.algorithms.join import Join
 
@@ -109,3 +110,37 @@ def test_inside_join_is_known_where_uneven_inputs_are_allowed() -> None:
     record.entered_join(made[0])
     record.begin_run()
     assert record.joining == 0
+
+
+def test_gradients_that_a_hook_reduces_are_noted_as_they_were_computed() -> None:
+    for divided in (False, True):
+        record, model, optimizer = _trained()
+
+        def reduce(parameter: torch.Tensor, record: TrainingRecord = record) -> None:
+            assert parameter.grad is not None
+            if divided:  # noqa: B023
+                parameter.grad.div_(2)
+            if record.sampling:
+                record.reduces(parameter.grad)
+            parameter.grad.mul_(2)  # as if another rank had sent the same gradient
+
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(reduce)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(3, 4)).sum()
+            record.losses(loss)
+            loss.backward()
+            record.after_backward()
+            record.before_step(optimizer)
+            optimizer.step()
+            record.after_step(optimizer)
+        (seen,) = record.observed(0, {"optimizer": optimizer}).optimizers
+        state = seen.states[1]
+        assert state.local
+        factor = 1 if divided else 2
+        assert [used / own for own, used in zip(state.local, state.used, strict=True)] == [
+            pytest.approx(factor)
+        ] * len(state.local)
+        record.end_run()
+        assert not any(parameter._backward_hooks for parameter in model.parameters())
