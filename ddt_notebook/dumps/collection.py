@@ -113,13 +113,19 @@ def _walk(folder: Path) -> Iterable[tuple[int, Path]]:
     for depth in range(_DEPTH):
         below: list[Path] = []
         for one in folders:
-            with os.scandir(one) as entries:
-                for entry in sorted(entries, key=lambda entry: entry.name):
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(one / entry.name)
-                    elif entry.is_file() and left:
-                        left -= 1
-                        yield depth, one / entry.name
+            try:
+                with os.scandir(one) as entries:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            except OSError:
+                if one == folder:
+                    raise
+                continue  # a folder below that cannot be read
+            for entry in listed:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(one / entry.name)
+                elif entry.is_file() and left:
+                    left -= 1
+                    yield depth, one / entry.name
         folders = below[:_MOST_FILES]
 
 

@@ -55,3 +55,11 @@ def test_a_missing_file_is_one_line(notebook: Notebook, job: Path, path: str) ->
 def test_a_folder_without_dumps_is_one_line(notebook: Notebook, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no Flight Recorder dump"):
         notebook.run(f"%ddt_load {tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"), [("train.py", "process id or HOST:PORT"), ("4194305", "does not exist")]
+)
+def test_a_job_that_cannot_be_looked_at(notebook: Notebook, target: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        notebook.run(f"%ddt_attach {target}")
