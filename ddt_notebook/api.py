@@ -79,7 +79,8 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     Parameters
     ----------
     path
-        One folder with any of these: the Flight Recorder's dumps, one file for each rank, as
+        The folder of a job that ``ddt-notebook run`` recorded, whether it runs or has ended. Or
+        one folder with any of these: the Flight Recorder's dumps, one file for each rank, as
         ``TORCH_FR_DUMP_TEMP_FILE`` names them (``…/nccl_trace_rank_0``), pickled or as JSON; logs
         of all ranks or of each one, such as torchrun's ``--log-dir``; stacks of ranks as py-spy or
         faulthandler print them (``rank3.txt``). Of large dumps, the snapshot holds the last
@@ -101,7 +102,11 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     """
     from .diagnosis.text import diagnose_text as _diagnose_text
     from .dumps.collection import collect
+    from .jobs.recorded_job import is_recorded, snapshot_of_folder
 
+    if is_recorded(Path(path)):
+        recorded = snapshot_of_folder(Path(path))
+        return show(_diagnose(recorded), recorded)
     found = collect(path)
     if found.snapshot is not None:
         report = _diagnose(found.snapshot)
@@ -114,16 +119,18 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
 
 
 def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
-    """Report what can be seen of a running job that was started without ddt_notebook.
+    """Report what can be seen of a running job.
 
-    Two looks show whether the job goes on. Nothing in the job is changed.
+    Of a job that ``ddt-notebook run`` records, name the folder. Of a job that was started without
+    ddt_notebook, name its processes or its store; two looks show whether it goes on. Nothing in the
+    job is changed.
 
     Parameters
     ----------
     targets
-        Process ids of the launcher (such as torchrun) or of ranks on this machine, whose stacks
-        py-spy shows; or ``"HOST:PORT"`` of the job's store (``MASTER_ADDR:MASTER_PORT``), through
-        which the ranks' debug servers are found.
+        The folder of a recorded job. Or process ids of the launcher (such as torchrun) or of ranks
+        on this machine, whose stacks py-spy shows; or ``"HOST:PORT"`` of the job's store
+        (``MASTER_ADDR:MASTER_PORT``), through which the ranks' debug servers are found.
     between_s
         Seconds between the looks: more than a step of a healthy job takes.
 
@@ -139,7 +146,11 @@ def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
         If there is no such job, or nothing of it can be seen.
     """
     from .jobs.attach import look_at
+    from .jobs.recorded_job import snapshot_of_folder
 
+    if len(targets) == 1 and Path(str(targets[0])).is_dir():
+        recorded = snapshot_of_folder(Path(str(targets[0])))
+        return show(_diagnose(recorded), recorded)
     snapshot = look_at(targets, between_s).snapshot()
     return show(_diagnose(snapshot), snapshot)
 

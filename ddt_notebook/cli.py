@@ -24,6 +24,7 @@ from .model import DdtError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
 from .preflight.doctor import compare_reports, doctor
+from .run_command import add_run
 from .script_command import add_script
 from .symptoms import UnknownSymptom
 from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
@@ -89,15 +90,16 @@ def _parser() -> argparse.ArgumentParser:
 
     attached = commands.add_parser(
         "attach",
-        help="diagnose a running job that was started without ddt_notebook",
-        description="Look twice at the ranks of a job: their stacks by py-spy, and their Flight "
+        help="diagnose a running job",
+        description="Of a job that ddt-notebook run records, name the folder. Of another one: look "
+        "twice at the ranks, at their stacks by py-spy, and their Flight "
         "Recorders where the script called torch.distributed.debug.start_debug_server(). The job "
         "is not changed.",
     )
     attached.add_argument(
         "targets",
         nargs="+",
-        metavar="PID|HOST:PORT",
+        metavar="FOLDER|PID|HOST:PORT",
         help="process id of the launcher or of a rank, or MASTER_ADDR:MASTER_PORT of the job",
     )
     attached.add_argument(
@@ -158,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument("--quick", action="store_true", help="do not form groups")
     checked.add_argument("--json", action="store_true", help="print the report as JSON")
     checked.set_defaults(run=_doctor)
+    add_run(commands)
     add_script(commands)
     add_grade(commands)
     return parser

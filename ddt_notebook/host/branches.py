@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..model.branches import RankBranches
-from .rank_handle import RankHandle
+from .observed_rank import ObservedRank
 
 
-def rank_branches(handles: Iterable[RankHandle]) -> tuple[RankBranches, ...]:
+def rank_branches(handles: Iterable[ObservedRank]) -> tuple[RankBranches, ...]:
     """The branch events of ranks in their current run; ranks that observed none are left out."""
     found = []
     for handle in handles:

@@ -7,22 +7,19 @@ import linecache
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from types import FrameType
 from typing import Any
 
-from ..model import Cell, RankReport, Snapshot, SourceFile
+from ..model import Cell, RankReport, Snapshot
 from ..model.branches import RankBranches
 from ..model.observation import Observation
 from ..model.snapshot import Outcome
-from ..model.user_code import is_user_code
 from ..wire.channel import Closed
 from ..wire.messages import (
-    AskBranches,
-    AskFlight,
     CellEnded,
     DisplayShown,
     ExceptionRaised,
@@ -31,6 +28,7 @@ from ..wire.messages import (
 )
 from .branches import rank_branches
 from .call_log_reader import thin
+from .details import fetch_branch_values, fetch_stacks, named_files
 from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
 from .hang_recovery import Rescue
 from .listeners import (
@@ -51,7 +49,6 @@ _TICK_S = 0.03
 _ASK_EVERY_S = 0.25
 #: A long wait is examined only this often, in seconds, because it may last for half an hour.
 _EXAMINE_LONG_EVERY_S = 0.25
-_STACKS_LIMIT_S = 0.4
 #: A rescue that has lasted this long, in seconds, has taken its last step and is given up.
 _GIVE_UP_S = 3.0
 
@@ -368,43 +365,13 @@ class CellRun:
     def _hold(self, outcome: Outcome) -> None:
         """Declare the run over, and keep the current state of the ranks."""
         if outcome != "ok":
-            self._fetch_stacks()
-            self._fetch_branch_values()
+            fetch_stacks(self._runs, self._wait)
+            fetch_branch_values(self._runs, self._wait, always=self._observe_branches)
         self._outcome = outcome
         self._held = self._state_now(whole=True)
         self._ended_s = time.monotonic()
         if outcome != "ok":
             self._branches = rank_branches(run.handle for run in self._runs if run.asked)
-
-    def _fetch_stacks(self) -> None:
-        """Ask for the lines that led to collectives of libraries, and wait for the answers."""
-        if not any((c := r.handle.recorder) is not None and c.saw_libraries for r in self._runs):
-            return
-        for run in self._runs:
-            run.judged = True
-            if run.exit_status is None and run.asked:
-                run.handle.ask(AskFlight(stacks=True))
-        deadline = time.monotonic() + _STACKS_LIMIT_S
-        while time.monotonic() < deadline and any(
-            run.handle.owes_flight for run in self._runs if run.exit_status is None
-        ):
-            self._wait()
-
-    def _fetch_branch_values(self) -> None:
-        """Ask for the values in conditions, also of ranks that have finished, and wait."""
-        asked = [
-            run.handle
-            for run in self._runs
-            if run.exit_status is None
-            and run.asked
-            and (ring := run.handle.branch_ring) is not None
-            and (self._observe_branches or ring.has_events)
-        ]
-        for handle in asked:
-            handle.ask(AskBranches())
-        deadline = time.monotonic() + _STACKS_LIMIT_S
-        while time.monotonic() < deadline and any(handle.owes_branches for handle in asked):
-            self._wait()
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
         self._state = None
@@ -458,7 +425,7 @@ class CellRun:
             outcome=self._outcome,
             ranks=reports,
             earlier_cells=self._earlier,
-            files=self._files(reports),
+            files=self._files().of(named_files(reports, self._branches)),
             groups=groups_seen(self._runs),
             world_size=options.world_size,
             backend=options.backend,
@@ -484,24 +451,12 @@ class CellRun:
             frozen=self.frozen,
         )
 
-    def _files(self, reports: Iterable[RankReport]) -> tuple[SourceFile, ...]:
-        """The user's files that the ranks ran; those that positions and branches name first."""
+    def _files(self) -> SourceFiles:
         known = SourceFiles() if self.cell.file else self._pool.source_files
         for run in self._runs:
             if run.ended is not None:
                 known.note(run.ended.imported)
-        named = [
-            place.file
-            for report in reports
-            for place in (
-                report.position,
-                *(call.where for call in report.calls),
-                *(report.error.frames if report.error is not None else ()),
-            )
-            if place is not None and is_user_code(place.file)
-        ]
-        named += [outcome.file for one in self._branches for outcome in one.outcomes]
-        return known.of(named)
+        return known
 
     def _with_end(self, report: RankReport) -> RankReport:
         """The report of when the run was declared over, with the exception that freed the rank."""

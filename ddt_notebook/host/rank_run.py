@@ -16,7 +16,7 @@ from ..model.rank import Activity
 from ..model.waits import MOVING, Wait, cannot_complete, waits
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed, MonitorStatus
 from .call_log_reader import CallList
-from .rank_handle import SILENT_AFTER_S, RankHandle
+from .observed_rank import SILENT_AFTER_S, ObservedRank
 
 #: A rank that waits in a library's collective uses at most this share of a processor.
 _IDLE_CPU_SHARE = 0.2
@@ -66,7 +66,7 @@ class RankRun:
         because a rank that answers looks busy.
     """
 
-    handle: RankHandle
+    handle: ObservedRank
     asked: bool
     number: int = 0
     answer: CellEnded | Failed | None = None
@@ -247,9 +247,12 @@ def state_of(
     return RunState(reports, waiting, cannot_complete(waiting, numbered))
 
 
-def groups_seen(runs: list[RankRun]) -> dict[str, tuple[int, ...]]:
-    """Members of each group that any rank's call log names."""
-    found: dict[str, tuple[int, ...]] = {"0": tuple(range(len(runs)))}
+def groups_seen(runs: list[RankRun], world_size: int | None = None) -> dict[str, tuple[int, ...]]:
+    """Members of each group that any rank's call log names.
+
+    The default group has ``world_size`` ranks; by default as many as there are runs.
+    """
+    found: dict[str, tuple[int, ...]] = {"0": tuple(range(world_size or len(runs)))}
     for run in runs:
         if run.handle.recorder is not None:
             found |= run.handle.recorder.groups()
@@ -326,7 +329,7 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
 
 def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
     handle = run.handle
-    now = time.monotonic()
+    now = handle.now_s
     values: dict[str, Any] = {"state": "running"}
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}

@@ -28,8 +28,9 @@ _OUT = opt.Option(
 _TARGETS = opt.Option(
     "targets",
     nargs="+",
-    metavar="PID|HOST:PORT",
-    help="process id of a launcher or a rank, or MASTER_ADDR:MASTER_PORT of the job",
+    metavar="FOLDER|PID|HOST:PORT",
+    help="folder of a recorded job, process id of a launcher or a rank, or "
+    "MASTER_ADDR:MASTER_PORT of the job",
 )
 
 
@@ -62,7 +63,7 @@ class LoadMagics(Magics):
     @line_magic
     @opt.options(_TARGETS, _OUT)
     def ddt_attach(self, args: argparse.Namespace, cell: str | None = None) -> DisplayedReport:
-        """Diagnose a running job that was started without ddt_notebook."""
+        """Diagnose a running job, recorded or started without ddt_notebook."""
         try:
             report = api.attach(*args.targets)
         except DdtError as error:

@@ -6,7 +6,7 @@ import dis
 import functools
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
@@ -43,10 +43,20 @@ class BranchEvents:
         self._recorder = recorder
         self._end: Callable[[], None] | None = None
 
-    def start(self) -> None:
-        """Begin to observe; if that is impossible, the recorder's ``unobserved`` is the reason."""
+    def start(self, innermost: FrameType | None = None) -> None:
+        """Begin to observe; if that is impossible, the recorder's ``unobserved`` is the reason.
+
+        Parameters
+        ----------
+        innermost
+            This frame and those that called it are observed, too, although they run already.
+        """
+        running = []
+        while innermost is not None:
+            running.append(innermost)
+            innermost = innermost.f_back
         begin = _monitor if ALWAYS_ON else _trace
-        self._end = begin(self._recorder)
+        self._end = begin(self._recorder, running)
 
     def stop(self) -> None:
         """Stop observing; also in a forked child, such as a worker of a DataLoader."""
@@ -60,7 +70,7 @@ class BranchEvents:
 Trace = Callable[[FrameType, str, Any], Any]
 
 
-def _trace(recorder: BranchRecorder) -> Callable[[], None] | None:
+def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[], None] | None:
     """Observe by `sys.settrace`, unless the user's debugger or coverage does so already."""
     if sys.gettrace() is not None:
         recorder.unobserved = "another trace function is set"
@@ -81,6 +91,9 @@ def _trace(recorder: BranchRecorder) -> Callable[[], None] | None:
         else:
             recorder.unobserved = "the cell set another trace function"
 
+    for frame in running:
+        if frame.f_trace is None:
+            frame.f_trace = called(frame, "call", None)
     sys.settrace(called)
     return end
 
@@ -182,7 +195,7 @@ def _is_users(code: CodeType) -> bool:
 # -- sys.monitoring --------------------------------------------------------------------------------
 
 
-def _monitor(recorder: BranchRecorder) -> Callable[[], None] | None:
+def _monitor(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[], None] | None:
     """Observe by `sys.monitoring`, which does not affect debuggers, coverage and profilers."""
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     tool = next((number for number in _FREE_TOOLS if monitoring.get_tool(number) is None), None)
@@ -207,6 +220,8 @@ def _monitor(recorder: BranchRecorder) -> Callable[[], None] | None:
     raised = events.RAISE | events.RERAISE
     monitoring.set_events(tool, events.PY_START | raised | events.EXCEPTION_HANDLED)
     monitoring.restart_events()
+    for frame in running:
+        handlers.started(frame.f_code, 0)
 
     def end() -> None:
         monitoring.set_events(tool, 0)

@@ -9,6 +9,7 @@ import time
 
 import psutil
 
+from ..model import FormatError
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
     AskBranches,
@@ -27,37 +28,43 @@ from .branch_recorder import BranchRecorder
 from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
-from .shell import current_stack, users_line
+from .tracebacks import current_stack, users_line
 
 
 class Monitor(threading.Thread):
-    """Answers the notebook's questions about this rank, and ends the rank when the notebook ends.
+    """Answers questions about this rank, and ends the rank of a notebook that ends.
 
     Parameters
     ----------
     channel
-        The monitor's own connection to the notebook.
+        The monitor's own connection to the process that asks.
     flight, sockets, branches
-        The Flight Recorder, the sockets and the branch events of this rank.
+        The Flight Recorder, the sockets and the branch events of this rank. Without sockets, no
+        question can end a wait of this rank.
+    ends_rank
+        Whether the rank ends when the connection does.
     """
 
     def __init__(
         self,
         channel: Channel,
         flight: FlightReader,
-        sockets: GroupSockets,
+        sockets: GroupSockets | None,
         branches: BranchRecorder,
+        *,
+        ends_rank: bool = True,
     ) -> None:
         super().__init__(name="ddt-monitor", daemon=True)
         self._channel = channel
         self._flight = flight
         self._sockets = sockets
         self._branches = branches
+        self._ends_rank = ends_rank
         self._main = threading.main_thread().ident or 0
         self._process = psutil.Process()
 
     def run(self) -> None:
-        """Answer until the connection closes, then end the rank."""
+        """Answer until the connection closes."""
         try:
             while True:
                 request = self._channel.receive()
@@ -66,8 +73,10 @@ class Monitor(threading.Thread):
                 except Exception as error:  # noqa: BLE001  (a rank without a monitor is worse)
                     answer = Failed(error=f"{type(error).__name__}: {error}")
                 self._channel.send(answer, number=request.number)
-        except Closed:
-            os._exit(0)
+        except (Closed, FormatError):
+            if self._ends_rank:
+                os._exit(0)
+            self._channel.close()
 
     def _answer(self, request: Envelope) -> Message:
         match request.message:
@@ -83,7 +92,7 @@ class Monitor(threading.Thread):
                     unobserved=self._branches.unobserved,
                     marks=tuple(self._branches.marks),
                 )
-            case CutSockets():
+            case CutSockets() if self._sockets is not None:
                 self._sockets.cut_as_asked(request.number)
                 return Done()
         return Failed(error=f"a monitor does not answer {type(request.message).__name__}")

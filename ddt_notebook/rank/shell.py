@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import gc
-import linecache
-import re
 import runpy
-import subprocess
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-import IPython
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -23,15 +18,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
-from ..model import Position, RankError
-from ..model.user_code import is_user_code
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-#: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
-_BETWEEN = (str(Path(__file__).parent), str(Path(IPython.__file__).parent))
-_MAX_FRAMES = 40
-_MAX_TEXT = 20_000
-_MAX_PRINTED = 4_000
+from ..model import RankError
+from .tracebacks import BETWEEN, describe_error
 
 
 class CellCompiler(CachingCompiler):
@@ -218,64 +206,6 @@ def make_shell() -> RankShell:
     return shell
 
 
-def position(file: str, line: int, function: str) -> Position:
-    """A `Position` with its source line."""
-    code = linecache.getline(file, line).strip()
-    return Position(file=file, line=line, function=function, code=code[:200])
-
-
-def users_line(frames: tuple[Position, ...]) -> Position | None:
-    """The innermost line of the user's code."""
-    return next((frame for frame in reversed(frames) if is_user_code(frame.file)), None)
-
-
-def describe_error(error: BaseException, traceback_text: str) -> RankError:
-    """An exception as plain data."""
-    frames = _frames(error.__traceback__)
-    if isinstance(error, SyntaxError) and is_user_code(error.filename or ""):
-        users = (frame for frame in frames if is_user_code(frame.file))
-        frames = (*users, position(error.filename or "", error.lineno or 1, "<module>"))
-    message = _ANSI.sub("", str(error) + _printed_by_command(error) + _loaded_from(error))
-    return RankError(
-        type=type(error).__name__,
-        message=message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + " …",
-        traceback=_ANSI.sub("", traceback_text)[-_MAX_TEXT:],
-        where=users_line(frames),
-        frames=frames,
-        missing_name=_missing_name(error),
-    )
-
-
-def _missing_name(error: BaseException) -> str | None:
-    """The name that a NameError reports as not defined, None if there is none.
-
-    Python also notes the name of a variable of an enclosing function that has no value yet. That
-    one is defined.
-    """
-    if type(error) is not NameError:
-        return None
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return None if frames and error.name in frames[-1].f_code.co_freevars else error.name
-
-
-def _printed_by_command(error: BaseException) -> str:
-    """The captured output of a command that failed; the exception's text does not contain it."""
-    if not isinstance(error, subprocess.CalledProcessError):
-        return ""
-    printed = error.stderr or error.output or ""
-    text = printed.decode(errors="replace") if isinstance(printed, bytes) else str(printed)
-    return f"\n{text.strip()[-_MAX_PRINTED:]}" if text.strip() else ""
-
-
-def _loaded_from(error: BaseException) -> str:
-    """The file that Python imported as the package, if the error says it is not a package."""
-    if not isinstance(error, ModuleNotFoundError) or "not a package" not in str(error):
-        return ""
-    package = (error.name or "").rpartition(".")[0]
-    file = getattr(sys.modules.get(package), "__file__", None)
-    return f"\n{package!r} was loaded from {file}" if file else ""
-
-
 def _is_end_of_script(error: BaseException | None) -> bool:
     """Whether a script that ``runpy`` ran ended with ``sys.exit()`` or ``sys.exit(0)``."""
     frames = traceback.walk_tb(error.__traceback__) if isinstance(error, SystemExit) else ()
@@ -287,35 +217,9 @@ def _without_magics(level: TracebackType | None) -> TracebackType | None:
     """A traceback without IPython's frames between those of the user, as of ``%run``."""
     levels: list[TracebackType] = []
     while level is not None:
-        if not levels or not level.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+        if not levels or not level.tb_frame.f_code.co_filename.startswith(BETWEEN):
             levels.append(level)
         level = level.tb_next
     for one in reversed(levels):
         level = TracebackType(level, one.tb_frame, one.tb_lasti, one.tb_lineno)
     return level
-
-
-def _frames(level: TracebackType | None) -> tuple[Position, ...]:
-    found = []
-    while level is not None:
-        code = level.tb_frame.f_code
-        found.append((code.co_filename, level.tb_lineno, code.co_name))
-        level = level.tb_next
-    return _positions(found)
-
-
-def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
-    """The user's first frame and those below it, without those of wrappers and magics."""
-    users = (at for at, (file, _, _) in enumerate(frames) if is_user_code(file))
-    below = [frame for frame in frames[next(users, 0) :] if not frame[0].startswith(_BETWEEN)]
-    return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])
-
-
-def current_stack(thread: int) -> tuple[Position, ...]:
-    """Stack of a thread of this process, outermost first."""
-    frame = sys._current_frames().get(thread)
-    found = []
-    while frame is not None:
-        found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return _positions(found[::-1])

@@ -64,7 +64,8 @@ from .probes import (
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
 from .script import ImportedFiles, as_main, last_module_at_start, seed
-from .shell import RankShell, describe_error, make_shell
+from .shell import RankShell, make_shell
+from .tracebacks import describe_error
 
 _MAX_NAMES = 50
 

@@ -88,6 +88,14 @@ def legend() -> str:
     return " · ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
 
 
+def legend_as_html() -> Markup:
+    """The legend, with each sign as it is coloured in the strips."""
+    shown = [
+        Markup(f"{as_html([kind])} {html.escape(word)}") for kind, (_, word, _) in SIGNS.items()
+    ]
+    return Markup(" · ".join(shown))
+
+
 def curve(values: Sequence[float], count: int = SLOTS, *, least_rise: float = 0.0) -> str:
     """A curve from its lowest to its highest value; empty if there are no values.
 

@@ -111,7 +111,7 @@ class TimelineView(RunView, Figured):
                 (str(activity.rank), sparklines.as_html(sparklines.strip(activity, self.window)))
                 for activity in self._activities
             ]
-            parts.append(html.table(rows, ("rank", sparklines.legend())))
+            parts.append(html.table(rows, ("rank", sparklines.legend_as_html())))
             shares_table = html.table(map(self._row, self._shares), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]

@@ -60,11 +60,13 @@ class CallLog:
     Parameters
     ----------
     sockets
-        Remembers which sockets belong to the groups that are formed.
+        Remembers which sockets belong to the groups that are formed. None in a recorded job: what
+        the user's calls do is not changed there, and no error of the log reaches them.
     """
 
-    def __init__(self, sockets: GroupSockets) -> None:
+    def __init__(self, sockets: GroupSockets | None) -> None:
         self.sockets = sockets
+        self.problem = ""  #: why a call of a recorded job is missing in the log
         self.init_hook: Callable[[dict[str, Any]], AbstractContextManager[None]] | None = None
         #: Changes the arguments of calls that form a group, the default group or another one.
         self.backend_hook: Callable[[dict[str, Any]], None] | None = None
@@ -161,15 +163,22 @@ class CallLog:
             __tracebackhide__ = True
             if not self._recording():
                 return function(*args, **kwargs)
-            given = operation.bind(args, kwargs)
-            found = self._group(given.get("group"))
+            try:
+                given = operation.bind(args, kwargs)
+                found = self._group(given.get("group"))
+                if found is not None:
+                    group, outside, process_group = found
+                    record = record_of(given, group, outside)
+                    _describe(record, given, operation)
+                    if record.op == "all_reduce" and training.RECORD.sampling:
+                        training.RECORD.reduces(given.get("tensor"))
+            except Exception as error:
+                if self.sockets is not None:
+                    raise
+                self.problem = f"{type(error).__name__}: {error}"
+                found = None
             if found is None:
                 return function(*args, **kwargs)
-            group, outside, process_group = found
-            record = record_of(given, group, outside)
-            _describe(record, given, operation)
-            if record.op == "all_reduce" and training.RECORD.sampling:
-                training.RECORD.reduces(given.get("tensor"))
             return self._make(function, args, kwargs, record, process_group)
 
         return call
@@ -177,13 +186,14 @@ class CallLog:
     def _setup(self, function: Any, op: str) -> Any:
         # leaving a group starts no thread, and this thread's own waits must stay exact
         leaves = op == "destroy_process_group"
-        threads = contextlib.nullcontext if leaves else timer_slack.for_new_threads
+        own = self.sockets is not None
+        threads = timer_slack.for_new_threads if own and not leaves else contextlib.nullcontext
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # before the session changes the arguments of the user's code
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else None
-            with self.sockets.watching(), threads():
+            with self.sockets.watching() if self.sockets else contextlib.nullcontext(), threads():
                 if self.backend_hook is not None and op in ("init_process_group", "new_group"):
                     args, kwargs = _by_name(function, args, kwargs)
                     self.backend_hook(kwargs)
@@ -197,9 +207,14 @@ class CallLog:
             args: tuple[Any, ...], kwargs: dict[str, Any], meeting: Rendezvous | None
         ) -> Any:
             __tracebackhide__ = True
-            if op == "destroy_process_group":
+            if leaves and own:
                 time.sleep(SETTLE_S)
-            if op == "new_group" and kwargs.get("timeout") is None and len(args) < 2:
+            if (
+                op == "new_group"
+                and self.default_timeout is not None
+                and kwargs.get("timeout") is None
+                and len(args) < 2
+            ):
                 kwargs["timeout"] = self.default_timeout  # otherwise gloo waits for 30 minutes
             if not self._recording():
                 return function(*args, **kwargs)
@@ -316,6 +331,8 @@ class CallLog:
         try:
             dist.get_global_rank(group, 0)
         except ValueError:  # torch does not know the group
+            if self.sockets is None:
+                return None  # its own error follows
             raise RuntimeError(
                 "this process group is gone: it was destroyed, or a failure ended it. "
                 "Run the cell again that made it with new_group() or init_device_mesh()"

@@ -11,7 +11,8 @@ import pytest
 
 from ddt_notebook.host import rank_run
 from ddt_notebook.host.call_log_reader import RankRecorder
-from ddt_notebook.host.rank_handle import SILENT_AFTER_S, RankHandle
+from ddt_notebook.host.observed_rank import SILENT_AFTER_S
+from ddt_notebook.host.rank_handle import RankHandle
 from ddt_notebook.host.rank_run import RankRun, state_of
 from ddt_notebook.model import Position, RankError, RankReport
 from ddt_notebook.wire import ring

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddt_notebook.rank.shell import describe_error
+from ddt_notebook.rank.tracebacks import describe_error
 
 
 def _undefined() -> None:

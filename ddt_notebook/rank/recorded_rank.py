@@ -1,0 +1,338 @@
+"""Records a rank of a job that was started in a shell; ``ddt-notebook run`` brings it in.
+
+Unlike a rank of a session, it changes nothing that the user's code does: no time limits, no random
+states, no errors, no sockets. A process becomes a rank when it calls ``init_process_group``; the
+launcher, the workers of loaders and other processes of the job write nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import os
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from multiprocessing.util import Finalize
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psutil
+import torch.distributed as dist
+
+from ..model import RankError
+from ..wire import job_files
+from ..wire.branch_ring import BranchRingWriter
+from ..wire.channel import Channel
+from ..wire.messages import CellEnded
+from ..wire.ring import RingWriter
+from . import torch_private
+from .branch_events import ALWAYS_ON, BranchEvents
+from .branch_recorder import BranchRecorder
+from .monitor import Monitor
+from .probes import (
+    automatic,
+    checkpoints,
+    evaluations,
+    loaders,
+    performance,
+    schedules,
+    shown,
+    training,
+)
+from .probes.calls import CallLog
+from .probes.flight import FlightReader, torch_version
+from .script import ImportedFiles, last_module_at_start
+from .tracebacks import describe_error
+
+_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+#: What started a rank, by a variable that it sets.
+_LAUNCHERS = {
+    "TORCHELASTIC_RUN_ID": "torchrun",
+    "OMPI_COMM_WORLD_RANK": "mpirun",
+    "SLURM_PROCID": "srun",
+    "PMI_RANK": "mpiexec",
+}
+#: The longest path of a unix socket, with the zero at its end.
+_LONGEST_SOCKET_PATH = 108
+#: How many processes may ask at the same time.
+_MOST_CONNECTIONS = 8
+_PEER = struct.Struct("3i")
+
+
+class JobRecorder:
+    """Waits in every process of a job until the process becomes a rank.
+
+    Parameters
+    ----------
+    folder
+        The job's folder.
+    """
+
+    installed: JobRecorder | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = CallLog(None)
+        self._rank: RecordedRank | None = None
+
+    @classmethod
+    def install(cls, folder: Path) -> None:
+        """Wrap the functions of ``torch.distributed``, once in a process."""
+        if cls.installed is not None or not dist.is_available():
+            return
+        cls.installed = recorder = cls(folder)
+        last_module_at_start()
+        recorder._log.init_hook = recorder._before_init
+        recorder._log.install()
+        os.register_at_fork(after_in_child=recorder._forget_in_child)
+
+    def _before_init(self, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+        if self._rank is None:
+            try:
+                self._rank = RecordedRank(self._folder, self._log, arguments)
+            except Exception as error:  # noqa: BLE001  (the job must run without a record)
+                job_files.note_failure(self._folder, error)
+        return contextlib.nullcontext()
+
+    def _forget_in_child(self) -> None:
+        """A child of a rank, such as a loader's worker, must not write to the rank's files."""
+        if self._rank is not None:
+            self._rank.leave()
+            self._rank = None
+
+
+class RecordedRank:
+    """The record of this process.
+
+    Parameters
+    ----------
+    folder
+        The job's folder.
+    log
+        Gets the calls.
+    arguments
+        Those of ``init_process_group``.
+    """
+
+    def __init__(self, folder: Path, log: CallLog, arguments: Mapping[str, Any]) -> None:
+        host, self._pid = socket.gethostname(), os.getpid()
+        self._files = folder / f"{host}-{self._pid}"
+        self._log = log
+        self._ended = False
+        self._error: RankError | None = None
+        self._imported = ImportedFiles()
+        self._flight = FlightReader()
+        self._branches = BranchRecorder(BranchRingWriter(self._path("branches")))
+        self._events = BranchEvents(self._branches)
+        calls = RingWriter(self._path("calls"))
+        self._crash_file = self._note_signals()
+        self._server = self._listen()
+        for probe in (loaders, training, checkpoints, schedules, shown):
+            probe.install()
+        self._begin_run()
+        self._note_end()
+        rank, size = _numbers(arguments)
+        self._rank = rank or 0
+        script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+        started = job_files.RankStarted(
+            rank=rank,
+            world_size=size,
+            host=host,
+            pid=self._pid,
+            born_s=psutil.Process().create_time(),
+            generation=int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
+            job=_job(arguments),
+            launcher=next((name for var, name in _LAUNCHERS.items() if var in os.environ), ""),
+            backend=str(arguments.get("backend") or ""),
+            script=str(Path(script).absolute()) if script else "",
+            arguments=tuple(map(str, sys.argv[1:])),
+            directory=str(Path.cwd()),
+            socket=self._server.getsockname() if self._server is not None else "",
+            started_s=time.monotonic(),
+            wall_s=time.time(),
+            torch_version=torch_version(),
+            missing_features=tuple(torch_private.missing()),
+            branches=log.branches is not None,
+        )
+        log.attach(calls)
+        job_files.write(self._path("rank"), started)
+
+    def _path(self, ending: str) -> Path:
+        return self._files.with_name(f"{self._files.name}.{ending}")
+
+    def _begin_run(self) -> None:
+        for probe in (loaders, training, checkpoints, evaluations, shown, performance):
+            probe.RECORD.begin_run()
+        self._branches.begin_run()
+        if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":
+            self._events.start(sys._getframe())
+            if not self._branches.unobserved:
+                self._log.branches = training.RECORD.branches = self._branches
+
+    def leave(self) -> None:
+        """Stop recording, in a child of this process."""
+        self._log.detach()
+        self._log.branches = training.RECORD.branches = None
+        self._events.stop()
+        if self._server is not None:
+            self._server.close()
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _note_signals(self) -> Any:
+        """Let faulthandler write what ends the process, if the user does not use it already."""
+        if faulthandler.is_enabled():
+            return None
+        file = self._path("crash").open("w")
+        faulthandler.enable(file)
+        # a launcher sends SIGTERM to the other ranks when one has failed
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            faulthandler.register(signal.SIGTERM, file, all_threads=True, chain=True)
+        return file
+
+    def _note_end(self) -> None:
+        report, leave = sys.excepthook, sys.exit
+
+        def excepthook(
+            kind: type[BaseException], error: BaseException, level: TracebackType | None
+        ) -> None:
+            self._note_error(error)
+            report(kind, error, level)
+
+        def exit_(code: Any = None) -> Any:
+            # torch.multiprocessing writes an exception to a file and then leaves with status 1
+            if code not in (None, 0) and (error := sys.exc_info()[1]) is not None:
+                self._note_error(error)
+            leave(code)
+
+        sys.excepthook, sys.exit = excepthook, exit_
+        atexit.register(self._end)
+        Finalize(None, self._end, exitpriority=100)  # children of multiprocessing skip atexit
+
+    def _note_error(self, error: BaseException) -> None:
+        if os.getpid() != self._pid or self._error is not None:
+            return
+        with contextlib.suppress(Exception):
+            self._error = describe_error(error, "".join(traceback.format_exception(error)))
+
+    def _end(self) -> None:
+        """Write what this process observed; its last act."""
+        if self._ended or os.getpid() != self._pid:
+            return
+        self._ended = True
+        ended_s = time.monotonic()
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, SystemExit):
+            self._note_error(error)
+        self._events.stop()
+        self._log.branches = training.RECORD.branches = None
+        with contextlib.suppress(Exception):
+            job_files.write(self._path("end"), self._report(ended_s))
+        self._log.detach()
+        if self._server is not None:
+            with contextlib.suppress(OSError):
+                Path(self._server.getsockname()).unlink()
+
+    def _report(self, ended_s: float) -> CellEnded:
+        observed = None
+        notes: list[str] = []
+        well = self._error is None
+        try:
+            performance.RECORD.end_run()
+            loaders.RECORD.end_run(well=well)
+            names = vars(sys.modules["__main__"])
+            mine = {name: value for name, value in names.items() if not name.startswith("_")}
+            rank = dist.get_rank() if dist.is_initialized() else self._rank
+            observed, found = automatic.observe(rank, mine, well=well)
+            notes += found
+        except Exception as error:  # noqa: BLE001  (a variable may raise anything)
+            notes.append(f"what was trained could not be observed: {error}")
+        if self._log.problem:
+            notes.append(f"a call could not be recorded: {self._log.problem}")
+        return CellEnded(
+            error=self._error,
+            ended_s=ended_s,
+            flight=self._flight.drain(stacks=not well),
+            missing_features=tuple(torch_private.missing()),
+            formed=dist.is_initialized(),
+            observed=observed,
+            notes=tuple(notes),
+            imported=self._imported.new(),
+        )
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def _listen(self) -> socket.socket | None:
+        """Begin to answer on a unix socket that only this user may use."""
+        path = str(self._path("sock"))
+        if len(path.encode()) >= _LONGEST_SOCKET_PATH:
+            path = f"{tempfile.mkdtemp(prefix='ddt-')}/sock"  # its mode is 0700
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.bind(path)
+            Path(path).chmod(0o600)
+            server.listen(_MOST_CONNECTIONS)
+        except OSError:  # such as on a file system without sockets: the files remain
+            server.close()
+            return None
+        threading.Thread(target=self._serve, args=(server,), name="ddt-job", daemon=True).start()
+        return server
+
+    def _serve(self, server: socket.socket) -> None:
+        monitors: list[Monitor] = []
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            monitors = [monitor for monitor in monitors if monitor.is_alive()]
+            if len(monitors) >= _MOST_CONNECTIONS or not _is_own(connection):
+                connection.close()
+                continue
+            monitor = Monitor(
+                Channel(connection), self._flight, None, self._branches, ends_rank=False
+            )
+            monitors.append(monitor)
+            monitor.start()
+
+
+def _is_own(connection: socket.socket) -> bool:
+    """Whether the same user, or root, asks."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the socket's mode decides
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return _PEER.unpack(data)[1] in (os.getuid(), 0)
+
+
+def _numbers(arguments: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """The rank and the number of ranks, as passed to ``init_process_group`` or by a launcher."""
+    query = parse_qs(urlsplit(str(arguments.get("init_method") or "")).query)
+    found: list[int | None] = []
+    for name, variables in (("rank", _RANK_VARIABLES), ("world_size", _SIZE_VARIABLES)):
+        candidates = [arguments.get(name), *query.get(name, ()), *map(os.environ.get, variables)]
+        numbers = (int(c) for c in candidates if c is not None and str(c).lstrip("-").isdigit())
+        found.append(next((number for number in numbers if number >= 0), None))
+    return found[0], found[1]
+
+
+def _job(arguments: Mapping[str, Any]) -> str:
+    """What the ranks of one job share: torchrun's run id, or where they meet."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    if run:
+        return run
+    method = str(arguments.get("init_method") or "env://")
+    if method.startswith("env://"):
+        return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+    return method.partition("?")[0]
