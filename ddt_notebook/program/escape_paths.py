@@ -20,11 +20,14 @@ from .nodes import (
     LEAVES,
     LoopNode,
     break_conditions,
+    called_name,
     calls_in,
     contains,
     covers,
     end,
+    guards_of,
     is_call,
+    own_expressions,
     variables_in,
 )
 from .program import Located, Program
@@ -92,9 +95,11 @@ class EscapePaths:
             None if the source does not show a reason.
         """
         found: list[Reason] = []
+        called = call.op
         for place in self.frames(call, caller):
             paths = _Paths(self._program, self._partitions, place, call, caller, absent, at)
-            found += paths.reasons()
+            found += paths.reasons(called)
+            called = place.function
         return min(found, key=lambda reason: reason.priority, default=None)
 
     def still_ahead(self, call: Call, absent: RankReport) -> bool:
@@ -149,12 +154,18 @@ class _Paths:
         loops = [loop for loop in program.loops(place) if not isinstance(loop, ast.While)]
         self.counters = {name for loop in loops for name in variables_in(loop.target)}
 
-    def reasons(self) -> Iterator[Reason]:
-        """All possible reasons."""
+    def reasons(self, called: str) -> Iterator[Reason]:
+        """All possible reasons.
+
+        Parameters
+        ----------
+        called
+            Name of the function that the line calls on its way to the collective.
+        """
         statement = self.program.statement_at(self.place)
         if statement is None:
             return
-        yield from self._expression(getattr(statement, "value", None))
+        yield from self._expression(statement, called)
         blocks = self.program.blocks(statement)
         for depth, block in enumerate(blocks):
             match block.owner:
@@ -184,19 +195,29 @@ class _Paths:
         place = self.program.place(node, "passed")
         return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
 
-    def _expression(self, value: ast.expr | None) -> Iterator[Reason]:
+    def _expression(self, statement: ast.stmt, called: str) -> Iterator[Reason]:
         """Paths past the call within its statement, by a condition or a comprehension."""
-        test = None
-        if isinstance(value, ast.IfExp):
-            test = value.test
-        elif isinstance(value, ast.BoolOp):
-            test = value.values[0]
-        if test is not None and self.conditions.reads_rank(test):
-            yield self._reason(0, "collective-under-rank-condition", test, "keeps-from-call")
-        elif test is not None and self._is_local(test):
-            yield self._reason(3, "collective-under-local-condition", test, "decided-by-each-rank")
-        for node in ast.walk(value) if isinstance(value, ast.expr) else ():
-            if not isinstance(node, ast.comprehension):
+        value = getattr(statement, "value", None)
+        guards: list[tuple[ast.expr, bool | None]] = [
+            guard for one in own_expressions(statement) for guard in guards_of(one, called)
+        ]
+        if not guards and isinstance(value, ast.IfExp):
+            guards = [(value.test, None)]
+        elif not guards and isinstance(value, ast.BoolOp):
+            guards = [(value.values[0], None)]
+        for test, wanted in guards:
+            if wanted is not None and self.program.truth(test, self.absent.rank) is wanted:
+                continue
+            if self.conditions.reads_rank(test):
+                yield self._reason(0, "collective-under-rank-condition", test, "keeps-from-call")
+            elif self._is_local(test):
+                cause, kind = "collective-under-local-condition", "decided-by-each-rank"
+                yield self._reason(3, cause, test, kind)
+        whole = list(ast.walk(value)) if isinstance(value, ast.expr) else []
+        made = next((node for node in whole if called_name(node) == called), None)
+        arguments = list(ast.walk(made)) if made is not None else []
+        for node in whole:
+            if not isinstance(node, ast.comprehension) or node in arguments:
                 continue
             if not self.conditions.is_fixed_range(node.iter):
                 yield from self._uneven(node.iter)

@@ -256,3 +256,41 @@ def covers(node: ast.stmt, line: int) -> bool:
 def end(node: ast.stmt) -> int:
     """The last line of a statement."""
     return node.end_lineno or node.lineno
+
+
+def own_expressions(statement: ast.stmt) -> list[ast.expr]:
+    """The expressions of a statement itself, not those of the statements in its body."""
+    return [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
+
+
+def guards_of(expression: ast.expr, called: str) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions within an expression that decide whether a function is called.
+
+    Parameters
+    ----------
+    expression
+        Such as ``rank == 0 and report(loss)``.
+    called
+        Name of the function.
+
+    Yields
+    ------
+    tuple of ast.expr and bool
+        The condition, and the value with which it leads to the call.
+    """
+
+    def calls(*nodes: ast.expr) -> bool:
+        return any(called_name(one) == called for node in nodes for one in calls_in(node))
+
+    for node in ast.walk(expression):
+        match node:
+            case ast.BoolOp(op=operator, values=values):
+                last = next((i for i, value in enumerate(values) if calls(value)), 0)
+                yield from ((value, isinstance(operator, ast.And)) for value in values[:last])
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                if calls(body) != calls(orelse) and not calls(test):
+                    yield test, calls(body)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() if calls(node.elt):
+                yield from ((test, True) for one in node.generators for test in one.ifs)
+            case ast.DictComp() if calls(node.key, node.value):
+                yield from ((test, True) for one in node.generators for test in one.ifs)

@@ -37,6 +37,12 @@ def cause(source: str, line: int, waiter: RankReport | None = None, *absent: Ran
         ("self.main = rank == 0\nif self.main:\n    dist.all_reduce(x)\n", 3, UNDER_RANK),
         ("rank == 0 and dist.all_reduce(x)\n", 1, UNDER_RANK),
         ("dist.all_reduce(x) if rank == 0 else None\n", 1, UNDER_RANK),
+        ("if losses and dist.all_reduce(x):\n    f(x)\n", 1, LOCAL),
+        ("while left > 0 and dist.all_reduce(x):\n    left -= 1\n", 1, LOCAL),
+        ("print(x > 3 or rank == 1 or dist.all_reduce(x))\n", 1, UNDER_RANK),
+        ("print(dist.all_reduce(x) if self.log else 1)\n", 1, LOCAL),
+        ("total = [dist.all_reduce(x) for x in xs if x.wanted]\n", 1, LOCAL),
+        ("assert quick or dist.all_reduce(x)\n", 1, LOCAL),
         ("match rank:\n    case 0:\n        dist.all_reduce(x)\n", 3, UNDER_RANK),
         ("if not self.main:\n    raise Stop\ndist.all_reduce(x)\nself.main = rank == 0", 3, EARLY),
         ("for i in range(3):\n    if bad > 2:\n        break\n    f(x)\n", 4, LOCAL),
@@ -58,6 +64,20 @@ def test_way_past_the_call(source: str, line: int, expected: str) -> None:
 )
 def test_what_is_the_same_on_every_rank_is_not_a_reason(source: str) -> None:
     assert cause(source, 5) == "rank-skips-collective"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if dist.all_reduce(x) and losses:\n    f(x)\n",  # the call comes first
+        "if dist.is_initialized() and dist.all_reduce(x):\n    f(x)\n",
+        "dist.all_reduce(f(x) if losses else x)\n",  # only the argument depends on it
+        "dist.all_reduce(sum(x for x in xs if x.wanted))\n",
+        "print(rank == 0 or x, dist.all_reduce(x))\n",
+    ],
+)
+def test_a_condition_within_a_line_that_does_not_guard_the_call(source: str) -> None:
+    assert cause(source, 1) == "rank-skips-collective"
 
 
 def test_a_comprehension_with_uneven_items() -> None:
