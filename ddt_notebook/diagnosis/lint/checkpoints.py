@@ -19,7 +19,8 @@ from ddt_notebook.program.values import (
     is_wrapper,
 )
 
-from .foreseen import Foreseen, certain, foreseen, possible, shown
+from . import proof
+from .foreseen import Foreseen, foreseen, possible, shown, unless_doubted
 
 
 def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
@@ -36,8 +37,9 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
             cause = "checkpoint-written-by-every-rank"
             unread = any(UNREAD in one.marks for one in event.around)  # it may ask for the rank
             known = any(isinstance(path.value, str) for path in paths)
-            found = foreseen if known and not unread else possible
-            yield found("every-rank-writes", cause, event.line, path=event.text)
+            found = foreseen("every-rank-writes", cause, event.line, path=event.text)
+            sure = known and not unread and proof.runs_on_several_ranks(program)
+            yield unless_doubted(found, sure)
     for event in program.first.of(Kind.FOLDER_MADE):
         path = event.held()
         made = [
@@ -45,7 +47,8 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
             for trace in program.traces
         ]
         if isinstance(path, str) and all(path in paths for paths in made):
-            yield certain("every-rank-makes-folder", "folder-made-by-every-rank", event.line)
+            found = foreseen("every-rank-makes-folder", "folder-made-by-every-rank", event.line)
+            yield unless_doubted(found, proof.runs_on_several_ranks(program))
 
 
 def _paths(program: TracedProgram, event: Event) -> list[Value]:
@@ -135,9 +138,10 @@ def onto_one_device(program: TracedProgram) -> Iterator[Foreseen]:
         fixed = isinstance(where.value, str) and re.fullmatch(r"cuda:\d+", where.value)
         if (fixed and not where.marks) or (on_gpus and not moved):
             device = where.value if fixed else ""
-            yield foreseen(
-                "every-rank-loads-onto", "checkpoint-on-one-gpu", event.line, device=device
-            )
+            cause = "checkpoint-on-one-gpu"
+            found = foreseen("every-rank-loads-onto", cause, event.line, device=device)
+            # Which device the file names is not known, and each rank may see one GPU only.
+            yield unless_doubted(found, bool(fixed) and proof.shares_environment(program))
 
 
 def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
@@ -155,7 +159,9 @@ def read_too_early(program: TracedProgram) -> Iterator[Foreseen]:
                     cause = "checkpoint-unreadable" if polls else "checkpoint-read-too-early"
                 writes = shown(line, "writes-on-rank", rank=writer)
                 values = {"path": path, "writer": writer}
-                yield foreseen("may-be-read-before-written", cause, event.line, writes, **values)
+                found = foreseen("may-be-read-before-written", cause, event.line, writes, **values)
+                # A function that has not been read may let the ranks meet.
+                yield unless_doubted(found, proof.knows_all_calls(program))
                 return
 
 

@@ -10,7 +10,8 @@ from ddt_notebook.program.trace import Event, Kind
 from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import Instance, Items, LibraryObject, Value
 
-from .foreseen import Foreseen, certain, foreseen, shown
+from . import proof
+from .foreseen import Foreseen, certain, foreseen, shown, unless_doubted
 
 #: Libraries that divide the data among the ranks, and functions that do so.
 _DIVIDING_LIBRARIES = ("accelerate", "lightning", "pytorch_lightning", "transformers")
@@ -136,7 +137,8 @@ def samplers(program: TracedProgram) -> Iterator[Foreseen]:
             continue
         if isinstance(rank.value, int) and not rank.marks:
             cause = "sampler-for-wrong-rank"
-            yield foreseen("samples-for-one-rank", cause, sampler.line, rank=rank.value)
+            found = foreseen("samples-for-one-rank", cause, sampler.line, rank=rank.value)
+            yield unless_doubted(found, proof.runs_on_several_ranks(program))
 
 
 def _stream(loader: LibraryObject) -> Instance | None:

@@ -9,9 +9,10 @@ from ddt_notebook.program.deadlock import Deadlock, Stuck, deadlock
 from ddt_notebook.program.project import Project
 from ddt_notebook.program.trace import OPTIMIZER_STEPS, Kind, Risk
 from ddt_notebook.program.trace_comparison import Divergence, Reason, divergences
-from ddt_notebook.program.traced_program import TracedProgram
+from ddt_notebook.program.traced_program import Passage, TracedProgram
 
-from .foreseen import Foreseen, foreseen, possible, shown
+from . import proof
+from .foreseen import Foreseen, foreseen, possible, shown, unless_doubted
 
 #: Why ranks make different calls -> kind of the finding, card, and the fact that the line of the
 #: condition shows.
@@ -61,26 +62,36 @@ def some_ranks_call(program: TracedProgram) -> Iterator[Foreseen]:
             if (one.reason, one.line) not in seen:
                 seen.add((one.reason, one.line))
                 found = _diverging(one, sure=one.sure and passage.called)
-                yield replace(found, confidence="possible") if _depends(program, one) else found
+                yield unless_doubted(found, _is_proved(program, passage, one))
 
 
-def _depends(program: TracedProgram, one: Divergence) -> bool:
-    """Whether the finding depends on what happens between two functions.
+#: Reasons that are facts about the rank, which differs whoever calls the function.
+_BY_RANK = (Reason.RANK_CONDITION, Reason.RANK_EXIT, Reason.DIFFERENT_CALLS)
+#: Reasons with two known paths or values, one for each of two ranks.
+_BY_VALUES = (Reason.DIFFERENT_GROUPS, Reason.ROOT_DIFFERS, Reason.REDUCE_OP_DIFFERS)
 
-    An unknown condition in another function than the deciding one may guard the call; the program
-    may exclude elsewhere that both hold. And in a program of several files, what reaches a
-    condition that does not ask for the rank is seldom known.
+
+def _is_proved(program: TracedProgram, passage: Passage, one: Divergence) -> bool:
+    """Whether the source proves that ranks differ, whoever imports it.
+
+    What happens between two functions is seldom known: an unknown condition may guard the call, the
+    program may exclude that both hold, and another function may make the call that is missing.
     """
-    guarded = one.unsure_at > 0 and not _in_one_function(program, one.unsure_at, one.decided_at)
-    local = one.reason is Reason.LOCAL_CONDITION and program.project is not None
-    return guarded or (local and not _in_one_function(program, one.line, one.decided_at))
-
-
-def _in_one_function(program: TracedProgram, *lines: int) -> bool:
-    """Whether lines are in the same function of the program's own file."""
-    if any(map(Project.is_elsewhere, lines)):
+    lines = [line for line in (one.line, one.decided_at, one.unsure_at) if line]
+    if one.reason is Reason.UNKNOWN or any(map(Project.is_elsewhere, lines)):
         return False
-    return len({program.tree.function_at(line) for line in lines}) == 1
+    if one.reason in _BY_VALUES:
+        return passage.called
+    together = proof.in_one_function(program, *lines)
+    if one.reason in _BY_RANK and one.decided_at and proof.reads_rank(program, one.decided_at):
+        if passage.called and one.sure:
+            return True
+        return (
+            together
+            and proof.concerns_all_ranks(program, one.op, one.line)
+            and not proof.is_called_elsewhere(program, one.op, one.line)
+        )
+    return passage.called and (together or (one.sure and proof.is_cell(program)))
 
 
 def _diverging(one: Divergence, sure: bool) -> Foreseen:
@@ -110,22 +121,25 @@ def some_ranks_step(program: TracedProgram) -> Iterator[Foreseen]:
             if one.decided_at not in known:
                 condition = shown(one.decided_at, _REASONS[one.reason][2])
                 cause = "steps-skipped-on-some-ranks"
-                yield foreseen("each-rank-decides-step", cause, one.line, condition)
+                found = foreseen("each-rank-decides-step", cause, one.line, condition)
+                yield unless_doubted(found, _is_proved(program, passage, one))
                 break
 
 
 def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
     """Report calls that a rank misses, or makes alone, after it raised an exception."""
-    for event in program.events(Kind.HANDLER_SKIPS_CALL, Kind.HANDLER_CALLS):
-        risk = event.about
-        assert isinstance(risk, Risk)
-        kind, cause = "handler-calls-alone", "collective-under-local-condition"
-        if event.kind is Kind.HANDLER_SKIPS_CALL:
-            kind, cause = "handler-misses-call", "exception-swallowed"
-        raises = shown(risk.raises_at, "may-raise-on-one-rank")
-        call = shown(risk.line, "concerns-every-rank")
-        found = foreseen if risk.sure else possible
-        yield found(kind, cause, event.line, raises, call, op=risk.op)
+    for passage in program.passages:
+        for event in passage.traces[0].of(Kind.HANDLER_SKIPS_CALL, Kind.HANDLER_CALLS):
+            risk = event.about
+            assert isinstance(risk, Risk)
+            kind, cause = "handler-calls-alone", "collective-under-local-condition"
+            if event.kind is Kind.HANDLER_SKIPS_CALL:
+                kind, cause = "handler-misses-call", "exception-swallowed"
+            raises = shown(risk.raises_at, "may-raise-on-one-rank")
+            call = shown(risk.line, "concerns-every-rank")
+            found = foreseen(kind, cause, event.line, raises, call, op=risk.op)
+            together = proof.in_one_function(program, event.line, risk.raises_at, risk.line)
+            yield unless_doubted(found, risk.sure and passage.called and together)
 
 
 def outsiders(program: TracedProgram) -> Iterator[Foreseen]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddt_notebook import faults
@@ -90,6 +90,11 @@ def certain(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Fo
 def possible(kind: str, cause: str, line: int, *also: Shown, **values: Any) -> Foreseen:
     """Make a `Foreseen` that may be intended: a hint."""
     return Foreseen(kind, cause, line, also, values, "possible")
+
+
+def unless_doubted(found: Foreseen, proved: bool) -> Foreseen:
+    """Return a result as it is if the source proves it, else as a hint."""
+    return found if proved else replace(found, confidence="possible")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from ddt_notebook.program.trace import Event, Kind, Trace
 from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import Instance, LibraryObject, is_wrapper
 
-from .foreseen import Foreseen, foreseen, shown
+from . import proof
+from .foreseen import Foreseen, foreseen, shown, unless_doubted
 
 #: Libraries that train one model on all ranks, and functions that do so.
 _TRAINING_LIBRARIES = (
@@ -92,7 +93,8 @@ def not_wrapped(program: TracedProgram) -> Iterator[Foreseen]:
     samplers, steps = trace.made("DistributedSampler"), _steps(trace)
     if samplers and steps and trace.of(Kind.BACKWARD):
         divides = shown(samplers[0].line, "divides-the-data")
-        yield foreseen("each-rank-trains-alone", "model-not-wrapped", steps[0].line, divides)
+        found = foreseen("each-rank-trains-alone", "model-not-wrapped", steps[0].line, divides)
+        yield unless_doubted(found, proof.knows_all_calls(program))
 
 
 def _may_agree_by_itself(program: TracedProgram) -> bool:
@@ -115,7 +117,9 @@ def past_wrapper(program: TracedProgram) -> Iterator[Foreseen]:
         inner = any(_inner(one) is held for one in wrappers) and held is not None
         if (inner or event.kind is Kind.INNER_MODULE_CALLED) and _in_training(trace, event):
             wrapper = shown(wrappers[0].line, "never-called")
-            yield foreseen("trained-past-wrapper", "module-called-past-ddp", event.line, wrapper)
+            cause = "module-called-past-ddp"
+            found = foreseen("trained-past-wrapper", cause, event.line, wrapper)
+            yield unless_doubted(found, proof.knows_all_calls(program))
             return
 
 
@@ -205,7 +209,11 @@ def changed_on_some(program: TracedProgram) -> Iterator[Foreseen]:
             loads = event.kind is Kind.METHOD and event.op == "load_state_dict"
             known = loads and event.values[0].known and held in wrapped
             if known and program.is_alone(event):
-                yield foreseen("loaded-on-some-ranks", "model-reset-on-one-rank", event.line)
+                found = foreseen("loaded-on-some-ranks", "model-reset-on-one-rank", event.line)
+                later = trace.events[trace.events.index(event) :]
+                # Without training below, the rank may only evaluate the best weights.
+                trains = any(one.kind is Kind.BACKWARD for one in later)
+                yield unless_doubted(found, trains or proof.is_cell(program))
 
 
 # -- tensors and layers of a model -----------------------------------------------------------------
@@ -223,7 +231,9 @@ def not_registered(program: TracedProgram) -> Iterator[Foreseen]:
                 full = f"{node.name}.{name}"
                 cause = "tensor-attribute-not-registered"
                 found = foreseen("plain-tensor", cause, made.lineno, name=full)
-                yield found if learns else replace(found, symptom="D.1.3")
+                # Whether another file moves the module to a GPU is not known.
+                moved = replace(found, symptom="D.1.3")
+                yield found if learns else unless_doubted(moved, proof.is_cell(program))
 
 
 def _is_module(node: ast.ClassDef) -> bool:
@@ -328,6 +338,7 @@ def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
         for event in passage.traces[0].of(Kind.CALLED, Kind.INNER_MODULE_CALLED)
         if _may_have_graph(event.held())
     }
+    called = {event.line for event in program.first.of(Kind.CALLED, Kind.INNER_MODULE_CALLED)}
     done: set[int] = set()
     for loop in program.tree.nodes if lines else ():
         if not isinstance(loop, (ast.For, ast.While)) or "backward" in names_in(loop):
@@ -349,7 +360,13 @@ def kept_graphs(program: TracedProgram) -> Iterator[Foreseen]:
                 continue
             if _is_shown(program, total) and not _is_trained(program, total):
                 done.add(node.lineno)
-                yield foreseen("keeps-graphs", "loss-keeps-graph", node.lineno, total=total)
+                found = foreseen("keeps-graphs", "loss-keeps-graph", node.lineno, total=total)
+                # Whoever calls the function may have switched gradients off.
+                yield unless_doubted(found, bool(lines & called & _lines_of(loop)))
+
+
+def _lines_of(node: ast.stmt) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 def _is_shown(program: TracedProgram, total: str) -> bool:

@@ -23,7 +23,8 @@ from ddt_notebook.program.trace import Kind
 from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import MEASURED, HeldElsewhere, InFlight
 
-from .foreseen import Foreseen, foreseen, possible, shown
+from . import proof
+from .foreseen import Foreseen, foreseen, possible, shown, unless_doubted
 
 _MEAN = re.compile(r"\b(mean|avg|averaged?)\b", re.IGNORECASE)
 #: Data types that no backend reduces.
@@ -41,7 +42,9 @@ def in_flight(program: TracedProgram) -> Iterator[Foreseen]:
             kind, cause, tensor = "read-in-flight", "result-read-before-wait", event.text
         else:
             kind, cause, tensor = "changed-in-flight", "buffer-changed-before-wait", call.name
-        yield foreseen(kind, cause, event.line, issued, tensor=tensor, op=call.op)
+        found = foreseen(kind, cause, event.line, issued, tensor=tensor, op=call.op)
+        # Between two functions, another one may wait.
+        yield unless_doubted(found, proof.in_one_function(program, event.line, call.line))
 
 
 def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
@@ -56,8 +59,10 @@ def read_elsewhere(program: TracedProgram) -> Iterator[Foreseen]:
                 reduced = shown(held.line, "leaves-result-on", rank=held.rank)
                 values = {"tensor": event.text, "rank": held.rank, "op": "reduce"}
                 cause = "reduce-read-on-wrong-rank"
-                found = possible if event.op == "unknown" else foreseen
-                yield found("read-elsewhere", cause, event.line, reduced, **values)
+                found = foreseen("read-elsewhere", cause, event.line, reduced, **values)
+                together = proof.in_one_function(program, event.line, held.line)
+                together = together or (passage.called and proof.is_cell(program))
+                yield unless_doubted(found, event.op != "unknown" and together)
 
 
 def never_waited(program: TracedProgram) -> Iterator[Foreseen]:

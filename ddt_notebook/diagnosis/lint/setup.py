@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from ddt_notebook.program.nodes import called_name, dotted_name, is_constant, last_name
 from ddt_notebook.program.trace import Event, Kind
 from ddt_notebook.program.traced_program import TracedProgram
-from ddt_notebook.program.values import ON_RANK, Items, LibraryObject, Value
+from ddt_notebook.program.values import DIFFERS, ON_RANK, Items, LibraryObject, Value
 
-from .foreseen import Foreseen, foreseen, possible, shown
+from . import proof
+from .foreseen import Foreseen, foreseen, possible, shown, unless_doubted
 
 _BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "xla", "fake", "threaded",
                        "undefined", "cncl", "smddp", "ccl", "rccl"})  # fmt: skip
@@ -56,8 +57,9 @@ def backends(program: TracedProgram) -> Iterator[Foreseen]:
         else:
             continue
         added = kind == "no-such-backend" and _extends_torch(program)
-        found = possible if added else foreseen
-        yield found(kind, cause, event.line, backend=backend)
+        found = foreseen(kind, cause, event.line, backend=backend)
+        known = kind == "no-such-backend" or proof.knows_all_calls(program)
+        yield unless_doubted(found, known and not added)
 
 
 def _extends_torch(program: TracedProgram) -> bool:
@@ -100,7 +102,11 @@ def before_setup(program: TracedProgram) -> Iterator[Foreseen]:
         if calls or _asks_for_rank(event):
             forms = shown(formed[0].line, "forms-it")
             cause = "group-not-initialized"
-            yield foreseen("needs-group", cause, event.line, forms, what=event.op)
+            found = foreseen("needs-group", cause, event.line, forms, what=event.op)
+            before = program.first.events[: program.first.events.index(event)]
+            # A function that has not been read may form the group.
+            unread = any(one.kind is Kind.UNKNOWN_CALL for one in before)
+            yield unless_doubted(found, not unread and not event.may_not_happen)
             return
 
 
@@ -170,8 +176,10 @@ def one_gpu(program: TracedProgram) -> Iterator[Foreseen]:
         default = where == "cuda" if event.op == "to" else event.op == "cuda" and where is None
         differs = any(value.marks for value in event.values[1:])
         if (fixed or default) and not alone and not differs:
-            found = possible if default and _set_up_elsewhere(program) else foreseen
-            yield found("same-gpu", "all-ranks-on-one-gpu", event.line)
+            found = foreseen("same-gpu", "all-ranks-on-one-gpu", event.line)
+            elsewhere = default and _set_up_elsewhere(program)
+            # What starts the ranks may let each of them see one GPU only.
+            yield unless_doubted(found, proof.shares_environment(program) and not elsewhere)
             return
 
 
@@ -200,11 +208,13 @@ def gone(program: TracedProgram) -> Iterator[Foreseen]:
         match node:
             case ast.Import(names=[ast.alias(name=module), *_]) | ast.ImportFrom(module=module):
                 if module in _GONE_MODULES:
-                    yield foreseen("module-gone", "package-version", node.lineno, module=module)
+                    found = foreseen("module-gone", "package-version", node.lineno, module=module)
+                    yield unless_doubted(found, not proof.is_tried(program, node))
             case ast.Attribute(attr=name) if name in _GONE:
                 if dotted_name(node.value) in ("dist", "torch.distributed", "c10d"):
                     values = {"name": name, "now": _GONE[name]}
-                    yield foreseen("function-gone", "attribute-missing", node.lineno, **values)
+                    found = foreseen("function-gone", "attribute-missing", node.lineno, **values)
+                    yield unless_doubted(found, not proof.is_tried(program, node))
 
 
 def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
@@ -220,7 +230,11 @@ def debug_level(program: TracedProgram) -> Iterator[Foreseen]:
                 found = is_constant(variable, "TORCH_DISTRIBUTED_DEBUG")
                 found = found and is_constant(level, "DETAIL")
         if found and isinstance(node, (ast.Call, ast.Assign)):
-            yield foreseen("debug-detail", "debug-level-detail", node.lineno)
+            on_gloo = proof.is_cell(program) or any(
+                event.held() == "gloo" for event in program.first.of(Kind.GROUP_FORMED)
+            )
+            level_set = foreseen("debug-detail", "debug-level-detail", node.lineno)
+            yield unless_doubted(level_set, on_gloo)
 
 
 def process_ends(program: TracedProgram) -> Iterator[Foreseen]:
@@ -231,7 +245,10 @@ def process_ends(program: TracedProgram) -> Iterator[Foreseen]:
             conditions = [one for one in event.around if not one.loop]
             if conditions:
                 decides = shown(conditions[-1].line, "decides-on-each-rank")
-                yield foreseen("process-may-end", "process-exit", event.line, decides)
+                found = foreseen("process-may-end", "process-exit", event.line, decides)
+                differs = any(one.marks & DIFFERS for one in conditions)
+                sure = differs or proof.is_cell(program)
+                yield unless_doubted(found, passage.called and sure)
 
 
 RULES = (

@@ -1,0 +1,100 @@
+"""What the source itself proves. A finding that needs more than this is a hint.
+
+A file does not show who imports it, how its processes are started, what an imported function does,
+or what the environment holds. A finding is more than a hint only if both paths are in the file.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ddt_notebook.model.operations import OPERATIONS
+from ddt_notebook.program.conditions import mentions_rank
+from ddt_notebook.program.names import FIRST_RANK, RANK_CALLS, RANK_NAMES, RANK_VARIABLES
+from ddt_notebook.program.nodes import FunctionNode, is_constant, keyword
+from ddt_notebook.program.project import Project
+from ddt_notebook.program.trace import Kind
+from ddt_notebook.program.traced_program import TracedProgram
+
+#: What a condition on the rank names. ``should_save`` and the like also mean other things.
+_RANK = RANK_NAMES | RANK_CALLS | RANK_VARIABLES | FIRST_RANK - {"should_save", "should_log"}
+#: Functions that start processes, which then share one environment.
+_STARTS = ("spawn", "start_processes", "Process")
+
+
+def is_cell(program: TracedProgram) -> bool:
+    """Whether it is a cell: each rank of a session runs it, with a group and one environment."""
+    return program.project is None
+
+
+def in_one_function(program: TracedProgram, *lines: int) -> bool:
+    """Whether lines are in the same function of the program's own file."""
+    if any(map(Project.is_elsewhere, lines)):
+        return False
+    return len({program.tree.function_at(line) for line in lines}) == 1
+
+
+def reads_rank(program: TracedProgram, line: int) -> bool:
+    """Whether the condition at a line of the program names the rank itself."""
+    match program.tree.statement_at(line):
+        case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test):
+            return mentions_rank(test, _RANK)
+        case ast.Match(subject=subject):
+            return mentions_rank(subject, _RANK)
+        case ast.stmt() as statement:
+            conditions = (one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp))
+            return any(mentions_rank(one, _RANK) for one in conditions)
+    return False
+
+
+def concerns_all_ranks(program: TracedProgram, op: str, line: int) -> bool:
+    """Whether a call at a line names no group, so that it needs every rank."""
+    call = program.tree.call_at(line, op)
+    if call is None:
+        return True
+    groups = (keyword(call, name) for name in ("group", "process_group", "pg"))
+    given = [one for one in groups if one is not None and not is_constant(one, None)]
+    operation = OPERATIONS.get(op)
+    position = operation.position("group") if operation is not None else None
+    if position is not None and len(call.args) > position:
+        given.append(call.args[position])
+    return not given
+
+
+def is_called_elsewhere(program: TracedProgram, op: str, line: int) -> bool:
+    """Whether other functions also make a call under a condition on the rank.
+
+    The other ranks may make it there: one function lets them wait, and another one releases them.
+    """
+    here = program.tree.function_at(line)
+    for call in program.tree.calls.get(op, ()):
+        at: ast.AST | None = call
+        conditional = False
+        while at is not None and not isinstance(at, FunctionNode):
+            conditional = conditional or (isinstance(at, ast.If) and mentions_rank(at.test, _RANK))
+            at = program.tree.parents.get(at)
+        if at is not here and conditional:
+            return True
+    return False
+
+
+def runs_on_several_ranks(program: TracedProgram) -> bool:
+    """Whether the program itself forms the group, or is a cell of a session that has one."""
+    return is_cell(program) or any(
+        not event.may_not_happen for event in program.first.of(Kind.GROUP_FORMED)
+    )
+
+
+def shares_environment(program: TracedProgram) -> bool:
+    """Whether the program starts the ranks itself, so that all of them see the same GPUs."""
+    return is_cell(program) or program.calls(*_STARTS)
+
+
+def knows_all_calls(program: TracedProgram) -> bool:
+    """Whether the program calls no function whose source has not been read."""
+    return not program.first.of(Kind.UNKNOWN_CALL)
+
+
+def is_tried(program: TracedProgram, node: ast.AST) -> bool:
+    """Whether a statement is in a ``try`` block or depends on a condition, e.g. on the version."""
+    return any(isinstance(block.owner, (ast.Try, ast.If)) for block in program.tree.blocks(node))
