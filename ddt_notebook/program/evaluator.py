@@ -277,6 +277,8 @@ class Evaluator:
         ranks = [value for value in (one, other) if RANK in value.marks]
         if not result.known and len(ranks) > 1:
             return ANYTHING  # two ways to the number of this rank may give the same number
+        if not result.known and ranks and _is_whether_there_is_a_rank(sign, one, other):
+            return ANYTHING
         if not result.known or not ranks or not all(map(self._is_own_rank, ranks)):
             return result
         everywhere = {
@@ -526,3 +528,16 @@ _EVALUATE: dict[type[ast.expr], Callable[[Evaluator, Any, Scope], Value]] = {
     ast.UnaryOp: Evaluator._unaryop,
     ast.Yield: Evaluator._yield,
 }
+
+
+def _is_whether_there_is_a_rank(sign: ast.cmpop, one: Value, other: Value) -> bool:
+    """Whether a comparison such as ``rank >= 0`` or ``rank is not None`` holds for every rank.
+
+    Programs use -1 or None as the rank if they are not distributed.
+    """
+    of_left = RANK in one.marks and RANK not in other.marks
+    limit = other.value if of_left else one.value
+    if limit is None or (type(limit) is int and limit < 0):
+        return True
+    or_more = (ast.GtE, ast.Lt) if of_left else (ast.LtE, ast.Gt)
+    return type(limit) is int and limit == 0 and isinstance(sign, or_more)

@@ -80,8 +80,13 @@ def _is_proved(program: TracedProgram, passage: Passage, one: Divergence) -> boo
     lines = [line for line in (one.line, one.decided_at, one.unsure_at) if line]
     if one.reason is Reason.UNKNOWN or any(map(Project.is_elsewhere, lines)):
         return False
+    if proof.is_cell(program):
+        guarded = one.unsure_at > 0
+        return not guarded or proof.in_one_function(program, one.unsure_at, one.decided_at)
     if one.reason in _BY_VALUES:
         return passage.called
+    if one.reason is Reason.EXCEPTION_CAUGHT:
+        return False  # no line proves that it raises
     together = proof.in_one_function(program, *lines)
     if one.reason in _BY_RANK and one.decided_at and proof.reads_rank(program, one.decided_at):
         if passage.called and one.sure:
@@ -91,7 +96,7 @@ def _is_proved(program: TracedProgram, passage: Passage, one: Divergence) -> boo
             and proof.concerns_all_ranks(program, one.op, one.line)
             and not proof.is_called_elsewhere(program, one.op, one.line)
         )
-    return passage.called and (together or (one.sure and proof.is_cell(program)))
+    return passage.called and together
 
 
 def _diverging(one: Divergence, sure: bool) -> Foreseen:
@@ -138,8 +143,8 @@ def after_exception(program: TracedProgram) -> Iterator[Foreseen]:
             raises = shown(risk.raises_at, "may-raise-on-one-rank")
             call = shown(risk.line, "concerns-every-rank")
             found = foreseen(kind, cause, event.line, raises, call, op=risk.op)
-            together = proof.in_one_function(program, event.line, risk.raises_at, risk.line)
-            yield unless_doubted(found, risk.sure and passage.called and together)
+            # No line of a file proves that it raises on one rank alone.
+            yield unless_doubted(found, risk.sure and passage.called and proof.is_cell(program))
 
 
 def outsiders(program: TracedProgram) -> Iterator[Foreseen]:

@@ -10,14 +10,23 @@ import ast
 
 from ddt_notebook.model.operations import OPERATIONS
 from ddt_notebook.program.conditions import mentions_rank
-from ddt_notebook.program.names import FIRST_RANK, RANK_CALLS, RANK_NAMES, RANK_VARIABLES
-from ddt_notebook.program.nodes import FunctionNode, is_constant, keyword
+from ddt_notebook.program.names import (
+    FIRST_RANK,
+    RANK_CALLS,
+    RANK_NAMES,
+    RANK_VARIABLES,
+    WORLD_CALLS,
+    WORLD_NAMES,
+)
+from ddt_notebook.program.nodes import FunctionNode, called_name, is_constant, keyword
 from ddt_notebook.program.project import Project
 from ddt_notebook.program.trace import Kind
 from ddt_notebook.program.traced_program import TracedProgram
 
 #: What a condition on the rank names. ``should_save`` and the like also mean other things.
 _RANK = RANK_NAMES | RANK_CALLS | RANK_VARIABLES | FIRST_RANK - {"should_save", "should_log"}
+#: Functions that ask for an object's type or attributes, which all ranks have alike.
+_ABOUT_OBJECTS = ("callable", "getattr", "hasattr", "isinstance")
 #: Functions that start processes, which then share one environment.
 _STARTS = ("spawn", "start_processes", "Process")
 
@@ -35,16 +44,47 @@ def in_one_function(program: TracedProgram, *lines: int) -> bool:
 
 
 def reads_rank(program: TracedProgram, line: int) -> bool:
-    """Whether the condition at a line of the program names the rank itself."""
+    """Whether the condition at a line of the program tells ranks apart by the rank itself."""
     match program.tree.statement_at(line):
         case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test):
-            return mentions_rank(test, _RANK)
+            return _tells_apart(test)
         case ast.Match(subject=subject):
             return mentions_rank(subject, _RANK)
         case ast.stmt() as statement:
             conditions = (one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp))
-            return any(mentions_rank(one, _RANK) for one in conditions)
+            return any(map(_tells_apart, conditions))
     return False
+
+
+def _tells_apart(test: ast.expr) -> bool:
+    """Whether a condition names the rank in a comparison that does not hold for all ranks alike.
+
+    ``rank >= 0``, ``rank is None`` and ``rank < world_size`` ask whether there are ranks.
+    """
+    match test:
+        case ast.BoolOp(values=values):
+            return any(map(_tells_apart, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _tells_apart(operand)
+        case ast.Call() if called_name(test) in _ABOUT_OBJECTS:
+            return False
+        case ast.Compare(left=left, ops=[sign], comparators=[right]):
+            sides = (left, right) if mentions_rank(left, _RANK) else (right, left)
+            if mentions_rank(sides[0], _RANK):
+                return not _is_limit(sign, sides[1])
+            return False
+    return mentions_rank(test, _RANK)
+
+
+def _is_limit(sign: ast.cmpop, side: ast.expr) -> bool:
+    """Whether every rank is alike compared to a value: none, below 0, or the number of ranks."""
+    match side:
+        case ast.Constant(value=None) | ast.UnaryOp(op=ast.USub()):
+            return True
+        case ast.Constant(value=0):
+            return isinstance(sign, (ast.GtE, ast.Lt))
+    named = mentions_rank(side, WORLD_NAMES | WORLD_CALLS)
+    return named and not isinstance(sign, (ast.Eq, ast.NotEq))
 
 
 def concerns_all_ranks(program: TracedProgram, op: str, line: int) -> bool:

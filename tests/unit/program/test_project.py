@@ -60,7 +60,7 @@ def test_what_the_helper_does_not_do_is_reported(tmp_path: Path) -> None:
     tools = tools.replace("args.rank == 0", "args.rank >= 0")
     found = lint(tmp_path, train=TRAIN, tools=tools)
     assert [(one.cause, one.confidence) for one in found] == [
-        ("all-ranks-on-one-gpu", "likely"),
+        ("all-ranks-on-one-gpu", "possible"),  # what starts the ranks may show each one GPU
         ("checkpoint-written-by-every-rank", "likely"),
     ]
 
