@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import ddt_notebook as ddt
 from ddt_notebook.diagnosis.lint import lint as lint_text
 from ddt_notebook.model import Finding
@@ -60,8 +62,8 @@ def test_what_the_helper_does_not_do_is_reported(tmp_path: Path) -> None:
     tools = tools.replace("args.rank == 0", "args.rank >= 0")
     found = lint(tmp_path, train=TRAIN, tools=tools)
     assert [(one.cause, one.confidence) for one in found] == [
-        ("all-ranks-on-one-gpu", "possible"),  # what starts the ranks may show each one GPU
         ("checkpoint-written-by-every-rank", "likely"),
+        ("all-ranks-on-one-gpu", "possible"),  # each rank may see one GPU only
     ]
 
 
@@ -158,3 +160,56 @@ for x in DataLoader(data, sampler=DistributedSampler(data)):
     assert (found.cause, found.confidence) == ("collective-under-local-condition", "possible")
     (found,) = lint_text(far)
     assert found.confidence == "likely"
+
+
+#: A function of a file that another file may import.
+RELEASE = "def release(rank):\n    if rank == 0:\n        dist.barrier()\n"
+OF_LIBRARY = "import torch.distributed as dist\ndef meet(self, args, rank, world_size, group):\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "confidence"),
+    [
+        ("    if rank == 0:\n        dist.barrier()\n", "likely"),
+        ("    if args.rank in [-1, 0]:\n        dist.barrier()\n", "likely"),
+        ("    if rank == world_size - 1:\n        dist.barrier()\n", "likely"),
+        ("    if not self.is_main_process:\n        return\n    dist.barrier()\n", "likely"),
+        # Every rank is alike.
+        ("    if rank >= 0:\n        dist.barrier()\n", ""),
+        ("    if get_rank() > -1:\n        dist.barrier()\n", ""),
+        ("    if rank is not None:\n        dist.barrier()\n", ""),
+        ("    if hasattr(args, 'rank'):\n        dist.barrier()\n", ""),
+        # Another function may make the call, or a part of the ranks may be in the group.
+        (
+            "    if rank != 0:\n        dist.barrier()\n" + RELEASE,
+            "possible",
+        ),
+        ("    if rank == 0:\n        dist.barrier(group)\n", ""),
+        # What the condition holds is decided elsewhere.
+        ("    if self.should_save:\n        dist.barrier()\n", "possible"),
+    ],
+)
+def test_only_what_the_file_proves_is_more_than_a_hint(
+    tmp_path: Path, body: str, confidence: str
+) -> None:
+    found = lint(tmp_path, train=OF_LIBRARY + body)
+    assert {one.confidence for one in found} == ({confidence} if confidence else set())
+
+
+@pytest.mark.parametrize(
+    ("program", "here", "in_a_file"),
+    [
+        # A launcher may show each rank one GPU; another file may form the group.
+        ('dist.init_process_group("nccl")\nmodel = nn.Linear(1, 1).cuda()\n', "likely", "possible"),
+        ('if dist.get_rank() >= 0:\n    torch.save(x, "x.pt")\n', "likely", "possible"),
+        ('dist.init_process_group("gloo")\ntorch.save(x, "x.pt")\n', "likely", "likely"),
+        ("import torch._six\n", "likely", "likely"),
+        ("try:\n    import torch._six\nexcept ImportError:\n    pass\n", "possible", "possible"),
+    ],
+)
+def test_a_file_may_be_used_in_more_ways_than_a_cell(
+    tmp_path: Path, program: str, here: str, in_a_file: str
+) -> None:
+    source = f"import torch\nimport torch.nn as nn\nimport torch.distributed as dist\n{program}"
+    assert [one.confidence for one in lint_text(source)] == [here]
+    assert [one.confidence for one in lint(tmp_path, train=source)] == [in_a_file]
