@@ -30,7 +30,7 @@ import ddt_notebook as ddt
 from .conclusions_inputs import ENDING, TESTS
 from .conclusions_runs import record
 
-TOLD = ("symptom", "cause", "ranks", "waiting", "places", "line", "confidence")
+CONCLUDED = ("symptom", "cause", "ranks", "waiting", "places", "line", "confidence")
 _PLACE = re.compile(r"(.+?) line (\d+)(?::|$)")
 _LINE = re.compile(r"\bline (\d+)")
 
@@ -89,8 +89,8 @@ def _of_dumps(path: Path) -> Entry:
 def _of_report(report: Any) -> Entry:
     entry = {
         "ok": report.ok,
-        "findings": [_told(finding) for finding in report.findings],
-        "hints": [_told(hint) for hint in report.hints],
+        "findings": [_concluded(finding) for finding in report.findings],
+        "hints": [_concluded(hint) for hint in report.hints],
     }
     if (made := report.correction) is not None:
         digest = hashlib.sha256(made.source.encode()).hexdigest()
@@ -98,7 +98,7 @@ def _of_report(report: Any) -> Entry:
     return entry
 
 
-def _told(finding: Any) -> dict[str, Any]:
+def _concluded(finding: Any) -> dict[str, Any]:
     return {
         "symptom": finding.symptom,
         "cause": finding.cause,
@@ -117,18 +117,18 @@ def _place(where: str) -> list[Any]:
 
 
 def _of_source(given: dict[str, Any]) -> Entry:
-    told: dict[str, list[dict[str, Any]]] = {"findings": [], "hints": []}
+    concluded: dict[str, list[dict[str, Any]]] = {"findings": [], "hints": []}
     for finding in ddt.lint(**given):
         line = _LINE.search(finding.evidence[0]) if finding.evidence else None
         kind = "hints" if finding.confidence == "possible" else "findings"
-        told[kind].append({
+        concluded[kind].append({
             "symptom": finding.symptom,
             "cause": finding.cause,
             "line": int(line[1]) if line else None,
             "confidence": finding.confidence,
             "title": finding.title,
         })  # fmt: skip
-    return told
+    return concluded
 
 
 # -- compare -----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _differences(old: Entry, new: Entry, *, titles: bool) -> Iterator[str]:
 
 
 def _line(finding: dict[str, Any], titles: bool) -> str:
-    keys = (*TOLD, "title") if titles else TOLD
+    keys = (*CONCLUDED, "title") if titles else CONCLUDED
     return " ".join(
         f"{key}={json.dumps(finding[key], ensure_ascii=False)}" for key in keys if key in finding
     )

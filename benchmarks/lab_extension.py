@@ -92,11 +92,11 @@ def _load(browser: Browser, lab: Lab) -> Load:
     page.goto(f"{lab.url}lab?token={lab.token}&reset", timeout=_LIMIT_MS)
     page.wait_for_function("() => window.jupyterapp", timeout=_LIMIT_MS)
     ready = page.evaluate("() => window.jupyterapp.restored.then(() => performance.now())")
-    told = {
+    metrics = {
         entry["name"]: entry["value"] for entry in clock.send("Performance.getMetrics")["metrics"]
     }
     context.close()
-    return Load(float(ready), 1000 * told["TaskDuration"])
+    return Load(float(ready), 1000 * metrics["TaskDuration"])
 
 
 def _panel() -> Figure:

@@ -70,7 +70,7 @@ THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
     (data, "_SPLIT_OFF _NEARLY_ALL", (data.same_data, data.wrong_shards)),
     (meetings, "_TOLERANCE_S _LATEST_START_S", (_ends,)),
     (shares, "_STEPS_FOR_A_WINDOW", (_window,)),
-    (epochs, "_TELLING", (epochs.undivided_streams,)),
+    (epochs, "_ENOUGH", (epochs.undivided_streams,)),
     (normalisation, "_LOOKED_OFTEN_ENOUGH", (normalisation.needless_search,)),
     (
         communication,

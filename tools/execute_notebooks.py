@@ -113,8 +113,8 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, index: int) -> Non
     try:
         client.execute_cell(cell, index)
     except CellExecutionError as error:
-        told = "".join(o.text for o in cell.outputs if o.output_type == "stream")
-        text = _ANSI.sub("", f"{told}\n{error.traceback}")
+        printed = "".join(o.text for o in cell.outputs if o.output_type == "stream")
+        text = _ANSI.sub("", f"{printed}\n{error.traceback}")
         raise NotebookFailedError(f"{place} failed:\n{text}") from error
     except CellTimeoutError as error:
         raise NotebookFailedError(f"{place} did not end in {CELL_TIMEOUT_S} s") from error

@@ -72,10 +72,10 @@ def grade(options: argparse.Namespace) -> int:
     from .grader import Limits, processes_allowed
     from .submissions import notebooks_in, regrade, student_of, write_csv
 
-    tell = functools.partial(print, file=sys.stderr)
-    tell(f"network: {_NETWORK[enclosed]}")
+    report = functools.partial(print, file=sys.stderr)
+    report(f"network: {_NETWORK[enclosed]}")
     counted = "" if processes_allowed(0) is None else ", and RLIMIT_NPROC"
-    tell(
+    report(
         f"each rank: memory {options.memory} (RLIMIT_DATA), {options.processes} child processes "
         f"(audit hook{counted}); each cell: {options.seconds:g} s"
     )
@@ -83,9 +83,9 @@ def grade(options: argparse.Namespace) -> int:
     if options.csv is not None and not options.csv.resolve().parent.is_dir():
         raise SessionError(f"{options.csv}: this folder does not exist")
     paths = [path for given in options.notebooks for path in notebooks_in(given)]
-    _warn_of_namesakes([student_of(path) for path in paths], paths, tell)
+    _warn_of_namesakes([student_of(path) for path in paths], paths, report)
     rows = []
-    say = functools.partial(tell, "grading")
+    say = functools.partial(report, "grading")
     for row in regrade(paths, limits, say, helper_cells=options.helper_cells):
         rows.append(row)
         if not options.json:
@@ -103,13 +103,13 @@ def grade(options: argparse.Namespace) -> int:
 
 
 def _warn_of_namesakes(
-    students: Sequence[str], notebooks: Sequence[Path], tell: Callable[[str], None]
+    students: Sequence[str], notebooks: Sequence[Path], report: Callable[[str], None]
 ) -> None:
     """Warn of several notebooks with the same name and student: they probably have several."""
     named = Counter(zip(students, (path.name for path in notebooks), strict=True))
     for (name, file), number in named.items():
         if number > 1:
-            tell(
+            report(
                 f"{number} notebooks {file} seem to be from {name!r}: put them below "
                 "submitted/STUDENT/, or name them after the students"
             )

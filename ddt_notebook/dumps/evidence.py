@@ -30,7 +30,7 @@ class Ending:
     code, signal
         Exit code or signal; one of the two is set.
     first
-        Whether it ended before the others, so that it is no consequence.
+        Whether it ended before the others, so that its end is not a consequence.
     text
         What faulthandler printed.
     """

@@ -14,7 +14,7 @@ from ddt_notebook.symptoms import loader as taxonomy
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 #: The fields that explain in words, with their smallest lengths; a heading would not suffice.
-_TOLD = {"sees": 60, "why": 80, "cluster": 60}
+_EXPLAINING = {"sees": 60, "why": 80, "cluster": 60}
 _PARAGRAPHS = ("sees", "why", "cluster")
 _CELLS = ("broken", "fixed", "proof", "setup")
 
@@ -182,7 +182,7 @@ class FaultCard:
             taxonomy.symptom(code)  # raises if there is no such code
         if not self.title or self.title.endswith("."):
             found.append("the title is one line without full stop")
-        for name, least in _TOLD.items():
+        for name, least in _EXPLAINING.items():
             if len(getattr(self, name)) < least:
                 found.append(f"{name!r} explains nothing")
         for name in ("broken", "fixed", "proof"):

@@ -59,7 +59,7 @@ def _changed_at(path: str) -> int:
 
 
 def _read(path: str) -> tuple[int, str] | None:
-    """When a file was last changed, and its text; None for a file that is no source of Python."""
+    """When a file was last changed, and its text; None for a file that is not Python source."""
     time = _changed_at(path)
     try:
         if not path.endswith(".py") or Path(path).stat().st_size > _LONGEST_FILE:

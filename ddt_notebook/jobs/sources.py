@@ -94,7 +94,7 @@ def read_store(host: str, port: int) -> Store:
     except OSError as error:
         return Store(problem=str(error))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        return Store(problem="it does not answer, or is no TCPStore")
+        return Store(problem="it does not answer, or it is not a TCPStore")
 
 
 def ask_server(address: str, handler: str) -> bytes:

@@ -14,7 +14,7 @@ from datetime import timedelta
 #: gloo's and the default store's keys of a rank that joined.
 _JOINED = re.compile(r"default_pg/\d+//\w+//\d+/(\d{1,6})$")
 _SERVER = re.compile(r"debug_server/rank(\d{1,6})$")
-#: More keys are not looked at, and a longer address is no address.
+#: Further keys are not read, and a longer value is not an address.
 _MOST_KEYS, _LONGEST = 200_000, 300
 _LIMIT_S = 3.0
 

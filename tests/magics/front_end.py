@@ -29,17 +29,17 @@ class Page(FrontEnd):
 
     def execute(self, source: str) -> list[Message]:
         """Run a cell; what it offers as the next one is kept."""
-        told: list[Message] = []
+        received: list[Message] = []
 
         def take(message: Message) -> None:
             if message["msg_type"] not in ("status", "execute_input"):
-                told.append(message)
+                received.append(message)
             self._take(message)
 
         reply = self.client.execute_interactive(source, timeout=60, output_hook=take)
         offers = [p["text"] for p in reply["content"].get("payload", []) if "text" in p]
         self.next_input = offers[-1] if offers else ""
-        return told
+        return received
 
     def press(self, label: str) -> None:
         """Press the visible button whose label begins so, and wait until all has been done."""
@@ -51,10 +51,10 @@ class Page(FrontEnd):
         message = self.client.session.msg("comm_msg", content)
         self.client.shell_channel.send(message)
         while True:
-            told = self.client.get_iopub_msg(timeout=60)
-            self._take(told)
-            if told["parent_header"].get("msg_id") == message["header"]["msg_id"] and (
-                told["content"].get("execution_state") == "idle"
+            received = self.client.get_iopub_msg(timeout=60)
+            self._take(received)
+            if received["parent_header"].get("msg_id") == message["header"]["msg_id"] and (
+                received["content"].get("execution_state") == "idle"
             ):
                 return
 

@@ -85,8 +85,8 @@ def test_a_finding_its_views_and_its_repair(page: Page) -> None:
     page.press("Try the fixed cell")
     assert "your cell, corrected" in flat(page.saved())
     assert "+ dist.all_reduce(x)" in page.saved()
-    told = page.execute("%ddt_debug --fix")
-    assert "the next cell holds your cell, corrected" in flat(str(told))
+    shown = page.execute("%ddt_debug --fix")
+    assert "the next cell holds your cell, corrected" in flat(str(shown))
     assert page.next_input.startswith("%%ddt_debug --again\nx = torch.ones(2)\ndist.all_reduce(x)")
 
     assert "runs the corrected cell on 2 ranks of the session" in page.shown()
@@ -94,8 +94,8 @@ def test_a_finding_its_views_and_its_repair(page: Page) -> None:
     assert "gone · the symptom is gone: the run is well now" in flat(page.saved())
     assert "the symptom is gone" in page.shown()
     assert "Run it now" not in page.labels()
-    told = page.execute("%ddt_debug --fix")
-    assert "nothing was found in the last run" in str(told), "it is about the last run"
+    shown = page.execute("%ddt_debug --fix")
+    assert "nothing was found in the last run" in str(shown), "it is about the last run"
 
 
 def test_an_example_is_given_with_the_panel_and_without_it(page: Page) -> None:
@@ -127,10 +127,10 @@ def test_from_the_questions_to_the_fault_and_back(quiet: Page) -> None:
     assert quiet.focused == "Try the fixed cell"
     assert "What do you see? it hangs, or a timeout expires" in flat(quiet.saved())
     exported, _ = HTMLExporter().from_notebook_node(quiet.notebook())
-    told = flat(re.sub(r"<[^>]+>", "", exported))
-    assert "training &amp; evaluation → hang D.2.1 → a collective under a condition" in told
-    assert "What do you see? it hangs, or a timeout expires" in told
-    assert "the buttons of the assistant work while the notebook is open" in told
+    shown = flat(re.sub(r"<[^>]+>", "", exported))
+    assert "training &amp; evaluation → hang D.2.1 → a collective under a condition" in shown
+    assert "What do you see? it hangs, or a timeout expires" in shown
+    assert "the buttons of the assistant work while the notebook is open" in shown
 
     quiet.execute("%ddt_debug --fix")
     assert quiet.next_input.startswith(

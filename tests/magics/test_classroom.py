@@ -90,11 +90,13 @@ def test_the_practice_data_depend_on_the_student(lays_cells: Notebook) -> None:
 
 def test_hints_come_one_by_one(notebook: Notebook) -> None:
     hints = exercise(NAME).hints
-    told = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(4)]
-    assert [f"hint {n} of 3" in text for n, text in zip((1, 2, 3, 3), told, strict=True)] == [
+    shown = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(4)]
+    assert [f"hint {n} of 3" in text for n, text in zip((1, 2, 3, 3), shown, strict=True)] == [
         True
     ] * 4
-    assert [hint in text for hint, text in zip((*hints, hints[2]), told, strict=True)] == [True] * 4
+    assert [hint in text for hint, text in zip((*hints, hints[2]), shown, strict=True)] == [
+        True
+    ] * 4
     assert "3 hints" in str(notebook.run("%ddt_exercise"))
 
 

@@ -60,8 +60,8 @@ def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_befor
     offered = []
     for before in ("x = 1", "%ddt_debug"):
         ranks.run(before)
-        told = " ".join(repr(ranks.run("%ddt_debug --fix")).split())
-        assert told.startswith("the next cell holds an example (not your cell), repaired")
+        shown = " ".join(repr(ranks.run("%ddt_debug --fix")).split())
+        assert shown.startswith("the next cell holds an example (not your cell), repaired")
         offered.append(next_input(ranks))
     assert offered[0] == offered[1]
     assert offered[0].startswith("%%ddt_debug\n# an example, not your cell: ")

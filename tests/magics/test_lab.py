@@ -53,14 +53,14 @@ class Panel:
     def hello(self) -> State:
         """The answer to the panel's first message."""
         self.say("hello")
-        return self.told()
+        return self.next_message()
 
     def page(self, name: str) -> State:
         """A view that was asked for."""
         self.say("page", page=name)
-        return self.told()
+        return self.next_message()
 
-    def told(self) -> State:
+    def next_message(self) -> State:
         """The kernel's next message."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
@@ -238,12 +238,12 @@ def test_draws_the_last_run_that_has_ended_while_a_cell_blocks_the_kernel(
     side_panel.run("%%ddt\ndist.barrier()")
     subshell = side_panel.create_subshell()
     side_panel.client.execute(WAITS)
-    while not any(row["state"] == "waits" for row in side_panel.told()["rows"]):
+    while not any(row["state"] == "waits" for row in side_panel.next_message()["rows"]):
         pass
     side_panel.say("page", subshell, page="collectives")
-    while "page" not in (state := side_panel.told()):
+    while "page" not in (state := side_panel.next_message()):
         assert state["run"]["outcome"] is None
     assert "collectives · after cell[" in state["html"]
     side_panel.say("interrupt", subshell)
-    while side_panel.told()["run"]["outcome"] != "interrupted":
+    while side_panel.next_message()["run"]["outcome"] != "interrupted":
         pass

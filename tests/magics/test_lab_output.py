@@ -28,18 +28,18 @@ class Scene:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.told: list[Page] = []
-        self.output = LabOutput(lambda data: self.told.append(data["output"]), lambda: self.now)
+        self.received: list[Page] = []
+        self.output = LabOutput(lambda data: self.received.append(data["output"]), lambda: self.now)
 
     def cell(self, number: int) -> RunListener:
         (make,) = active.listeners
         return make(Cell(number=number, source=""), (0, 1))
 
     def tick(self, listener: RunListener, seconds: float = 0.3) -> list[Page]:
-        before = len(self.told)
+        before = len(self.received)
         self.now += seconds
         listener.on_tick(self.now)
-        return self.told[before:]
+        return self.received[before:]
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def test_nothing_is_sent_before_a_question(scene: Scene) -> None:
     listener.on_output(0, "stdout", "x\n")
     assert scene.tick(listener) == []
     listener.on_end()
-    assert scene.told == []
+    assert scene.received == []
     scene.output.asked({"run": 0, "after": 0})
-    assert scene.told[0]["lines"] == [(0, "stdout", "x")]
+    assert scene.received[0]["lines"] == [(0, "stdout", "x")]
     scene.output.enough()
     scene.cell(2).on_end()
-    assert len(scene.told) == 1
+    assert len(scene.received) == 1
 
 
 def test_news_are_sent_once_and_not_too_often(scene: Scene) -> None:
     scene.output.asked({"run": 0, "after": 0})
-    assert (scene.told[0]["run"], scene.told[0]["lines"]) == (0, [])
+    assert (scene.received[0]["run"], scene.received[0]["lines"]) == (0, [])
     listener = scene.cell(4)
     (page,) = scene.tick(listener)
     assert (page["run"], page["cell"], page["running"]) == (1, 4, True)
@@ -77,7 +77,7 @@ def test_news_are_sent_once_and_not_too_often(scene: Scene) -> None:
     assert page["unfinished"] == [(0, "stdout", "b")]
     assert scene.tick(listener) == []
     listener.on_end()
-    page = scene.told[-1]
+    page = scene.received[-1]
     assert (page["from"], page["lines"], page["running"]) == (1, [(0, "stdout", "b")], False)
 
 
@@ -86,11 +86,11 @@ def test_a_flood_is_reported_page_by_page(scene: Scene) -> None:
     listener = scene.cell(1)
     listener.on_output(0, "stdout", "".join(f"line {n} {'x' * 500}\n" for n in range(1000)))
     listener.on_end()
-    while (page := scene.told[-1])["next"] < page["total"]:
+    while (page := scene.received[-1])["next"] < page["total"]:
         scene.output.asked({"run": page["run"], "after": page["next"]})
-    lines = [text for page in scene.told for _, _, text in page["lines"]]
+    lines = [text for page in scene.received for _, _, text in page["lines"]]
     assert [text.split()[1] for text in lines] == [str(n) for n in range(1000)]
-    assert len(scene.told) > 5
+    assert len(scene.received) > 5
 
 
 def test_a_page_that_reads_from_the_start_does_not_send_the_others_back(scene: Scene) -> None:
@@ -101,7 +101,7 @@ def test_a_page_that_reads_from_the_start_does_not_send_the_others_back(scene: S
     while scene.tick(listener):
         pass
     scene.output.asked({"run": 0, "after": 0})
-    assert scene.told[-1]["next"] < scene.told[-1]["total"]
+    assert scene.received[-1]["next"] < scene.received[-1]["total"]
     listener.on_output(1, "stdout", "news\n")
     assert [page["lines"] for page in scene.tick(listener)] == [[(1, "stdout", "news")]]
 
@@ -116,7 +116,7 @@ def test_values_and_figures_are_lines_too(scene: Scene) -> None:
     listener.on_display(1, DisplayMessage("result", {"text/plain": "[1,\n 2]"}))
     listener.on_end()
     scene.output.asked({"run": 0, "after": 0})
-    assert scene.told[-1]["lines"] == [
+    assert scene.received[-1]["lines"] == [
         (1, "display", "<Figure>"),
         (1, "display", "[1,"),
         (1, "display", " 2]"),
@@ -158,7 +158,7 @@ def answer(side_panel: Panel) -> Page:
 
 def pages(side_panel: Panel, source: str) -> list[Page]:
     """The messages about the output while a cell runs."""
-    return [told["output"] for told in side_panel.run(source) if "output" in told]
+    return [received["output"] for received in side_panel.run(source) if "output" in received]
 
 
 TURNS = """%%ddt
@@ -174,18 +174,18 @@ for turn in range(4):
 def test_a_running_cell_is_reported_in_the_order_of_arrival(side_panel: Panel) -> None:
     side_panel.run("%ddt_start -n 2")
     side_panel.hello()
-    assert pages(side_panel, "%%ddt\nprint('not told')") == []
+    assert pages(side_panel, "%%ddt\nprint('not received')") == []
     ask(side_panel)
     first = answer(side_panel)
-    assert {line[2] for line in first["lines"]} == {"not told"}
-    told = pages(side_panel, TURNS)
-    assert len([page for page in told if page["running"] and page["lines"]]) >= 2
-    assert {page["run"] for page in told} == {first["run"] + 1}
-    assert [tuple(line) for page in told for line in page["lines"]] == [
+    assert {line[2] for line in first["lines"]} == {"not received"}
+    received = pages(side_panel, TURNS)
+    assert len([page for page in received if page["running"] and page["lines"]]) >= 2
+    assert {page["run"] for page in received} == {first["run"] + 1}
+    assert [tuple(line) for page in received for line in page["lines"]] == [
         (turn % 2, "stdout", f"turn {turn}") for turn in range(4)
     ]
-    assert not told[-1]["running"]
-    assert told[-1]["folder"]
+    assert not received[-1]["running"]
+    assert received[-1]["folder"]
 
 
 def test_a_front_end_that_comes_late_gets_what_was_kept(side_panel: Panel) -> None:
@@ -206,11 +206,11 @@ def test_a_question_is_heard_while_the_cell_blocks_the_kernel(side_panel: Panel)
     side_panel.hello()
     subshell = side_panel.create_subshell()
     asked: list[bool] = []
-    told: list[Page] = []
+    received: list[Page] = []
 
     def take(data: dict[str, Any]) -> None:
         if "output" in data:
-            told.append(data["output"])
+            received.append(data["output"])
         elif not asked and data["run"] and data["run"]["outcome"] is None:
             asked.append(True)
             ask(side_panel, subshell)
@@ -218,5 +218,5 @@ def test_a_question_is_heard_while_the_cell_blocks_the_kernel(side_panel: Panel)
     side_panel.run(
         "%%ddt\nimport time\nfor step in range(20):\n    print(step)\n    time.sleep(0.2)", take
     )
-    assert [page for page in told if page["running"] and page["lines"]]
-    assert told[-1]["next"] == 40
+    assert [page for page in received if page["running"] and page["lines"]]
+    assert received[-1]["next"] == 40

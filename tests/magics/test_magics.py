@@ -330,8 +330,8 @@ def test_the_help_shows_the_defaults(fake: Notebook) -> None:
     for name, trait in DDT.class_traits(config=True).items():
         if name not in ("colour", "widgets", "device"):
             value = trait.default_value
-            told = "none" if value is None else f"{value:g}" if name != "backend" else value
-            assert f"(default {told}, %config DDT.{name})" in shown
+            rendered = "none" if value is None else f"{value:g}" if name != "backend" else value
+            assert f"(default {rendered}, %config DDT.{name})" in shown
     assert "(default that of %ddt_start" in " ".join(fake.shown("%ddt -h").split())
 
 

@@ -136,7 +136,7 @@ TRICKS = {
         exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
         """,
     ),
-    "makes parameters that are no numbers": (
+    "makes parameters nan": (
         "parity",
         """
         {solution}

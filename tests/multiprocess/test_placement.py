@@ -169,7 +169,7 @@ def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks
     assert shards["sharded"].local_bytes == 88
     assert (shards["tp"].parameters, shards["tp"].local_parameters) == (56, 28)
     assert shards["tp"].mesh == "tp=2"
-    assert not ddt.parity(result).flags  # other parts are no disagreement
+    assert not ddt.parity(result).flags  # other parts are not a disagreement
 
 
 def test_a_traced_run_keeps_what_was_seen(ranks: Ranks) -> None:

@@ -69,9 +69,9 @@ class Server:
         while time.monotonic() < deadline and self.process.poll() is None:
             for file in self._runtime.glob("jpserver-*.json"):
                 with contextlib.suppress(json.JSONDecodeError, OSError):  # it is not ready yet
-                    told = json.loads(file.read_text())
-                    socket.create_connection((told["hostname"], told["port"]), LIMIT_S).close()
-                    return str(told["url"])
+                    info = json.loads(file.read_text())
+                    socket.create_connection((info["hostname"], info["port"]), LIMIT_S).close()
+                    return str(info["url"])
             time.sleep(0.05)
         raise TimeoutError(f"the server does not answer: {self.log.read_text()}")
 
@@ -83,9 +83,9 @@ class Server:
             headers={"Authorization": "token secret"},
         )
         with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-            told: dict[str, Any] = json.load(answer)
+            info: dict[str, Any] = json.load(answer)
         client = BlockingKernelClient()
-        client.load_connection_file(str(self._runtime / f"kernel-{told['id']}.json"))
+        client.load_connection_file(str(self._runtime / f"kernel-{info['id']}.json"))
         client.start_channels()
         return client
 
@@ -114,7 +114,7 @@ def test_a_server_that_nobody_uses_ends_with_all_its_ranks(server: Server) -> No
     below = psutil.Process(server.process.pid).children(recursive=True)
     assert len(below) >= 4, "a kernel, a fork server and two ranks"
     assert server.process.wait(LIMIT_S) == 0
-    told = server.log.read_text()
-    assert "Culling 'idle' kernel" in told
-    assert "shutting down" in told
+    log = server.log.read_text()
+    assert "Culling 'idle' kernel" in log
+    assert "shutting down" in log
     assert not psutil.wait_procs(below, timeout=5)[1]

@@ -20,9 +20,9 @@ def test_the_notebook_is_valid_and_has_one_cell_that_is_meant_to_fail() -> None:
 
 
 def test_the_quick_start_names_the_fault_and_trains_on(tmp_path: Path) -> None:
-    html, told = tmp_path / "demo.html", io.StringIO()
-    run_demo(html, stream=told)
-    text = told.getvalue()
+    html, stream = tmp_path / "demo.html", io.StringIO()
+    run_demo(html, stream=stream)
+    text = stream.getvalue()
 
     accuracies = [float(found) for found in re.findall(r"test accuracy (\d+\.\d)%", text)]
     assert len(accuracies) == 2

@@ -153,9 +153,9 @@ class TestEachCard:
         try:
             tokens = list(tokenize.generate_tokens(io.StringIO(one.broken).readline))
         except (tokenize.TokenError, IndentationError):
-            tokens = []  # a cell may be broken in that it is no Python
-        told = [token.string for token in tokens if token.type == tokenize.COMMENT]
-        assert not [comment for comment in told if TELLTALE.search(comment)]
+            tokens = []  # a broken cell may not be valid Python
+        comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+        assert not [comment for comment in comments if TELLTALE.search(comment)]
 
     def test_its_advice_can_be_filled_in(self, one: FaultCard) -> None:
         for symptom in one.symptoms:

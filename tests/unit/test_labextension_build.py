@@ -79,14 +79,14 @@ def run(npm: str, folder: Path, limit_s: float, *words: str, may_fail: bool) -> 
         start_new_session=True,
     )
     try:
-        told, _ = process.communicate(timeout=limit_s)
+        output, _ = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # npm's own children, too
         process.communicate()
         pytest.skip(f"npm {words[0]} did not end within {limit_s} s")
     if process.returncode and may_fail:
-        pytest.skip(f"the packages cannot be had: {told[-2000:]}")
-    assert process.returncode == 0, told[-2000:]
+        pytest.skip(f"the packages cannot be had: {output[-2000:]}")
+    assert process.returncode == 0, output[-2000:]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

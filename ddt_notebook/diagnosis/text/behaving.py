@@ -91,7 +91,7 @@ which (gpu|device)""",
         kind="complaint",
     ),
     Clue(
-        "ranks do not know of each other: each runs as if it were alone",
+        "ranks are not connected: each runs as if it were alone",
         r"""size\(\)[^\n=]{0,24}\b1\b
 rank\(\)[^\n=]{0,24}\b0\b
 (world_?size|size)<24>(is|returns?|==?|always|be) ?(always )?1\b

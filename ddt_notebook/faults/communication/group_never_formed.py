@@ -15,9 +15,9 @@ CARD = FaultCard(
     """,
     why="""
         A launcher only starts processes and sets RANK and WORLD_SIZE. The processes are connected
-        when each of them calls `init_process_group`, or when a library is told to do so. Without a
-        group nothing is divided and nothing is averaged: each process trains the whole model on
-        all of the data, and the last one to write a checkpoint wins.
+        when each of them calls `init_process_group`, or when a library is configured to do so.
+        Without a group nothing is divided and nothing is averaged: each process trains the whole
+        model on all of the data, and the last one to write a checkpoint wins.
     """,
     broken="""
         torch.manual_seed(0)
@@ -59,7 +59,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix communication configuration",
-            "if a library starts the training, tell it that there are several processes, for "
+            "if a library starts the training, configure it for several processes, for "
             'example Fabric(strategy="ddp")',
         ),
         Advice(

@@ -5,7 +5,7 @@ from ddt_notebook.faults.environment import ENVIRONMENT
 
 CARD = FaultCard(
     id="requirement-not-met",
-    title="a package asks for a version of another one that cannot be had",
+    title="a package asks for a version of another one that is not available",
     symptoms=("A.1",),
     sees="""
         The installation ends with "Could not find a version that satisfies the requirement" and a

@@ -13,9 +13,10 @@ CARD = FaultCard(
         at all, where there are fewer GPUs than on the machine that wrote the file, or none.
     """,
     why="""
-        A saved tensor remembers its device, and torch.load puts it back there unless map_location
-        says otherwise. A map that counts by the global rank asks for GPUs that a machine does not
-        have; with no map at all, every rank loads onto the GPU of the rank that saved.
+        A saved tensor keeps the name of its device, and torch.load puts it back there unless
+        map_location says otherwise. A map that counts by the global rank asks for GPUs that a
+        machine does not have; with no map at all, every rank loads onto the GPU of the rank that
+        saved.
     """,
     setup=SCRATCH,
     n=3,

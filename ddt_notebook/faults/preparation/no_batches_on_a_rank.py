@@ -70,7 +70,7 @@ CARD = FaultCard(
         ),
         Advice(
             "fix communication configuration",
-            "see that the world size is the one meant: a larger one makes each part smaller",
+            "check that the world size is the intended one: a larger one makes each part smaller",
         ),
     ),
     cluster="""

@@ -57,8 +57,8 @@ CARD = FaultCard(
     gloo=("Torch not compiled with CUDA enabled", "Found no NVIDIA driver on your system"),
     nccl=("No CUDA GPUs are available", "The NVIDIA driver on your system is too old"),
     cluster="""
-        All ranks of a node fail alike, those of other nodes run until they miss their peers: one
-        node has another image, another driver, or its scheduler granted no GPU.
+        All ranks of a node fail alike, those of other nodes run until they wait for the failed
+        ranks: one node has another image, another driver, or its scheduler granted no GPU.
     """,
     apart={
         "device-ordinal": "GPUs are there, but fewer than the program asks for",

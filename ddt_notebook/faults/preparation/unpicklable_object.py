@@ -49,7 +49,7 @@ CARD = FaultCard(
     gloo=("Can't pickle local object", "Can't get local object"),
     nccl=("Can't pickle local object", "Can't get local object"),
     cluster="""
-        The same with every backend, and with processes that are started by spawn, where the
+        It happens with every backend, and also with processes that are started by spawn, where the
         arguments of the worker function have to be pickled as well.
     """,
     apart={"collective-arguments": "a collective refuses other arguments"},

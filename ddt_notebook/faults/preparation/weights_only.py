@@ -12,9 +12,9 @@ CARD = FaultCard(
         not allowed. The very same file could be read with an older PyTorch.
     """,
     why="""
-        Since version 2.6 torch.load reads, unless told otherwise, only tensors and plain
-        containers, because a pickle may run any code. A configuration object, a namespace of
-        arguments or a numpy scalar in the checkpoint is neither.
+        Since version 2.6 torch.load reads only tensors and plain containers by default, because a
+        pickle may run any code. A configuration object, a namespace of arguments or a numpy scalar
+        in the checkpoint is neither.
     """,
     setup=SCRATCH,
     broken="""

@@ -12,8 +12,8 @@ CARD = FaultCard(
     """,
     why="""
         backward() adds gradients. Each micro-batch has a mean loss, so the sum over k of them is k
-        times the gradient of the whole batch. DDP divides by the number of ranks and knows nothing
-        of micro-batches.
+        times the gradient of the whole batch. DDP divides by the number of ranks, but not by the
+        number of micro-batches.
     """,
     broken="""
         torch.manual_seed(0)

@@ -77,7 +77,7 @@ CARD = FaultCard(
     ),
     cluster="""
         Rank 0's validation curve is not what a later evaluation of the checkpoint on one GPU shows,
-        or each rank reports another accuracy on the same data. No error, no warning.
+        or each rank reports another accuracy on the same data. There is no error and no warning.
     """,
     apart={"model-reset-on-one-rank": "parameters differ, not only buffers"},
     references=(

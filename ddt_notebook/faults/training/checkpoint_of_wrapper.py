@@ -52,10 +52,12 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Nothing in the training job. The first evaluation on one GPU prints a page of missing and
+        The training job shows nothing. The first evaluation on one GPU prints a page of missing and
         unexpected keys, all the same but for `module.`.
     """,
-    apart={"state-dict-prefix": "the file has met a model without the wrapper, and failed"},
+    apart={
+        "state-dict-prefix": "the file was loaded into a model without the wrapper, and that failed"
+    },
     references=(
         Reference(
             "apex issue 647: the keys of a wrapped model carry a prefix",

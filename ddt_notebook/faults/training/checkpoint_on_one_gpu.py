@@ -15,9 +15,9 @@ CARD = FaultCard(
         shows a process of every rank there. With a large model, rank 0 runs out of memory.
     """,
     why="""
-        A saved tensor remembers its device, and torch.load without map_location puts it back there.
-        Rank 0 saved from `cuda:0`, so every rank of the machine loads its copy onto `cuda:0`,
-        and it stays as long as the checkpoint is held.
+        A saved tensor keeps the name of its device, and torch.load without map_location puts it
+        back there. Rank 0 saved from `cuda:0`, so every rank of the machine loads its copy onto
+        `cuda:0`, and it stays as long as the checkpoint is held.
     """,
     broken="""
         torch.cuda.set_device(local_rank)

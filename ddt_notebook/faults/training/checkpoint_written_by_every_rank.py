@@ -10,8 +10,8 @@ CARD = FaultCard(
     views=("stacks",),
     setup=SCRATCH,
     sees="""
-        Usually nothing. Sometimes a checkpoint cannot be read, or it holds the state of another
-        rank than rank 0: its random state, its part of the data, its running averages.
+        Usually nothing shows. Sometimes a checkpoint cannot be read, or it holds the state of
+        another rank than rank 0: its random state, its part of the data, its running averages.
     """,
     why="""
         Each rank runs the whole script, so a line that saves runs on each of them. They open the

@@ -12,8 +12,8 @@ CARD = FaultCard(
     """,
     why="""
         With the level DETAIL each process group is put into a wrapper that compares the ranks'
-        calls. The constructor of DDP asks that group about itself and, where gloo is inside, reads
-        memory that is something else. It happens in torch 2.13 and 2.14.
+        calls. The constructor of DDP reads the properties of that group and, where it wraps gloo,
+        reads memory that holds something else. It happens in torch 2.13 and 2.14.
     """,
     broken="""
         dist.set_debug_level(dist.DebugLevel.DETAIL)

@@ -1,4 +1,4 @@
-"""A search of the graph in every step, without need."""
+"""DDP searches the graph in every step although every parameter is used."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

@@ -1,4 +1,4 @@
-"""A graph that changes though it was promised not to."""
+"""The graph changes although static_graph=True says that it does not."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
@@ -12,9 +12,9 @@ CARD = FaultCard(
         this iteration, on all ranks, at the step in which a warm-up ends or a layer is unfrozen.
     """,
     why="""
-        With static_graph=True DDP looks in the first step which parameters get gradients, and
-        how often, and relies on that in all later steps. A branch that depends on the step breaks
-        the promise.
+        With static_graph=True DDP looks in the first step which parameters get gradients, and how
+        often, and relies on that in all later steps. A branch that depends on the step changes
+        both.
     """,
     broken="""
         class Net(torch.nn.Module):
@@ -78,7 +78,7 @@ CARD = FaultCard(
         all ranks at once. After resuming it stops at the same step.
     """,
     apart={
-        "unused-parameters": "nothing was promised; parameters of the first step are unused",
+        "unused-parameters": "static_graph is not set; parameters of the first step are unused",
         "parameter-ready-twice": "a parameter is used twice in one backward pass",
     },
     references=(

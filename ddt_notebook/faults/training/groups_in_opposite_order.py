@@ -51,9 +51,9 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Seen when data, tensor and pipeline parallelism are combined. Each timeout names another
-        group (PG ID), and only both together show the cycle. With NCCL it may depend on timing,
-        since kernels of several communicators compete for the device.
+        It occurs when data, tensor and pipeline parallelism are combined. Each timeout names
+        another group (PG ID), and only both together show the cycle. With NCCL it may depend on
+        timing, since kernels of several communicators compete for the device.
     """,
     apart={
         "different-groups": "the ranks pass two groups to one collective",

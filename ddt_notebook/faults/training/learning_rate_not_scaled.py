@@ -59,8 +59,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Curves over epochs get worse with every machine that is added, curves over steps do not. No
-        message of any kind.
+        Curves over epochs get worse with every machine that is added, curves over steps do not.
+        There is no message of any kind.
     """,
     apart={"ranks-diverged-learning-rate": "the ranks do not agree on the rate"},
     references=(

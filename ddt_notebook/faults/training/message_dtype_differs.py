@@ -15,8 +15,8 @@ CARD = FaultCard(
     """,
     why="""
         A message carries bytes and no type. If the receiver prepared a float tensor for what was
-        sent as integers of the same width, it reads their bit patterns as floats. `torch.empty`
-        and `torch.zeros` make floats unless told otherwise.
+        sent as integers of the same width, it reads their bit patterns as floats. `torch.empty` and
+        `torch.zeros` make floats unless they get a dtype.
     """,
     broken="""
         labels = torch.tensor([3, 1, 2, 0], dtype=torch.int32)
@@ -40,7 +40,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(0, 1), lines={0: 3, 1: 6}),
     fixes=(Advice("fix distributed API usage", "receive into a tensor of the dtype that is sent"),),
     cluster="""
-        Silent on gloo and on NCCL. Mixed precision brings it about: a stage sends bfloat16 and
+        Neither gloo nor NCCL reports it. It occurs with mixed precision: a stage sends bfloat16 and
         the next one has prepared float16, and the loss jumps without a message.
     """,
     apart={"message-size-differs": "the number of bytes differs"},

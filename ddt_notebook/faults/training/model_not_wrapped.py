@@ -10,7 +10,7 @@ CARD = FaultCard(
     n=2,
     sees="""
         The job runs on all processes and the loss falls, but it ends no better than one process
-        alone, and each rank saves other weights. Twice the hardware buys nothing.
+        alone, and each rank saves other weights. Twice the hardware gives no better result.
     """,
     why="""
         Starting several processes does not make training parallel. Only the wrapper registers the
@@ -74,8 +74,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix dependency installation/version",
-            "if world_size is 1 in every process, the launcher (torchrun, mpirun) is not that of "
-            "this installation: install both from one place",
+            "if world_size is 1 in every process, the launcher (torchrun, mpirun) belongs to "
+            "another installation: install both from one place",
         ),
     ),
     cluster="""

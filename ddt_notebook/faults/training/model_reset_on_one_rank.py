@@ -75,8 +75,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Typical of `if rank == 0: model.load_state_dict(…)` after the wrapper, of a checkpoint that
-        exists on one node only, and of initialisation with another seed on each rank.
+        It is typical of `if rank == 0: model.load_state_dict(…)` after the wrapper, of a checkpoint
+        that exists on one node only, and of initialisation with another seed on each rank.
     """,
     apart={
         "ranks-diverged-learning-rate": "unequal steps make the parameters differ",

@@ -1,4 +1,4 @@
-"""The model inside DDP is called, so DDP does not know of the pass."""
+"""The model inside DDP is called, so DDP does not prepare for the backward pass."""
 
 from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 

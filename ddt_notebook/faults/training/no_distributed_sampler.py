@@ -12,7 +12,7 @@ CARD = FaultCard(
         has as many batches as a single process had. Nothing is printed and nothing fails.
     """,
     why="""
-        DistributedDataParallel averages gradients and knows nothing of data. A plain DataLoader
+        DistributedDataParallel averages gradients and does not divide the data. A plain DataLoader
         goes through the whole data set in each process. So every sample counts once for each rank
         in an epoch, and the ranks repeat each other's work instead of sharing it.
     """,

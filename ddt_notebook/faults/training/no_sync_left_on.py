@@ -72,7 +72,7 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        The profile shows fewer all-reduces than optimizer steps, or none. Nothing is logged; runs
+        The profile shows fewer all-reduces than optimizer steps, or none. No message appears; runs
         with more ranks converge like a small batch, and only rank 0's weights reach the checkpoint.
     """,
     apart={

@@ -13,7 +13,7 @@ CARD = FaultCard(
         different number of parameter groups, or contains a group that does not match in size.
     """,
     why="""
-        The state of an optimizer knows its parameters only by their position in the groups. If
+        The state of an optimizer identifies its parameters only by their position in the groups. If
         the resumed program forms the groups otherwise, with or without a separate group for the
         head or for biases, or over frozen parameters, the positions mean something else.
     """,

@@ -64,9 +64,9 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Typical of callbacks and loggers of training frameworks that are installed on the main
-        process only. The stack of the waiting rank ends in the callback; the others wait
-        elsewhere, in the next gradient exchange.
+        It is typical of callbacks and loggers of training frameworks that are installed on the main
+        process only. The stack of the waiting rank ends in the callback; the others wait elsewhere,
+        in the next gradient exchange.
     """,
     apart={
         "collective-under-rank-condition": "a condition on the rank encloses the call",

@@ -10,7 +10,7 @@ CARD = FaultCard(
     n=3,
     sees="""
         Losses of the ranks drift apart from step to step although DDP averages gradients, and the
-        model in the checkpoint is worse than the loss of its best rank promises.
+        model in the checkpoint is worse than the loss of its best rank suggests.
     """,
     why="""
         DDP averages gradients, not parameters: replicas stay equal only as long as every rank takes

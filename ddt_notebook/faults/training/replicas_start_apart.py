@@ -81,7 +81,7 @@ CARD = FaultCard(
     cluster="""
         NCCL reduces as many bytes as it should and nothing is late. Validation differs between
         ranks from the first epoch on, and a checkpoint of rank 0 is worse than the training loss
-        promised.
+        suggests.
     """,
     apart={
         "gradients-not-reduced": "models start equal and some gradients stay local",

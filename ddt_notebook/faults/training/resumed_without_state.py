@@ -16,7 +16,8 @@ CARD = FaultCard(
     why="""
         Adam's moments, momentum and the position in the schedule are state, as the weights are. A
         checkpoint that holds them helps only if each rank calls load_state_dict for each of them.
-        DDP sends parameters and buffers of rank 0 to the others; of the optimizer it knows nothing.
+        DDP sends parameters and buffers of rank 0 to the others, but not the state of the
+        optimizer.
     """,
     broken="""
         model = DDP(torch.nn.Linear(8, 1))
@@ -67,7 +68,7 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Seen as a saw tooth in the loss of a job that is preempted often. A schedule that starts
+        It shows as a saw tooth in the loss of a job that is preempted often. A schedule that starts
         again at its warm-up is the same fault.
     """,
     apart={

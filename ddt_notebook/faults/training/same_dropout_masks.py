@@ -65,8 +65,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        A launcher or trainer that calls seed_everything(seed) on each process. Only the masks
-        themselves show it; another rank improves the result less than expected.
+        A launcher or trainer calls seed_everything(seed) on each process. Only the masks themselves
+        show it; another rank improves the result less than expected.
     """,
     apart={"no-distributed-sampler": "the samples are the same, not the random numbers"},
     references=(

@@ -11,7 +11,7 @@ CARD = FaultCard(
     sees="""
         Nothing fails. From some step on the ranks' losses and parameters differ, evaluation gives
         another result on each rank, and a checkpoint of rank 0 is worse than the training curve
-        promised.
+        suggests.
     """,
     why="""
         DDP keeps replicas equal by giving every rank the same gradients; it expects every rank to
@@ -72,14 +72,14 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Seen in long runs with a guard against spikes or with gradients that overflow now and then:
-        the metrics of the ranks drift apart after the first skipped step, and resuming from a
+        It occurs in long runs with a guard against spikes or with gradients that overflow now and
+        then: the metrics of the ranks drift apart after the first skipped step, and resuming from a
         checkpoint of one rank makes a jump in the loss.
     """,
     apart={
         "ranks-diverged-learning-rate": "all ranks take all steps, of different size",
         "model-reset-on-one-rank": "something else than the optimizer writes parameters",
-        "collective-under-local-condition": "what is left out is a collective: it hangs",
+        "collective-under-local-condition": "a rank leaves out a collective, and the others hang",
     },
     references=(
         Reference(

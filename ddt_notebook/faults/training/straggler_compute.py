@@ -77,9 +77,9 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        All GPUs but one show full use, since a kernel that waits in NCCL counts as running; the
-        one that is late shows gaps. Step times are equal on all ranks, so a comparison of step
-        times finds nothing: the times of arrival at the collective tell it.
+        All GPUs but one show full use, since a kernel that waits in NCCL counts as running; the one
+        that is late shows gaps. Step times are equal on all ranks, so a comparison of step times
+        finds nothing. Only the times of arrival at the collective show it.
     """,
     apart={
         "straggler-data": "the loader of that rank is late",

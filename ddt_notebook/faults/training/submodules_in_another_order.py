@@ -13,9 +13,9 @@ CARD = FaultCard(
         on what a layer holds. With layers of different shapes the constructor would have failed.
     """,
     why="""
-        DDP knows parameters by their position, not by their name: it compares the shapes at each
-        position, broadcasts and averages by it. If layers come from a set, a directory listing or a
-        dict in another order, DDP confuses them.
+        DDP identifies parameters by their position, not by their name: it compares the shapes at
+        each position, broadcasts and averages by it. If layers come from a set, a directory listing
+        or a dict in another order, DDP confuses them.
     """,
     broken="""
         class Experts(torch.nn.Module):

@@ -46,8 +46,8 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Invisible on every backend as long as the two tensors are alike. As soon as one of them
-        changes its size it becomes a hang or a crash, which then seems to come from that change.
+        No backend shows it as long as the two tensors are alike. As soon as one of them changes its
+        size it becomes a hang or a crash, which then seems to come from that change.
     """,
     apart={"different-collectives": "the two operations differ, and the run breaks"},
     references=(

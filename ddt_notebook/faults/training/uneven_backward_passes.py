@@ -66,9 +66,9 @@ CARD = FaultCard(
         ),
     ),
     cluster="""
-        Comes with an accumulation that is chosen for each kind of GPU, or from the length of each
-        rank's own data. The faster ranks wait in the last micro-batch of each step, so that they
-        look like victims of a straggler.
+        It occurs where the number of micro-batches is chosen for each kind of GPU, or from the
+        length of each rank's own data. The faster ranks wait in the last micro-batch of each step,
+        so that they look like victims of a straggler.
     """,
     apart={
         "steps-skipped-on-some-ranks": "the passes are equal and a step is left out",

@@ -12,9 +12,9 @@ CARD = FaultCard(
         batches spend most of the time waiting in the exchange of gradients.
     """,
     why="""
-        The batch size is given for each rank: taken from the memory of the device, from a file, or
-        from an argument that differs. Ranks meet after each batch, so the largest one sets the
-        pace. Moreover DDP averages over ranks: a sample in a small batch counts for more.
+        Each rank has its own batch size, taken from the memory of the device, from a file, or from
+        an argument that differs. Ranks meet after each batch, so the largest one sets the pace.
+        Moreover DDP averages over ranks: a sample in a small batch counts for more.
     """,
     broken="""
         import time

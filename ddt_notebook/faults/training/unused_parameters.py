@@ -8,7 +8,7 @@ CARD = FaultCard(
     symptoms=("D.1.4",),
     views=("stacks",),
     sees="""
-        The first step runs, the forward pass of the second raises that the reduction of the prior
+        The first step runs; the forward pass of the second raises that the reduction of the prior
         iteration has not finished. With TORCH_DISTRIBUTED_DEBUG=INFO the message lists the
         parameters that did not receive a gradient.
     """,
@@ -81,7 +81,7 @@ CARD = FaultCard(
     """,
     apart={
         "unused-parameter-in-last-step": "no further step follows, and nothing is raised",
-        "graph-changed": "static_graph=True had promised that nothing changes",
+        "graph-changed": "static_graph=True is set, and the graph changes",
     },
     references=(
         Reference(

@@ -55,11 +55,11 @@ def test_nothing_has_run() -> None:
 def test_a_group_that_can_be_formed() -> None:
     question = find("group")
     assert "2 fresh processes form a group (gloo)" in checks.offer(question)
-    told: list[str] = []
-    answer = checks.check(question, told.append)
+    steps: list[str] = []
+    answer = checks.check(question, steps.append)
     assert name_of(answer, question) == "yes"
     assert kind_of(answer) == "group-works"
-    assert told == ["forming a group of 2 processes …"]
+    assert steps == ["forming a group of 2 processes …"]
 
 
 def test_a_group_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def test_a_healthy_run_says_nothing_but_that(session: Session) -> None:
     session.run("x = torch.ones(1); dist.all_reduce(x)")
     shows, wrong = find("shows"), find("wrong")
     assert "up to 3 more times, each time on 2 fresh ranks" in checks.offer(shows)
-    told: list[str] = []
-    answer = checks.check(shows, told.append)
+    steps: list[str] = []
+    answer = checks.check(shows, steps.append)
     assert answer.choice is None
     assert kind_of(answer) == "ran-well"
     assert said(answer) == "in 3 runs the cell ended, and no rank failed"
-    assert len(told) == 3
+    assert len(steps) == 3
     assert kind_of(checks.check(wrong)) == "nothing-found"
     assert not checks.offer(find("alone"))
 

@@ -27,7 +27,7 @@ def of_findings() -> State:
     return start([HANG, SLOW, HINT])
 
 
-def told(symptom: str) -> State:
+def state_at(symptom: str) -> State:
     """Answers every question as a person would whose job shows this symptom."""
     asked = start()
     while asked.question is not None:
@@ -88,12 +88,12 @@ def test_a_fault_that_it_is_not_comes_last_among_those_of_the_symptom() -> None:
     assert not any("ruled it out" in other for other in others)
     assert asked.chosen(len(others)).cause == "collective-under-rank-condition"
     assert asked.restarted().finding is found
-    assert "a collective under a condition on the rank" in told("D.2.1").choices
+    assert "a collective under a condition on the rank" in state_at("D.2.1").choices
 
 
 @pytest.mark.parametrize("symptom", [s.code for s in taxonomy.symptoms() if s.title != "others"])
 def test_from_the_stage_over_the_symptom_to_the_fault(symptom: str) -> None:
-    at_symptom = told(symptom)
+    at_symptom = state_at(symptom)
     assert at_symptom.at == "symptom"
     code = at_symptom.symptom
     assert code is not None
@@ -145,7 +145,7 @@ def test_steps_that_there_are_not() -> None:
     with pytest.raises(ValueError, match="there is no question"):
         of_findings().unknown()
     with pytest.raises(ValueError, match="there is nothing to choose here"):
-        told("D.2.1").chosen(0).chosen(0)
+        state_at("D.2.1").chosen(0).chosen(0)
 
 
 def test_a_real_run_begins_at_what_was_found(root: Path) -> None:

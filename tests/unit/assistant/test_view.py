@@ -59,14 +59,14 @@ def test_text_html_and_json_say_the_same(stand: str) -> None:
     snapshot = hang() if stand == "finding" else None
     view = AssistantView(state, snapshot=snapshot, before=Message("all is well so far"))
     html, plain = parsed(view.to_html()), words_of(view.to_text())
-    told = [*state.choices, "all is well so far"]
-    told += [part for answer in view.answers for part in answer]
-    told += [f"%ddt_show {name}" for name in state.views]
+    texts = [*state.choices, "all is well so far"]
+    texts += [part for answer in view.answers for part in answer]
+    texts += [f"%ddt_show {name}" for name in state.views]
     for fix in state.fixes[:6]:
-        told += [fix.pattern, fix.advice]
-    told += [name for what, name in state.path if what != "stage"]
-    told += [view.lesson or "", "undo"]
-    for expected in told:
+        texts += [fix.pattern, fix.advice]
+    texts += [name for what, name in state.path if what != "stage"]
+    texts += [view.lesson or "", "undo"]
+    for expected in texts:
         assert words_of(expected) in plain, expected
         assert words_of(expected) in words_of(html.text), expected
     assert html.tags <= KEPT | {"style", "ol"}

@@ -69,8 +69,8 @@ def test_a_cell_that_reads_nothing_does_not_pass(name: str, trained: bool) -> No
 @pytest.mark.parametrize("name", exercise_names())
 def test_no_word_gives_the_fault_away(name: str) -> None:
     one = exercise(name)
-    told = f"{one.name} {one.title} {one.start}".lower()
-    assert not any(fault.replace("-", " ") in told or fault in told for fault in one.faults)
+    text = f"{one.name} {one.title} {one.start}".lower()
+    assert not any(fault.replace("-", " ") in text or fault in text for fault in one.faults)
     assert not any(word in one.start.lower() for word in ("fault", "bug", "wrong", "fixme"))
     assert one.solution not in json.dumps(notebook_of(one))
 
@@ -138,8 +138,8 @@ def test_held_out_samples_stay_with_the_grader(tmp_path: Path) -> None:
     task = draw_data(Setting(per_rank=5, extra=1, validation=7), 1, 2)
     assert (len(task.labels), len(task.validation_labels)) == (11, 7)
     task.save(tmp_path / "exercise.npz")
-    with np.load(tmp_path / "exercise.npz") as told:
-        sizes = {len(told[name]) for name in told.files if told[name].ndim}
+    with np.load(tmp_path / "exercise.npz") as arrays:
+        sizes = {len(arrays[name]) for name in arrays.files if arrays[name].ndim}
     assert len(task.held_labels) not in sizes
 
 
@@ -174,9 +174,9 @@ def test_a_journal_is_read_up_to_what_was_finished() -> None:
 
 
 def graded(*states: str) -> Grade:
-    told = {"fails": "rank 1 <b>read</b> nothing"}
+    messages = {"fails": "rank 1 <b>read</b> nothing"}
     verdicts = tuple(
-        Verdict(f"k{i}", f"it is `so` {i}", state, told.get(state, ""))  # type: ignore[arg-type]
+        Verdict(f"k{i}", f"it is `so` {i}", state, messages.get(state, ""))  # type: ignore[arg-type]
         for i, state in enumerate(states)
     )
     return Grade("own-clock", verdicts, world_size=3, seconds=1.0, symptoms=("D.2.1 hang",))
@@ -251,15 +251,15 @@ NBGRADER_KNOWS = NBGRADER_NEEDS | {"task", "grade_id", "points", "checksum", "ce
 @pytest.mark.parametrize("name", exercise_names())
 def test_nbgrader_takes_the_notebook_as_an_assignment(name: str) -> None:
     cells = notebook_of(exercise(name))["cells"]
-    told = [c["metadata"]["nbgrader"] for c in cells if "nbgrader" in c["metadata"]]
-    for cell in told:
+    marked = [c["metadata"]["nbgrader"] for c in cells if "nbgrader" in c["metadata"]]
+    for cell in marked:
         assert NBGRADER_NEEDS <= set(cell) <= NBGRADER_KNOWS
         assert cell["schema_version"] == 3
         assert re.fullmatch(r"[\w-]+", cell["grade_id"], re.ASCII)
-    ids = [cell["grade_id"] for cell in told]
+    ids = [cell["grade_id"] for cell in marked]
     assert len(set(ids)) == len(ids)
-    assert not any(cell["solution"] for cell in told), "nbgrader would empty it for the students"
-    assert all(cell["locked"] for cell in told)
+    assert not any(cell["solution"] for cell in marked), "nbgrader would empty it for the students"
+    assert all(cell["locked"] for cell in marked)
 
 
 @pytest.mark.parametrize("name", exercise_names())

@@ -18,10 +18,10 @@ socket.create_connection(listening.getsockname(), 2).close()
 try:
     socket.create_connection(("192.0.2.1", 80), 0.2)
 except TimeoutError:
-    told = "timeout"
+    answer = "timeout"
 except OSError:
-    told = "unreachable"
-print(left, names, told)
+    answer = "unreachable"
+print(left, names, answer)
 """
 
 

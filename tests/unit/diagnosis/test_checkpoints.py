@@ -33,8 +33,8 @@ def barrier(entered: float) -> Call:
 def scene(*uses: list[CheckpointUse], calls: tuple[tuple[Call, ...], ...] = (), **fields):
     calls = calls or ((),) * len(uses)
     reports = [rank(number, *made, **fields) for number, made in enumerate(calls)]
-    told = [RankCheckpoints(rank=number, uses=tuple(one)) for number, one in enumerate(uses)]
-    return snapshot(*reports, checkpoints=tuple(told))
+    checkpoints = [RankCheckpoints(rank=number, uses=tuple(one)) for number, one in enumerate(uses)]
+    return snapshot(*reports, checkpoints=tuple(checkpoints))
 
 
 def test_ranks_that_write_at_the_same_time():
@@ -117,11 +117,11 @@ def test_names_of_the_wrapper_are_a_hint():
 def test_a_load_that_failed_because_it_came_too_early(error: str, written: float, cause: str):
     raise_at = Position(file="/x/torch/serialization.py", line=9, function="load")
     failed = RankError(type=error, message="", where=at(8), frames=(at(8), raise_at))
-    told = (
+    checkpoints = (
         RankCheckpoints(rank=0, uses=(save(written - 0.3, written),)),
         RankCheckpoints(rank=1, uses=(load(1.0, 1.1, done=False),)),
     )
-    scene = snapshot(rank(0), raised(1, error=failed), checkpoints=told, outcome="failed")
+    scene = snapshot(rank(0), raised(1, error=failed), checkpoints=checkpoints, outcome="failed")
     finding = only(diagnose(scene))
     assert finding.cause == cause
     later = facts(finding).get("written-later")
@@ -143,7 +143,7 @@ def test_many_epochs_are_judged_in_linear_time():
 
 def test_a_state_of_which_nothing_was_taken():
     state = StateLoad(model="Net", where=at(4), keys=3, unexpected="module.a", missing="a")
-    told = tuple(RankCheckpoints(rank=r, states=(state,)) for r in range(2))
-    finding = only(diagnose(snapshot(rank(0), rank(1), checkpoints=told)))
+    checkpoints = tuple(RankCheckpoints(rank=r, states=(state,)) for r in range(2))
+    finding = only(diagnose(snapshot(rank(0), rank(1), checkpoints=checkpoints)))
     assert (finding.symptom, finding.cause, finding.ranks) == ("D.1.6", "nothing-loaded", [0, 1])
     assert facts(finding)["keys-differ"].values == {"unexpected": "module.a", "missing": "a"}

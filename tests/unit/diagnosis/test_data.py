@@ -209,12 +209,12 @@ class TestWholeDataEverywhere:
 
     def test_is_decided_by_what_the_model_was_given(self) -> None:
         def found(*given: tuple[int, ...]) -> list[tuple[str | None, list[int]]]:
-            told = scene(loader(ALL), loader(ALL), source="for x in loader: step(x[rank:])")
+            one_run = scene(loader(ALL), loader(ALL), source="for x in loader: step(x[rank:])")
             trainings = [
                 replace(one, models=(replace(one.models[0], first_inputs=inputs),))
-                for one, inputs in zip(told.training, given, strict=True)
+                for one, inputs in zip(one_run.training, given, strict=True)
             ]
-            return causes(diagnose(replace(told, training=tuple(trainings))))
+            return causes(diagnose(replace(one_run, training=tuple(trainings))))
 
         assert found((1, 2, 3), (1, 2, 3)) == [("no-distributed-sampler", [0, 1])]
         assert found((1, 2, 3), (4, 5, 6)) == []
@@ -316,8 +316,8 @@ class TestShards:
 class TestStreams:
     @staticmethod
     def stream(*content: int, **fields: Any) -> LoaderPartition:
-        told = epoch([], content=content, samples=16, **fields)
-        return loader([], indexed=False, epochs=(told,), dataset_size=None, universe=None)
+        one_epoch = epoch([], content=content, samples=16, **fields)
+        return loader([], indexed=False, epochs=(one_epoch,), dataset_size=None, universe=None)
 
     def test_that_are_equal(self) -> None:
         equal = self.stream(*range(16))
@@ -372,20 +372,20 @@ class TestOrder:
         assert not causes(diagnose(scene(*parts)))
 
     def test_across_cells_needs_a_sampler_whose_epoch_was_never_set(self) -> None:
-        def parts(told: bool) -> list[LoaderPartition]:
+        def parts(called: bool) -> list[LoaderPartition]:
             return [
                 replace(
                     shuffled(part),
                     epochs=(
-                        epoch(part, run=0, sampler_epoch=0, epoch_set=told),
-                        epoch(part, number=2, sampler_epoch=0, epoch_set=told),
+                        epoch(part, run=0, sampler_epoch=0, epoch_set=called),
+                        epoch(part, number=2, sampler_epoch=0, epoch_set=called),
                     ),
                 )
                 for part in (EVEN, ODD)
             ]
 
-        assert "set-epoch-forgotten" in dict(causes(diagnose(scene(*parts(told=False)))))
-        assert "set-epoch-forgotten" not in dict(causes(diagnose(scene(*parts(told=True)))))
+        assert "set-epoch-forgotten" in dict(causes(diagnose(scene(*parts(called=False)))))
+        assert "set-epoch-forgotten" not in dict(causes(diagnose(scene(*parts(called=True)))))
 
 
 def test_a_loader_without_a_whole_batch_is_found() -> None:
@@ -396,6 +396,8 @@ def test_a_loader_without_a_whole_batch_is_found() -> None:
 
 
 def test_the_gradients_of_a_loop_by_hand_make_a_team() -> None:
-    told = scene(loader(ALL), loader(ALL), source="loader = 1\ndist.all_reduce(p.grad)", ddp=False)
+    one_run = scene(
+        loader(ALL), loader(ALL), source="loader = 1\ndist.all_reduce(p.grad)", ddp=False
+    )
     ranks = tuple(rank(r, all_reduce(members=(0, 1)), all_reduce(members=(0, 1))) for r in (0, 1))
-    assert causes(diagnose(replace(told, ranks=ranks))) == [("no-distributed-sampler", [0, 1])]
+    assert causes(diagnose(replace(one_run, ranks=ranks))) == [("no-distributed-sampler", [0, 1])]

@@ -362,13 +362,13 @@ def test_every_member_is_inside():
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "told"),
+    ("duration_s", "expected"),
     [
         (10.5, ("rank-too-slow", "certain", "time-limit")),
         (3.0, (None, "likely", "made-no-progress")),
     ],
 )
-def test_ended_without_any_wait_on_record(duration_s: float, told: tuple[str | None, str, str]):
+def test_ended_without_any_wait_on_record(duration_s: float, expected: tuple[str | None, str, str]):
     finding = only(
         diagnose(
             snapshot(
@@ -380,7 +380,7 @@ def test_ended_without_any_wait_on_record(duration_s: float, told: tuple[str | N
         )
     )
     assert (finding.ranks, finding.values) == ([1], {"passed_s": duration_s})
-    assert (finding.cause, finding.confidence, finding.kind) == told
+    assert (finding.cause, finding.confidence, finding.kind) == expected
 
 
 def test_a_member_of_which_nothing_is_known():

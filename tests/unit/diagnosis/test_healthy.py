@@ -149,8 +149,8 @@ def test_a_finding_says_what_was_not_seen():
     scene = snapshot(rank(0, all_reduce(2), blocked=True), rank(1), outcome="hung")
     assert "not-seen" not in {fact.kind for fact in diagnose(scene).findings[0].facts}
     (finding,) = diagnose(replace(scene, missing_features=missing)).findings
-    told = [fact.values["feature"] for fact in finding.facts if fact.kind == "not-seen"]
-    assert told == [LIBRARY_COLLECTIVES.id], "loaders have nothing to do with a hang"
+    not_seen = [fact.values["feature"] for fact in finding.facts if fact.kind == "not-seen"]
+    assert not_seen == [LIBRARY_COLLECTIVES.id], "loaders have nothing to do with a hang"
     assert LIBRARY_COLLECTIVES.lost in finding.evidence[-1]
 
 

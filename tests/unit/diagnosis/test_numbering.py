@@ -26,9 +26,9 @@ def test_roots_and_peers_are_other_ranks():
         rank(0, formed(1), call("broadcast", root=0), call("recv", peer=0)),
         rank(1, formed(0), call("broadcast", root=0), call("send", peer=1)),
     )
-    told = in_session_numbers(scene.ranks)
-    assert [report.calls[1].root for report in told] == [1, 1]
-    assert [report.calls[2].peer for report in told] == [1, 0]
+    renumbered = in_session_numbers(scene.ranks)
+    assert [report.calls[1].root for report in renumbered] == [1, 1]
+    assert [report.calls[2].peer for report in renumbered] == [1, 0]
     assert diagnose(scene).ok
 
 
@@ -38,12 +38,12 @@ def test_two_groups_of_one_name_are_two():
         pair = r // 2
         reduced = all_reduce(shapes=((1 + pair,),), members=(0, 1))
         ranks.append(rank(r, formed(r % 2, port=29500 + pair), reduced))
-    told = in_session_numbers(snapshot(*ranks).ranks)
-    assert {report.calls[1].group for report in told} == {
+    renumbered = in_session_numbers(snapshot(*ranks).ranks)
+    assert {report.calls[1].group for report in renumbered} == {
         "0 at 127.0.0.1:29500",
         "0 at 127.0.0.1:29501",
     }
-    assert [report.calls[1].members for report in told] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    assert [report.calls[1].members for report in renumbered] == [(0, 1), (0, 1), (2, 3), (2, 3)]
     assert diagnose(snapshot(*ranks)).ok
 
 
@@ -65,8 +65,8 @@ def test_a_group_that_did_not_form_stays_as_it_is():
 def test_a_group_of_an_earlier_cell_counts_too():
     receiver = rank(0, call("recv", peer=0), blocked=True, joined=replace(formed(1), sequence=1))
     sender = rank(1, call("send", peer=1), joined=replace(formed(0), sequence=1))
-    told = in_session_numbers((receiver, sender))
-    assert [report.calls[0].peer for report in told] == [1, 0]
+    renumbered = in_session_numbers((receiver, sender))
+    assert [report.calls[0].peer for report in renumbered] == [1, 0]
     absent = rank(1, joined=replace(formed(0), sequence=1))
     finding = only(diagnose(snapshot(receiver, absent, outcome="hung")))
     assert (finding.ranks, finding.waiting) == ([1], [0])

@@ -57,11 +57,11 @@ def scene(calls: list[list[Call]], **fields: Any) -> Snapshot:
 
 def loaders(*waited_s: float, batch: tuple[int, ...] = (8, 8)) -> dict[str, Any]:
     def one(waited: float, samples: int) -> LoaderPartition:
-        told = Epoch(
+        observed = Epoch(
             number=1, run=1, batches=20, samples=20 * samples, trained=20, waited_s=waited,
             lasted_s=0.6, where=at(2),
         )  # fmt: skip
-        return LoaderPartition(name="loader", dataset="Set", epochs=(told,))
+        return LoaderPartition(name="loader", dataset="Set", epochs=(observed,))
 
     return {
         "partition": tuple(
@@ -161,25 +161,25 @@ class TestStragglers:
         assert ("runs-alone" in facts(finding)) == found
 
     def test_that_computes(self) -> None:
-        told = spent([0.1, 0.45], [0.0, 0.0])
-        (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
+        observed = spent([0.1, 0.45], [0.0, 0.0])
+        (finding,) = diagnose(scene(arriving(LATE_S), **observed)).findings
         assert finding.cause == "straggler-compute"
         assert facts(finding)["computed-longer"].values["longer_s"] == pytest.approx(0.35)
 
     def test_whose_data_is_late(self) -> None:
-        told = loaders(0.01, 0.38)
-        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, **told)).findings
+        observed = loaders(0.01, 0.38)
+        (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, **observed)).findings
         assert finding.cause == "straggler-data"
 
     def test_whose_batches_are_larger(self) -> None:
-        told = spent([0.1, 0.4], [0.0, 0.0]) | loaders(0.01, 0.03, batch=(8, 64))
-        (finding,) = diagnose(scene(arriving(LATE_S), **told)).findings
+        observed = spent([0.1, 0.4], [0.0, 0.0]) | loaders(0.01, 0.03, batch=(8, 64))
+        (finding,) = diagnose(scene(arriving(LATE_S), **observed)).findings
         assert finding.cause == "uneven-batch-sizes"
         larger = facts(finding)["larger-batches"].values
         assert (larger["samples"], larger["others_samples"]) == (64, 8)
 
     @pytest.mark.parametrize(
-        ("late", "told"),
+        ("late", "observed"),
         [
             (LATE_S, {}),
             (LATE_S, spent([0.1, 0.1], [0.0, 0.35])),
@@ -196,8 +196,8 @@ class TestStragglers:
             *("other threads queued", "once", "each epoch", "short", "unevenly"),
         ],
     )
-    def test_that_are_none(self, late: float | list[float], told: dict[str, Any]) -> None:
-        assert not diagnose(scene(arriving(late), **told)).findings
+    def test_that_are_none(self, late: float | list[float], observed: dict[str, Any]) -> None:
+        assert not diagnose(scene(arriving(late), **observed)).findings
 
     def test_of_a_few_steps_are_none(self) -> None:
         assert not diagnose(scene(arriving([LATE_S * 10] * 4), **SLEEPS)).findings

@@ -69,7 +69,7 @@ def loaded(number: int, *devices: str) -> RankCheckpoints:
 )
 def test_checkpoints_on_the_gpu_of_another_rank(devices: list[str], ranks: list[list[int]]):
     here = [placement(r, f"cuda:{r}") for r in range(2)]
-    told = tuple(loaded(r, device) for r, device in enumerate(devices))
-    report = diagnose(snapshot(rank(0), rank(1), placement=tuple(here), checkpoints=told))
+    checkpoints = tuple(loaded(r, device) for r, device in enumerate(devices))
+    report = diagnose(snapshot(rank(0), rank(1), placement=tuple(here), checkpoints=checkpoints))
     assert report.ok
     assert [hint.ranks for hint in report.hints] == ranks

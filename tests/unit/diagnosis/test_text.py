@@ -177,5 +177,5 @@ def test_frames_of_libraries_show_no_symptom() -> None:
     lost = "RuntimeError: Connection closed by peer [127.0.0.1]:4711\n"
     report = diagnose_text("Traceback (most recent call last):\n" + FRAMES + lost + LAUNCHER)
     assert report.findings[0].symptom == "D.1.1"
-    told = [fact for finding in report.findings for fact in finding.evidence]
-    assert not [fact for fact in told if "«autograd" in fact or "«froze" in fact]
+    facts = [fact for finding in report.findings for fact in finding.evidence]
+    assert not [fact for fact in facts if "«autograd" in fact or "«froze" in fact]

@@ -22,7 +22,7 @@ SAID = {
     "D.2.3": "{}: two GPUs are slower than one: the throughput drops",
 }
 FRAMEWORKS = ("horovod", "tensorflow", "keras", "deepspeed", "megatron", "colossalai")
-#: Nothing of its own is known to be right; the general advice holds.
+#: No advice of the framework itself is known to be right; the general advice holds.
 GENERAL = {("colossalai", "B.2"), ("megatron", "D.2.1")}
 
 
@@ -67,7 +67,7 @@ def test_advice_is_by_symptom_and_one_of_the_study_s_patterns(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "advice"),
     [
         ("deepspeed: ModuleNotFoundError: No module named 'torch._six'", "torch 2.0 took"),
         ("train.py: error: unrecognized arguments: --local-rank=0", "read LOCAL_RANK"),
@@ -106,8 +106,8 @@ def test_advice_is_by_symptom_and_one_of_the_study_s_patterns(name: str) -> None
         ("horovod: ModuleNotFoundError: No module named 'distutils'", "Python 3.12"),
     ],
 )
-def test_a_name_that_moved_is_advised_upon_first(text: str, told: str) -> None:
-    assert told in diagnose_text(text).findings[0].fixes[0].advice
+def test_a_name_that_moved_is_advised_upon_first(text: str, advice: str) -> None:
+    assert advice in diagnose_text(text).findings[0].fixes[0].advice
 
 
 def test_every_advice_by_version_can_be_given() -> None:

@@ -96,8 +96,8 @@ def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> Non
     log.call("all_reduce")
     log.call("all_reduce", group=Group("3", (0, 1)), operations_before=0)
     log.call("all_reduce", group=Group("4", (1, 2)), outside=True)
-    told = [(call.group, call.members, call.sequence) for call in log.calls()]
-    assert told == [("0", (0, 1), 1), ("3", (0, 1), 1), ("4", (), None)]
+    result = [(call.group, call.members, call.sequence) for call in log.calls()]
+    assert result == [("0", (0, 1), 1), ("3", (0, 1), 1), ("4", (), None)]
     assert log.recorder.reached() == {"0": 1, "3": 1}
     assert log.recorder.groups() == {"0": (0, 1), "3": (0, 1), "4": (1, 2)}
 
@@ -105,8 +105,8 @@ def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> Non
 def test_an_installed_library_is_not_a_part_of_torch(log: RankLog) -> None:
     log.call("all_gather", library="/env/site-packages/accelerate/fsdp.py")
     log.call("all_reduce", library="nn/parallel/distributed.py")
-    told = [(call.called_from, call.caller) for call in log.calls()]
-    assert told == [("accelerate/fsdp.py", None), (None, "DistributedDataParallel")]
+    result = [(call.called_from, call.caller) for call in log.calls()]
+    assert result == [("accelerate/fsdp.py", None), (None, "DistributedDataParallel")]
 
 
 def test_numbers_go_on_in_the_next_cell(log: RankLog) -> None:
@@ -154,8 +154,8 @@ def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
     log.recorder.drain()
     log.library()
     log.call("barrier")
-    told = [(call.op, call.sequence) for call in log.calls() if call.kind == "collective"]
-    numbered = sorted((sequence, op) for op, sequence in told)
+    result = [(call.op, call.sequence) for call in log.calls() if call.kind == "collective"]
+    numbered = sorted((sequence, op) for op, sequence in result)
     ops = ["all_reduce", "all_reduce", "barrier", "all_reduce", "barrier"]
     assert numbered == list(enumerate(ops, start=1))
 
@@ -181,9 +181,9 @@ def test_a_pending_call_is_the_one_in_which_the_rank_is_blocked(log: RankLog) ->
     index = log.begin("all_reduce", file="cell[3]", line=6)
     log.fly(2, done=False)
     log.recorder.drain()
-    told = log.recorder.calls({})
+    result = log.recorder.calls({})
     assert log.recorder.blocked is not None
-    call = told.calls[told.by_record[log.recorder.blocked[0]]]
+    call = result.calls[result.by_record[log.recorder.blocked[0]]]
     assert (call.op, call.sequence, call.status) == ("all_reduce", 2, "pending")
     assert call.where is not None
     assert call.where.label == "cell[3] line 6: 3:6"
@@ -214,8 +214,8 @@ def test_the_oldest_pending_operation_of_a_library(log: RankLog) -> None:
     log.library(done=False)
     log.recorder.drain()
     assert log.recorder.pending_flight() == ("0", 3)
-    told = log.recorder.calls({"0": (0, 1)})
-    call = told.calls[told.by_flight["0", 3]]
+    result = log.recorder.calls({"0": (0, 1)})
+    call = result.calls[result.by_flight["0", 3]]
     assert (call.sequence, call.status, call.members) == (3, "pending", (0, 1))
     log.fly(3)
     assert log.recorder.pending_flight() == ("0", 4)
@@ -258,9 +258,9 @@ def test_only_the_latest(log: RankLog) -> None:
     for op in ("barrier", "all_reduce", "all_gather"):
         log.call(op)
     log.recorder.drain()
-    told = log.recorder.calls({}, last=1)
-    assert [(call.op, call.index, call.sequence) for call in told.calls] == [("all_gather", 0, 3)]
-    assert told.left_out == 2
+    result = log.recorder.calls({}, last=1)
+    assert [(call.op, call.index, call.sequence) for call in result.calls] == [("all_gather", 0, 3)]
+    assert result.left_out == 2
 
 
 @pytest.fixture
@@ -284,10 +284,10 @@ def test_what_agrees_on_all_members_is_dropped(tmp_path: Path) -> None:
         log.recorder.drain()
     thin({rank: log.recorder for rank, log in logs.items()})
     for rank, log in logs.items():
-        told = [(call.op, call.group, call.sequence) for call in log.calls()]
+        result = [(call.op, call.group, call.sequence) for call in log.calls()]
         between = [] if rank == 1 else [("all_reduce", "1", 1)]
         kept = [("all_reduce", "0", 2), ("all_reduce", "0", 3), *between]
-        assert told == [*kept, *(("barrier", "0", number) for number in (6, 7, 8))]
+        assert result == [*kept, *(("barrier", "0", number) for number in (6, 7, 8))]
         assert log.recorder.dropped == 3
         assert log.recorder.calls({}).left_out == 3
 

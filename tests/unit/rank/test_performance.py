@@ -25,14 +25,14 @@ def spent(seconds: float, *, busy: bool) -> RankPerformance:
 
 
 def test_sleep_is_neither_computing_nor_queueing() -> None:
-    told = spent(0.2, busy=False)
-    assert told.cpu_s < 0.1
-    assert (told.queued_s or 0.0) < 0.1
+    measured = spent(0.2, busy=False)
+    assert measured.cpu_s < 0.1
+    assert (measured.queued_s or 0.0) < 0.1
 
 
 def test_work_is_computing_or_queueing() -> None:
-    told = spent(0.2, busy=True)
-    assert told.cpu_s + (told.queued_s or 0.2) > 0.1
+    measured = spent(0.2, busy=True)
+    assert measured.cpu_s + (measured.queued_s or 0.2) > 0.1
 
 
 def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
@@ -49,9 +49,9 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
     record.begin_run()
     queued(**{f"t{mine}": 1.25, f"t{other}": 2.5, f"t{fresh}": 3.0})
     record.end_run()
-    told = record.observed(0)
-    assert told.queued_s == pytest.approx(0.25)
-    assert told.queued_beside_s == pytest.approx(3.5)
+    measured = record.observed(0)
+    assert measured.queued_s == pytest.approx(0.25)
+    assert measured.queued_beside_s == pytest.approx(3.5)
 
 
 def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:

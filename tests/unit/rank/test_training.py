@@ -56,9 +56,9 @@ def test_fingerprints_are_taken_at_the_first_steps_and_then_ever_more_rarely() -
     record, model, optimizer = _trained()
     for _ in range(20):
         _step(record, model, optimizer)
-    (told,) = record.observed(0, {"optimizer": optimizer}).optimizers
-    assert [state.step for state in told.states] == [*range(9), 16, 20]
-    assert told.steps == 20
+    (found,) = record.observed(0, {"optimizer": optimizer}).optimizers
+    assert [state.step for state in found.states] == [*range(9), 16, 20]
+    assert found.steps == 20
 
 
 def test_a_write_between_two_steps_is_noticed() -> None:
@@ -68,8 +68,8 @@ def test_a_write_between_two_steps_is_noticed() -> None:
             with torch.no_grad():
                 next(model.parameters()).mul_(0.5)
         _step(record, model, optimizer)
-    (told,) = record.observed(0, {"optimizer": optimizer}).optimizers
-    assert told.changed_before == (25,)
+    (found,) = record.observed(0, {"optimizer": optimizer}).optimizers
+    assert found.changed_before == (25,)
 
 
 def test_the_first_loss_that_is_not_a_number_is_kept() -> None:
@@ -77,9 +77,9 @@ def test_the_first_loss_that_is_not_a_number_is_kept() -> None:
     _step(record, model, optimizer)
     for value in ("nan", "inf", "1"):
         record.losses(torch.tensor(float(value), requires_grad=True))
-    told = record.observed(0, {}).not_finite
-    assert told is not None
-    assert (told.backward, told.value, told.lasting) == (2, "nan", False)
+    found = record.observed(0, {}).not_finite
+    assert found is not None
+    assert (found.backward, found.value, found.lasting) == (2, "nan", False)
 
 
 def test_a_mistake_of_the_record_ends_it_for_good() -> None:
