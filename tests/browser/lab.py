@@ -29,7 +29,7 @@ from .server import Lab
 LIMIT_MS = 90_000
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 _SIZE: ViewportSize = {"width": 1400, "height": 900}
-#: Nothing that is shown is further away by the key Tab.
+#: Every control is reached with at most so many presses of Tab.
 _MOST_STEPS = 40
 expect.set_options(timeout=LIMIT_MS)
 
@@ -51,7 +51,7 @@ class Page:
     console: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # one context for all pages: JupyterLab comes out of the browser's cache but once
+        # one context for all pages, so that the browser loads JupyterLab only once
         contexts = self.browser.contexts
         self._context = contexts[0] if contexts else self.browser.new_context(viewport=_SIZE)
         self._context.set_default_timeout(LIMIT_MS)
@@ -120,7 +120,7 @@ class Page:
         self.tab.locator(".lm-Menu-item").get_by_text(last, exact=True).click()
 
     def wait_for_kernel(self) -> None:
-        """Until the notebook that is shown has a kernel, and that is idle."""
+        """Wait until the notebook that is shown has an idle kernel."""
         self.tab.wait_for_function(
             "() => window.jupyterapp.shell.currentWidget?.sessionContext?.session"
             "?.kernel?.status === 'idle'"

@@ -1,4 +1,4 @@
-"""Starts JupyterLab with nothing of the person who starts it, and ends it with all below it.
+"""Starts JupyterLab without the settings of whoever starts it, and ends it with all below it.
 
 Where Notebook 7 is installed, the same server has it, too.
 """
@@ -91,7 +91,7 @@ class Lab:
         return name
 
     def wait_for_file(self, name: str) -> None:
-        """Until a kernel has written a file of JSON."""
+        """Wait until a kernel has written a file of JSON."""
         deadline = time.monotonic() + _ANSWER_LIMIT_S
         while time.monotonic() < deadline:
             with suppress(ValueError, OSError):  # not yet, or not yet whole
@@ -110,7 +110,7 @@ class Lab:
         (folder / "kernel.json").write_text(json.dumps(spec))
 
     def ask(self, path: str, method: str = "GET") -> Any:
-        """Speak to the server's own interface."""
+        """Send a request to the server's REST interface."""
         request = urllib.request.Request(
             f"{self.url}api/{path}", headers={"Authorization": f"token {self.token}"}, method=method
         )

@@ -1,4 +1,4 @@
-"""Many ranks, much output, long runs: the page stays one that can be used."""
+"""Many ranks, much output, long runs: the page stays usable."""
 
 from __future__ import annotations
 

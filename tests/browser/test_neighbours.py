@@ -56,7 +56,7 @@ def crowd(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
 
 @pytest.fixture
 def crowded(browser: Browser, crowd: Lab) -> Iterator[Page]:
-    """A page in which nothing of ours fails; what fails of the others is theirs."""
+    """A page on which our errors fail the test; errors of other extensions do not."""
     page = Page(browser, crowd)
     yield page
     page.close()

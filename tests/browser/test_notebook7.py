@@ -22,7 +22,7 @@ FIXTURE = "one-rank-skips-all-reduce.ddt.json"
 
 @pytest.fixture
 def book(page: Page) -> Iterator[Page]:
-    """A page in which nothing of ours fails: Notebook 7 has errors of its own, without us, too."""
+    """A page on which our errors fail the test; Notebook 7 has errors of its own."""
     yield page
     page.errors[:] = page.ours
     assert [line for line in page.console if "ddt" in line] == []

@@ -35,7 +35,7 @@ def test_undo_unknown_restart_and_leave(notebook: Notebook) -> None:
         notebook.run("%ddt_debug 1")
 
 
-def test_answers_that_are_not_there(notebook: Notebook) -> None:
+def test_answers_that_do_not_exist_are_refused(notebook: Notebook) -> None:
     notebook.run("%ddt_debug ask")
     with pytest.raises(UsageError, match="there is no answer 17; there are 6"):
         notebook.run("%ddt_debug 17")

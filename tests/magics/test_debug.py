@@ -29,7 +29,7 @@ def next_input(notebook: Notebook) -> str:
     return str(waiting)
 
 
-def test_a_corrected_cell_is_offered_and_makes_the_symptom_go(ranks: Notebook) -> None:
+def test_a_corrected_cell_is_offered_and_removes_the_symptom(ranks: Notebook) -> None:
     shown = ranks.shown(HANG)
     assert "`%ddt_debug --fix` puts the corrected cell" in shown
     fixed = repr(ranks.run("%ddt_debug --fix"))

@@ -91,7 +91,7 @@ def test_the_same_line_twice_by_one_rank_is_two_lines() -> None:
     assert taken(merger, 1.0) == [("a", [0]), ("a", [0])]
 
 
-def test_alone_is_never_joined() -> None:
+def test_output_marked_alone_is_never_joined() -> None:
     merger: Merger[str] = Merger([0, 1])
     merger.add(0, "a", 0.0, alone=True)
     merger.add(1, "a", 0.0, alone=True)

@@ -54,7 +54,7 @@ def free_port() -> int:
 
 @contextmanager
 def job(folder: Path, *arguments: str) -> Iterator[int]:
-    """A job on two ranks, of which rank 1 never leaves its loop; gives the launcher's pid."""
+    """A job on two ranks, of which rank 1 never leaves its loop; yields the launcher's pid."""
     (folder / "train.py").write_text(SCRIPT)
     port = free_port()
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]

@@ -97,7 +97,7 @@ def session() -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nothing_is_reported_for(session: Session, name: str) -> None:
+def test_healthy_checkpointing_gives_no_finding(session: Session, name: str) -> None:
     result = session.run(dedent(HEALTHY[name]))
     assert result.ok, result.errors
     assert ddt.diagnose(result).findings == []
@@ -113,7 +113,7 @@ def test_an_error_in_loading_is_shown_without_our_wrapper(session: Session) -> N
     assert "checkpoints.py" not in error.traceback
 
 
-def test_a_model_within_a_function_that_took_nothing(session: Session) -> None:
+def test_a_model_within_a_function_that_loaded_nothing_is_found(session: Session) -> None:
     result = session.run(
         dedent("""
         def resume(path):

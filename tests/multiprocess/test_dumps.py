@@ -9,7 +9,7 @@ import pytest
 
 import ddt_notebook as ddt
 
-#: As a job's watchdog does it: from a side thread, while the main thread is stuck.
+#: A side thread writes the dump while the main thread is stuck, as a job's watchdog does.
 WRITE = """
 import threading
 
@@ -40,7 +40,7 @@ def patient() -> Iterator[ddt.Session]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_dumps_accuse_whom_the_session_accuses(
+def test_dumps_and_session_accuse_the_same_ranks(
     patient: ddt.Session, tmp_path: Path, fault: str
 ) -> None:
     run = patient.run(TRAIN + WRITE.format(folder=tmp_path) + FAULTS[fault])

@@ -38,7 +38,7 @@ for epoch in range(3):
 """
 
 
-def test_the_condition_is_named_where_every_loader_gives_as_much(ranks: Ranks) -> None:
+def test_the_condition_is_named_if_all_loaders_have_equal_length(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.run(MODEL)
     (finding,) = ddt.diagnose(session.run(STOPS)).findings
@@ -47,7 +47,7 @@ def test_the_condition_is_named_where_every_loader_gives_as_much(ranks: Ranks) -
     assert any("if mine >= 1.0" in fact for fact in finding.evidence)
 
 
-def test_rounds_that_differ_are_named_where_the_loop_is_uneven(ranks: Ranks) -> None:
+def test_different_numbers_of_rounds_are_named_if_the_loop_is_uneven(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.run(MODEL + "total_of_all = -1.0\n")
     (finding,) = ddt.diagnose(session.run(UNEVEN)).findings

@@ -47,7 +47,7 @@ def test_the_solution_passes_and_the_start_does_not(grader: Grader, name: str) -
 
 
 @pytest.mark.parametrize("case", WRONG, ids=str)
-def test_a_wrong_repair_gets_what_fails(grader: Grader, case: Case) -> None:
+def test_a_wrong_repair_shows_which_behaviour_fails(grader: Grader, case: Case) -> None:
     grade = grader.grade(case.exercise, case.source, SEED)
     assert case.fails in grade.failed, str(grade)
     assert len(said(grade)[case.fails]) > 15, "it says what was seen"
@@ -60,7 +60,7 @@ def test_another_right_repair_passes(grader: Grader, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CHEATS, ids=str)
-def test_what_gets_around_the_work_does_not_pass(grader: Grader, case: Case) -> None:
+def test_a_repair_that_avoids_the_work_does_not_pass(grader: Grader, case: Case) -> None:
     grade = grader.grade(case.exercise, case.source, SEED)
     assert not grade.passed, str(grade)
     assert grade.failed

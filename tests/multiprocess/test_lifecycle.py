@@ -47,7 +47,7 @@ def test_what_a_replaced_rank_misses_is_reported(session: ddt.Session) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads wake when they ask to")
 def test_a_group_wakes_idle_ranks_seldom(session: ddt.Session) -> None:
-    """Gloo's thread alone asks for 100 times a second; the rank's own clock stays exact."""
+    """Gloo's thread alone asks to wake 100 times a second; the rank's own clock stays exact."""
     source = """
     import os, time
     from pathlib import Path
@@ -217,7 +217,7 @@ def test_a_stopped_session_reports_it(session: ddt.Session) -> None:
         ({"backend": "glo"}, "glo"),
     ],
 )
-def test_what_cannot_be_started(options: dict[str, object], text: str) -> None:
+def test_sessions_that_cannot_start_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ddt.SessionError, match=text) as caught:
         ddt.Session(**{"n": 2} | options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)

@@ -304,7 +304,7 @@ def test_a_run_shows_the_loaders_that_it_used_or_made(ranks: Ranks) -> None:
     assert "no DataLoader was used in this run" in ddt.partition(unused).to_text()
 
 
-def test_uneven_batches_and_old_gradients_inside_join_are_as_meant(ranks: Ranks) -> None:
+def test_uneven_batches_and_old_gradients_inside_join_are_accepted(ranks: Ranks) -> None:
     session = ranks.session(4)
     session.restart()
     run = session.run(UNEVEN.format(size=130, kind="SGD", joins=True))

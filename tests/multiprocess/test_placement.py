@@ -65,7 +65,7 @@ def test_bytes_are_element_counts_times_element_size(ranks: Ranks) -> None:
     assert "ranks 0 and 1" in str(view)
 
 
-def test_what_is_odd_is_flagged(ranks: Ranks) -> None:
+def test_unusual_placement_is_flagged(ranks: Ranks) -> None:
     source = """
     class Odd(Net):
         def __init__(self):

@@ -49,7 +49,7 @@ def report(source: str, n: int, timeout: float = 4.0) -> ddt.Report:
          "dist.init_process_group('gloo')"), "module-not-found", [1], [0]),
     ],
 )  # fmt: skip
-def test_what_keeps_the_ranks_apart(
+def test_faults_of_the_set_up_are_found(
     n: int, source: str, cause: str, ranks: list[int], waiting: list[int]
 ) -> None:
     findings = report(source, n, timeout=2.0).findings

@@ -14,7 +14,7 @@ SHOWN = [fault.id for fault in cards() if set(fault.views[:1]) & STEADY]
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_first_view_points_it_out(name: str) -> None:
+def test_the_first_view_flags_the_fault(name: str) -> None:
     fault = card(name)
     with ddt.Session(fault.n, **{"hang_after": 0.5, **fault.options}) as session:
         if fault.setup:

@@ -1,4 +1,4 @@
-"""Real ranks that hold up the others, and those that only seem to."""
+"""Real ranks that delay the others, and ranks that only seem to."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ EVEN = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_who_holds_up_the_others_is_found(ranks: Ranks, name: str) -> None:
+def test_ranks_that_delay_the_others_are_found(ranks: Ranks, name: str) -> None:
     source, cause, culprit = SLOW[name]
     run = ranks.session(3).run(SETUP + dedent(source))
     assert run.ok, run.errors
@@ -129,7 +129,7 @@ def test_who_holds_up_the_others_is_found(ranks: Ranks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVEN)
-def test_who_does_not_is_left_alone(ranks: Ranks, name: str) -> None:
+def test_ranks_that_do_not_delay_the_others_are_not_reported(ranks: Ranks, name: str) -> None:
     run = ranks.session(3).run(SETUP + dedent(EVEN[name]))
     assert run.ok, run.errors
     report = ddt.diagnose(run)

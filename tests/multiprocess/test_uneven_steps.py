@@ -155,7 +155,7 @@ def test_steps_that_are_left_out_are_found(ranks: Ranks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_ends_equal_or_was_meant_is_none(ranks: Ranks, name: str) -> None:
+def test_equal_or_intended_steps_give_no_finding(ranks: Ranks, name: str) -> None:
     run = ranks.session(3).run(MODEL + HEALTHY[name])
     assert run.ok, run.errors
     report = ddt.diagnose(run)

@@ -64,7 +64,7 @@ class Server:
             )
 
     def _url(self) -> str:
-        """Where it listens, once it does."""
+        """Wait until the server listens, and return its address."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             for file in self._runtime.glob("jpserver-*.json"):

@@ -69,7 +69,7 @@ def test_advice_is_by_symptom_and_one_of_the_study_s_patterns(name: str) -> None
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("deepspeed: ModuleNotFoundError: No module named 'torch._six'", "torch 2.0 took"),
+        ("deepspeed: ModuleNotFoundError: No module named 'torch._six'", "torch 2.0 removed"),
         ("train.py: error: unrecognized arguments: --local-rank=0", "read LOCAL_RANK"),
         ("UnpicklingError: Weights only load failed. This file", "since torch 2.6"),
         ("hvd: module 'tensorflow' has no attribute 'ConfigProto'", "tf.compat.v1"),
