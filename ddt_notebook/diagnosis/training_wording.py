@@ -503,6 +503,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "trained-and-evaluated": (
         "trained on by one rank and evaluated on by another: {samples:sample}"
     ),
+    "split-at": "split at {place}",
+    "loader-made": "the loader was made at {place}",
     "handed-out": (
         "of {universe} samples {covered} were handed out, {overlap} of them to more than one rank"
     ),

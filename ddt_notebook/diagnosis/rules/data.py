@@ -86,6 +86,8 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             both = _trained_and_evaluated(shared)
             leaked = Fact(kind="trained-and-evaluated", values={"samples": both})
             facts = [leaked] if both else []
+            split = shared.context.place(shared.first().split_at, "called")
+            facts += [Fact(kind="split-at", place=split)] if split is not None else []
             yield _disagree(shared, "splits-differ", "split-differs", facts)
 
 
@@ -256,9 +258,16 @@ def _overlap(shared: Shared, seen: Division) -> Finding:
         facts=[
             Fact(kind="on-several-ranks", values={"indices": seen.first_overlap}),
             samples(shared.loaders),
+            *_made(shared),
         ],
         confidence="likely",
     )
+
+
+def _made(shared: Shared) -> Iterator[Fact]:
+    place = shared.context.place(shared.first().made_at, "created")
+    if place is not None:
+        yield Fact(kind="loader-made", place=place)
 
 
 def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
@@ -287,6 +296,7 @@ def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
         facts=[
             Fact(kind="on-no-rank", values={"indices": seen.first_gap}),
             samples(shared.loaders),
+            *_made(shared),
         ],
         confidence="possible" if split_off else "likely",
     )

@@ -7,6 +7,7 @@ the first ones of each epoch are identified by a sketch of their content.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -14,7 +15,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -188,6 +189,8 @@ class LoaderRecord:
         #: Samplers on which ``set_epoch`` was called at least once.
         self.epoch_set: weakref.WeakSet[DistributedSampler[Any]] = weakref.WeakSet()
         self.run = 0
+        #: The lines that made loaders and subsets.
+        self.made_at: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
         #: The epoch that gave the last batch of this run.
         self.latest: Pass | None = None
 
@@ -290,10 +293,32 @@ def install() -> None:
         original_set_epoch(self, epoch)
         RECORD.epoch_set.add(self)
 
+    for kind in (DataLoader, Subset):
+        kind.__init__ = _noting_line(kind.__init__)  # type: ignore[method-assign]
     DistributedSampler.set_epoch = set_epoch
     DataLoader.__iter__ = begin
     iterator.__next__ = take
     torch_private.replace_iterator_methods(next_index, reset)
+
+
+def _noting_line(original: Any) -> Any:
+    @functools.wraps(original)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        original(self, *args, **kwargs)
+        where = user_line(sys._getframe())
+        with contextlib.suppress(TypeError):  # a class of the user may not be hashable
+            if where is not None:
+                RECORD.made_at[self] = where
+
+    return construct
+
+
+def _made_at(made: Any) -> Position | None:
+    try:
+        return RECORD.made_at.get(made)
+    except TypeError:
+        return None
 
 
 def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
@@ -305,7 +330,11 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
         dataset = dataset.dataset
     return LoaderLog(
         where=where,
-        about=describe(loader, subsets, dataset),
+        about=replace(
+            describe(loader, subsets, dataset),
+            made_at=_made_at(loader),
+            split_at=_made_at(loader.dataset) if subsets else None,
+        ),
         loader=weakref.ref(loader),
         has_index=not isinstance(loader.dataset, IterableDataset),
         indexed=not isinstance(loader.dataset, IterableDataset),

@@ -122,9 +122,10 @@ class TestSamplersThatDisagree:
         assert causes(diagnose(scene(sampled(EVEN, 0, **one), sampled(ODD, 1, **fields)))) == []
 
     def split(self, *digests: int, size: int = 12, evaluated: list[int] | None = None) -> Report:
+        place = at(1)
         parts = [
-            sampled(part, at, subset=digest, subset_size=size, universe=size)
-            for at, (part, digest) in enumerate(zip((EVEN[:6], ODD[:6]), digests, strict=True))
+            sampled(part, r, subset=digest, subset_size=size, universe=size, split_at=place)
+            for r, (part, digest) in enumerate(zip((EVEN[:6], ODD[:6]), digests, strict=True))
         ]
         made = scene(*parts)
         if evaluated is None:
@@ -144,6 +145,9 @@ class TestSamplersThatDisagree:
         (finding,) = [f for f in report.findings if f.cause == "split-differs"]
         assert (finding.ranks, finding.confidence) == ([0, 1], "certain")
         assert facts(finding)["trained-and-evaluated"].values == {"samples": 2}
+        split = facts(finding)["split-at"].place
+        assert split is not None
+        assert split.line == 1
 
     def test_equal_splits_and_parts_by_rank(self) -> None:
         assert causes(self.split(1, 1)) == []
@@ -242,8 +246,12 @@ class TestSamplers:
 
 class TestShards:
     def test_that_overlap(self) -> None:
-        parts = [loader(ALL[:10]), loader(ALL[8:16]), loader(ALL[16:])]
-        assert causes(diagnose(scene(*parts))) == [("shard-overlap", [0, 1])]
+        parts = [loader(part, made_at=at(1)) for part in (ALL[:10], ALL[8:16], ALL[16:])]
+        report = diagnose(scene(*parts))
+        assert causes(report) == [("shard-overlap", [0, 1])]
+        made = facts(report.findings[0])["loader-made"].place
+        assert made is not None
+        assert made.line == 1
 
     @staticmethod
     def left_early(indices: list[int], batches: int, **fields: Any) -> LoaderPartition:

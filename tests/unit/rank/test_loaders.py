@@ -11,6 +11,7 @@ from torch.utils.data import (
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
+    Subset,
 )
 
 from ddt_notebook.model.partition import LoaderPartition
@@ -70,3 +71,17 @@ def test_other_samplers_say_nothing_of_padding() -> None:
     assert (about.replicas, about.replica, about.padding) == (2, 1, None)
     about = described()
     assert (about.replicas, about.replica, about.padding) == (None, None, None)
+
+
+def test_the_lines_that_made_a_loader_and_its_subset_are_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind in (DataLoader, Subset):
+        monkeypatch.setattr(kind, "__init__", loaders._noting_line(kind.__init__))
+    half: Any = Subset(range(13), range(6))  # type: ignore[arg-type]
+    about = loaders.new_log(DataLoader(half), None).about
+    assert about.made_at is not None
+    assert about.split_at is not None
+    assert about.made_at.line == about.split_at.line + 1
+    whole: Any = range(13)
+    assert loaders.new_log(DataLoader(whole), None).about.split_at is None
