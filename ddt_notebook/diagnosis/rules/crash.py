@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context, crash_frames
-from ddt_notebook.model import Fact, Finding, RankReport
+from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.escape_paths import Reason
@@ -91,9 +91,17 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
 
 
 def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
-    """Return why a rank that died was not in the last collective of another rank."""
+    """Return why a rank that died did not make the next call of another rank.
+
+    The Flight Recorder's entries of a rank that died are lost, so only logged calls count.
+    """
     report = context.reports[other]
-    call = next((one for one in reversed(report.calls) if one.kind == "collective"), None)
+    mine, theirs = (
+        [one for one in r.calls if one.kind == "collective" and one.source == "call log"]
+        for r in (died, report)
+    )
+    made = {(one.group, one.sequence) for one in mine}
+    call = next((one for one in theirs if one.index > _last_common(theirs, made)), None)
     if call is None or call.where is None:
         return None
     frames = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
@@ -106,6 +114,11 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
         if reason is not None and not reason.other_branch:
             return reason
     return None
+
+
+def _last_common(calls: list[Call], made: set[tuple[str, int | None]]) -> int:
+    """Return the index of the last call that another rank made as well; -1 if there is none."""
+    return max((one.index for one in calls if (one.group, one.sequence) in made), default=-1)
 
 
 def _last_collectives(context: Context, ranks: list[int]) -> list[Fact]:
