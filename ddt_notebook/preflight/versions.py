@@ -21,7 +21,7 @@ from .processes import Ended, run_together
 _IMPORT_S = 60.0
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_TORCH = (2, 12)
-#: Seen with 2.13.0: 4 of 6 restarts hung or failed, and none with this variable set.
+#: Seen with 2.13.0: 5 of 6 restarts hung or failed; the one with this variable set succeeded.
 _RESTARTS_SHARE_A_STORE = (2, 13)
 _OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 

@@ -68,8 +68,8 @@ CARD = FaultCard(
     ),
     cluster="""
         A job with `--max-restarts` loses one rank, torchrun starts all ranks again, and they stand
-        in init_process_group until the time limit. Of six restarts with torch 2.13.0 and gloo, four
-        hung or failed; with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 none did.
+        in init_process_group until the time limit. Of six restarts with torch 2.13.0 and gloo, five
+        hung or failed; one with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 succeeded.
     """,
     apart={
         "rendezvous-file-left-over": "the ranks meet in a file that an earlier run has left",
