@@ -97,7 +97,7 @@ class Evidence:
         )
         world = max(recorded.world_size, self.world_size, 1 + max(seen, default=0))
         failed = any(report.state in ("raised", "died") for report in reports)
-        # a rank that runs is no hang; others have to wait for it
+        # a rank that runs does not hang; others have to wait for it
         stands = any(
             report.state == "blocked" or (report.state == "running" and operation_of(report.stack))
             for report in reports

@@ -36,7 +36,7 @@ from ..wire.job_files import RankStarted
 from ..wire.messages import CellEnded
 from ..wire.ring import RingReader
 
-#: Signals by which a launcher or a person ends a process. They are no fault of the process.
+#: Signals by which a launcher or a person ends a process. The process did nothing wrong.
 _FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP)
 _FATAL = {
     "Segmentation fault": signal.SIGSEGV,
