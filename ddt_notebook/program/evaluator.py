@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from . import names, operators
-from .nodes import decorators, source_of, variables_in
+from .nodes import decorators, last_name, source_of, variables_in
 from .project import FromProject
 from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
@@ -179,7 +179,7 @@ class Evaluator:
                 return ANYTHING
             if name in held.keywords:
                 return held.keywords[name]
-        if name in NOT_CONTENT:
+        if name in NOT_CONTENT or last_name(node.value) in names.AGREED_OBJECTS:
             return ANYTHING
         named = self._by_name(name)
         if named is not None and (held is UNKNOWN or isinstance(held, LibraryObject)):

@@ -69,7 +69,7 @@ from .values import (
 #: program does not call. Larger programs would take seconds and are not followed to their end.
 _MOST, _MOST_IN_FUNCTION = 30_000, 6_000
 #: The most statements that a rank follows in other files of the project.
-_MOST_ELSEWHERE = 4_000
+_MOST_ELSEWHERE = 2_000
 _UNROLLED = 2_000  #: After so many statements, loops are no longer unrolled.
 _ITERATIONS = 16  #: A loop with at most this many iterations is unrolled.
 _DEPTH = 16  #: The deepest nesting of calls that is followed.

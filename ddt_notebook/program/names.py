@@ -47,6 +47,9 @@ LAUNCHER_VARIABLES: Final = frozenset(
 )
 #: Functions whose result is the same on every rank.
 AGREED_CALLS: Final = frozenset({"is_initialized", "is_available", "is_torchelastic_launched"})
+#: Objects whose attributes are the same on every rank: a ``TrainerControl`` of transformers has
+#: ``should_save``, too, but means the step.
+AGREED_OBJECTS: Final = frozenset({"control"})
 
 # -- what every rank has to call -----------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from .parse import Document
 from .tree import Tree, tree_of
 
 #: The most files that are read, the longest one in characters, and the most characters of all.
-_FILES, _LONGEST, _CHARACTERS = 32, 300_000, 1_000_000
+_FILES, _LONGEST, _CHARACTERS = 32, 300_000, 500_000
 _FOLDERS: Final = 5  #: An absolute import is looked up in so many folders, from the file upwards.
 #: Only files in which this occurs are read: other files do nothing that concerns other ranks.
 _OF_INTEREST = re.compile(r"distributed|rank|set_device|world_size|LOCAL_|barrier|all_reduce")
@@ -52,6 +52,7 @@ class Project:
         self._documents: dict[Path, Document | None] = {}
         self._trees: dict[Path, Tree] = {}
         self._characters = 0
+        self._found: dict[tuple[str, int, Path], Path | None] = {}
 
     # -- where a module is -------------------------------------------------------------------------
 
@@ -65,7 +66,12 @@ class Project:
         importer
             The file that imports it.
         """
-        folder = importer.parent
+        key = module, level, importer.parent
+        if key not in self._found:
+            self._found[key] = self._look_up(*key)
+        return self._found[key]
+
+    def _look_up(self, module: str, level: int, folder: Path) -> Path | None:
         if level:
             for _ in range(level - 1):
                 folder = folder.parent

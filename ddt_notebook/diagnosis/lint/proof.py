@@ -15,8 +15,6 @@ from ddt_notebook.program.names import (
     RANK_CALLS,
     RANK_NAMES,
     RANK_VARIABLES,
-    WORLD_CALLS,
-    WORLD_NAMES,
 )
 from ddt_notebook.program.nodes import FunctionNode, called_name, is_constant, keyword
 from ddt_notebook.program.project import Project
@@ -77,14 +75,15 @@ def _tells_apart(test: ast.expr) -> bool:
 
 
 def _is_limit(sign: ast.cmpop, side: ast.expr) -> bool:
-    """Whether every rank is alike compared to a value: none, below 0, or the number of ranks."""
+    """Whether every rank may compare alike to a value: none, below 0, or a limit with a name."""
     match side:
         case ast.Constant(value=None) | ast.UnaryOp(op=ast.USub()):
             return True
         case ast.Constant(value=0):
             return isinstance(sign, (ast.GtE, ast.Lt))
-    named = mentions_rank(side, WORLD_NAMES | WORLD_CALLS)
-    return named and not isinstance(sign, (ast.Eq, ast.NotEq))
+        case ast.Constant():
+            return False
+    return isinstance(sign, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
 
 
 def concerns_all_ranks(program: TracedProgram, op: str, line: int) -> bool:

@@ -178,6 +178,7 @@ OF_LIBRARY = "import torch.distributed as dist\ndef meet(self, args, rank, world
         ("    if rank >= 0:\n        dist.barrier()\n", ""),
         ("    if get_rank() > -1:\n        dist.barrier()\n", ""),
         ("    if rank is not None:\n        dist.barrier()\n", ""),
+        ("    if self.control.should_save:\n        dist.barrier()\n", ""),
         ("    if hasattr(args, 'rank'):\n        dist.barrier()\n", ""),
         # Another function may make the call, or a part of the ranks may be in the group.
         (
@@ -185,7 +186,8 @@ OF_LIBRARY = "import torch.distributed as dist\ndef meet(self, args, rank, world
             "possible",
         ),
         ("    if rank == 0:\n        dist.barrier(group)\n", ""),
-        # What the condition holds is decided elsewhere.
+        # What the condition holds is decided elsewhere, and there may be as few ranks.
+        ("    if rank < self.size:\n        dist.barrier()\n", "possible"),
         ("    if self.should_save:\n        dist.barrier()\n", "possible"),
     ],
 )
