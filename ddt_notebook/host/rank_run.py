@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -228,7 +229,11 @@ class RunState:
 
 
 def state_of(
-    runs: list[RankRun], members: dict[str, tuple[int, ...]], *, whole: bool = False
+    runs: list[RankRun],
+    members: dict[str, tuple[int, ...]],
+    *,
+    whole: bool = False,
+    expected: Iterable[int] = (),
 ) -> RunState:
     """Report on every rank now.
 
@@ -240,8 +245,11 @@ def state_of(
         Members of the groups by name.
     whole
         True to include all calls of the run, False for the latest only.
+    expected
+        Ranks that have not begun to record, but may still do so.
     """
     reports = tuple(_report(run, members, whole=whole) for run in runs)
+    reports += tuple(RankReport(rank=rank, state="running") for rank in expected)
     numbered = in_session_numbers(reports)
     waiting = waits(numbered)
     return RunState(reports, waiting, cannot_complete(waiting, numbered))

@@ -121,6 +121,8 @@ class RecordedRank(ObservedRank):
         """Exit code, or negative signal, of its process, which has not written its end."""
         if self.is_here and (code := _zombies_status(self.pid)) is not None:
             return code
+        with suppress(OSError, ValueError):
+            return int(self._file("exit").read_text())
         text = self.crash_text()
         if "Fatal Python error" in text:
             return -next((number for word, number in _FATAL.items() if word in text), 9)
@@ -330,7 +332,15 @@ class RecordedJob:
 
     def state(self, *, whole: bool = False) -> RunState:
         """The state of all ranks now."""
-        return state_of(self.runs, groups_seen(self.runs, self.world_size), whole=whole)
+        members = groups_seen(self.runs, self.world_size)
+        # a process that still imports torch is a rank that is at work
+        expected = () if self.ended else self._missing
+        return state_of(self.runs, members, whole=whole, expected=expected)
+
+    @property
+    def _missing(self) -> list[int]:
+        """Ranks that have recorded nothing."""
+        return sorted(set(range(self.world_size)) - {run.handle.rank for run in self.runs})
 
     def snapshot(self, outcome: Outcome | None = None, *, hang_after_s: float = 0.0) -> Snapshot:
         """Everything that is known.
@@ -354,7 +364,7 @@ class RecordedJob:
             if run.ended is not None:
                 known.note(run.ended.imported)
         notes = list(dict.fromkeys(note for run in self.runs for note in run.notes))
-        missing = sorted(set(range(self.world_size)) - {run.handle.rank for run in self.runs})
+        missing = self._missing
         if missing:
             numbers = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
             notes.append(f"no record of these ranks: {numbers}{self.why_not_recorded()}")

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from multiprocessing.util import Finalize
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -131,12 +131,14 @@ class RecordedRank:
         self._files = folder / f"{host}-{self._pid}"
         self._log = log
         self._ended = False
+        self._leaving: BaseException | None = None  # what sys.exit() was called for
+        self._left_after = 0  # how many calls were written then
         self._error: RankError | None = None
         self._imported = ImportedFiles()
         self._flight = FlightReader()
         self._branches = BranchRecorder(BranchRingWriter(self._path("branches")))
         self._events = BranchEvents(self._branches)
-        calls = RingWriter(self._path("calls"))
+        self._calls = RingWriter(self._path("calls"))
         self._crash_file = self._note_signals()
         self._server = self._listen()
         for probe in (loaders, training, checkpoints, schedules, shown):
@@ -166,7 +168,7 @@ class RecordedRank:
             missing_features=tuple(torch_private.missing()),
             branches=log.branches is not None,
         )
-        log.attach(calls)
+        log.attach(self._calls)
         job_files.write(self._path("rank"), started)
 
     def _path(self, ending: str) -> Path:
@@ -203,7 +205,7 @@ class RecordedRank:
         return file
 
     def _note_end(self) -> None:
-        report, leave = sys.excepthook, sys.exit
+        report, leave, leave_now = sys.excepthook, sys.exit, os._exit
 
         def excepthook(
             kind: type[BaseException], error: BaseException, level: TracebackType | None
@@ -213,11 +215,21 @@ class RecordedRank:
 
         def exit_(code: Any = None) -> Any:
             # torch.multiprocessing writes an exception to a file and then leaves with status 1
-            if code not in (None, 0) and (error := sys.exc_info()[1]) is not None:
-                self._note_error(error)
+            if code not in (None, 0):
+                self._leaving = sys.exc_info()[1] or _raised_at(SystemExit(code), sys._getframe(1))
+                self._left_after = self._calls.written
             leave(code)
 
+        def leave_at_once(code: int) -> Any:
+            if os.getpid() == self._pid and code == 0:
+                self._end()
+            elif os.getpid() == self._pid:
+                with contextlib.suppress(OSError):
+                    self._path("exit").write_text(str(code))
+            leave_now(code)
+
         sys.excepthook, sys.exit = excepthook, exit_
+        os._exit = leave_at_once  # type: ignore[assignment]
         atexit.register(self._end)
         Finalize(None, self._end, exitpriority=100)  # children of multiprocessing skip atexit
 
@@ -236,6 +248,8 @@ class RecordedRank:
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, SystemExit):
             self._note_error(error)
+        if self._leaving is not None and self._left_after == self._calls.written:
+            self._note_error(self._leaving)  # nothing has caught the SystemExit
         self._events.stop()
         self._log.branches = training.RECORD.branches = None
         with contextlib.suppress(Exception):
@@ -306,6 +320,11 @@ class RecordedRank:
             )
             monitors.append(monitor)
             monitor.start()
+
+
+def _raised_at(error: BaseException, frame: FrameType) -> BaseException:
+    """The exception, as if it had been raised in a frame."""
+    return error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno))
 
 
 def _is_own(connection: socket.socket) -> bool:

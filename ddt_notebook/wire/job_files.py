@@ -8,6 +8,7 @@ may restart its ranks, and a process may form a group before a launcher has numb
     HOST-PID.branches  which way it went through the user's code, see `branch_ring`
     HOST-PID.crash     what faulthandler writes when a signal ends the process
     HOST-PID.end       `CellEnded`, when the process ends by itself
+    HOST-PID.exit      the status with which it left by ``os._exit``, unless that is 0
     HOST-PID.failed    why the process is not recorded
 """
 

@@ -124,6 +124,11 @@ class RingWriter:
         self._table_end = _TABLE_AT + _NUMBER.size
         self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
 
+    @property
+    def written(self) -> int:
+        """How many records have been written."""
+        return self._count
+
     def begin(self, call: CallRecord, now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made, and return its index."""
         index = self._count

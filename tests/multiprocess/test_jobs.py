@@ -117,6 +117,17 @@ def test_a_healthy_job_ends_as_it_would_alone(tmp_path: Path) -> None:
     assert_gone(job.pids)
 
 
+def test_a_rank_that_starts_late_is_not_missing(tmp_path: Path) -> None:
+    file = script(tmp_path, "dist.destroy_process_group()")
+    late = 'import os, time\nif os.environ["RANK"] == "0":\n    time.sleep(4)\n'
+    file.write_text(late + file.read_text())
+    job = Job(tmp_path / "job", "--on-hang", "stop", "--hang-after", "1", "--", *TORCHRUN, file)
+    status, _, errors = job.end()
+    assert status == 0, errors
+    assert "no finding" in errors
+    assert_gone(job.pids)
+
+
 def test_a_hang_is_named_and_the_job_stopped(tmp_path: Path) -> None:
     file = script(tmp_path, HANG + "    dist.barrier()")
     job = Job(tmp_path / "job", "--on-hang", "stop", "--branches", "--", *TORCHRUN, file)
@@ -144,6 +155,24 @@ def test_an_exception_is_the_finding_and_the_launchers_signals_are_not(tmp_path:
     (finding,) = report(job.folder).findings
     assert (finding.kind, finding.ranks) == ("raised", [1])
     assert finding.places[1].line == 12
+    assert_gone(job.pids)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "status", "kinds"),
+    [
+        ("sys.exit(3 * rank)", 1, ["raised"]),
+        ("import os; os._exit(0)", 0, []),
+        ("import os; os._exit(4 * rank)", 1, ["died"]),
+    ],
+)
+def test_ways_to_leave(tmp_path: Path, leaves: str, status: int, kinds: list[str]) -> None:
+    job = Job(tmp_path / "job", "--", *TORCHRUN, script(tmp_path, f"dist.barrier()\n{leaves}"))
+    returned, _, errors = job.end()
+    assert returned == status, errors
+    findings = report(job.folder).findings
+    assert [finding.kind for finding in findings] == kinds
+    assert all(finding.ranks == [1] for finding in findings)
     assert_gone(job.pids)
 
 
