@@ -219,8 +219,11 @@ def _alike(left: Item, right: Item) -> bool:
         case Loop(), Loop():
             counts = left.iterations, right.iterations
             return left.line == right.line and (None in counts or counts[0] == counts[1])
-        case Choice(), Choice() if RANK_AND_MORE in left.marks & right.marks:
-            # `if ready and rank != 0: barrier()`, then `if ready and rank == 0: barrier()`.
+        case Choice(), Choice() if (
+            left.line != right.line or RANK_AND_MORE in left.marks & right.marks
+        ):
+            # `if ready and rank != 0: barrier()`, then `if ready and rank == 0: barrier()`; or
+            # `if ready: barrier()` in both branches of a condition on the rank.
             one, other = ([(call.op, call.group) for call in calls([x])] for x in (left, right))
             return one == other
     return type(left) is type(right) and left.line == right.line

@@ -162,7 +162,8 @@ for x in DataLoader(data, sampler=DistributedSampler(data)):
     assert found.confidence == "likely"
 
 
-#: A function of a file that another file may import.
+#: Lines of a function that another file may import.
+IF_READY = "        if self.ready:\n            dist.barrier()\n"
 RELEASE = "def release(rank):\n    if rank == 0:\n        dist.barrier()\n"
 OF_LIBRARY = "import torch.distributed as dist\ndef meet(self, args, rank, world_size, group):\n"
 
@@ -180,6 +181,7 @@ OF_LIBRARY = "import torch.distributed as dist\ndef meet(self, args, rank, world
         ("    if rank is not None:\n        dist.barrier()\n", ""),
         ("    if self.control.should_save:\n        dist.barrier()\n", ""),
         ("    if hasattr(args, 'rank'):\n        dist.barrier()\n", ""),
+        (f"    if rank == 0:\n{IF_READY}    else:\n{IF_READY}", ""),
         # Another function may make the call, or a part of the ranks may be in the group.
         (
             "    if rank != 0:\n        dist.barrier()\n" + RELEASE,
