@@ -322,8 +322,11 @@ def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
 def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
     status = run.exit_status or 0
     last = calls[-1] if calls else None
-    position = run.handle.status.position if run.handle.status else None
-    if last is not None and last.status == "pending":
+    seen = run.handle.status
+    position = seen.position if seen is not None else None
+    # the rank may have gone on since its monitor answered last
+    later = last is not None and (seen is None or (last.entered_s or 0.0) > seen.at_s)
+    if last is not None and (later or last.status == "pending"):
         position = last.where
     return {
         "state": "died",

@@ -211,6 +211,11 @@ class RecordedRank:
             kind: type[BaseException], error: BaseException, level: TracebackType | None
         ) -> None:
             self._note_error(error)
+            if os.getpid() == self._pid and not self._ended:
+                # the launcher may end this process as soon as another one has failed
+                with contextlib.suppress(Exception):
+                    early = CellEnded(error=self._error, ended_s=time.monotonic())
+                    job_files.write(self._path("end"), early)
             report(kind, error, level)
 
         def exit_(code: Any = None) -> Any:
