@@ -45,12 +45,12 @@ class Saved:
     def missing(self, shown: str) -> set[str]:
         """Words of it that matter, and that cannot be read on the screen."""
         patterns = (_FINDING, _CODE, _FIX) if self.finds else (_FIRST,)
-        shown = [
+        wanted = [
             match.group() if pattern is _FIRST else " ".join(match.groups())
             for pattern in patterns
             for match in pattern.finditer(self.text)
         ]
-        whole = [word for word in " ".join(shown).split() if "…" not in word]  # cut for a terminal
+        whole = [word for word in " ".join(wanted).split() if "…" not in word]  # cut for a terminal
         return set(_WORD.findall(" ".join(whole))) - set(_WORD.findall(shown))
 
 

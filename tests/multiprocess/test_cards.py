@@ -11,8 +11,16 @@ from .. import cards
 
 pytestmark = pytest.mark.timeout(90)
 
+#: Whether gloo reads the old addresses depends on the order of two ranks inside of torch: now and
+#: then the group forms, and then there is nothing to find.
+_RACES = {"store-reused"}
+_BROKEN = [
+    pytest.param(name, marks=pytest.mark.flaky(reruns=5)) if name in _RACES else name
+    for name in card_ids()
+]
 
-@pytest.mark.parametrize("name", card_ids())
+
+@pytest.mark.parametrize("name", _BROKEN)
 def test_broken_cell_gives_its_finding(name: str) -> None:
     one = card(name)
     report = ddt.diagnose(cards.run_broken(one))

@@ -195,13 +195,15 @@ def _entered(context: Context, group: Replicas, rank: int) -> Iterator[Fact]:
 
 def _past_ddp(context: Context, group: Replicas, step: int | None, ranks: list[int]) -> Finding:
     first = group.ranks[ranks[0]]
-    calls = _calls_past_wrapper(context)
     places = _places(context, group)
-    if calls:
-        places = dict.fromkeys(ranks, calls[0])
-    elif step is None:
+    calls = _calls_past_wrapper(context)
+    # an earlier cell may hold such a call that this one does not make
+    own = [call for call in calls if call.file == context.snapshot.cell.name]
+    if step is None and not own:
         trainings = context.snapshot.training
         places = {one.rank: context.place(one.where, "runs") for one in trainings}
+    elif calls:
+        places = dict.fromkeys(ranks, (own or calls)[0])
     return conclude(
         "D.2.2",
         "trained-past-ddp",

@@ -12,7 +12,7 @@ from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.model.parity import RankParity
 from ddt_notebook.model.timeline import RankTimeline
 from ddt_notebook.model.torch_features import MissingFeature
-from ddt_notebook.wire import messages
+from ddt_notebook.wire import job_files, messages
 from ddt_notebook.wire.messages import Envelope, Message, decode, encode
 from ddt_notebook.wire.records import FlightEntry
 
@@ -47,6 +47,15 @@ EVERY: list[Message] = [
     messages.FetchVariable(name="x"),
     messages.Observe(probes=("parity", "memory"), names=("model",), options={"share": {"a": "b"}}),
     messages.EndRank(),
+    job_files.RankStarted(
+        rank=None,
+        world_size=4,
+        host="a",
+        pid=7,
+        born_s=1.5,
+        arguments=("--lr", "1"),
+        socket="/tmp/s",
+    ),
     messages.RankReady(torch_version="2.13.0", device="cpu", missing_features=(MISSING,)),
     messages.CellEnded(
         error=RankError(type="ValueError", message="x", where=LINE, frames=(LINE,)),
