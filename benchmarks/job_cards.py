@@ -45,7 +45,7 @@ def run(one: FaultCard) -> tuple[Report | None, int]:
         command = [sys.executable, "-c", _MAIN, "run", "--to", f"{folder}/job"]
         command += ["--on-hang", "stop", "--hang-after", "1", "--branches", "--"]
         command += [sys.executable, "-m", "torch.distributed.run"]
-        command += ["--nproc-per-node", str(one.n), str(script)]
+        command += ["--standalone", "--nproc-per-node", str(one.n), str(script)]
         try:
             subprocess.run(command, cwd=folder, capture_output=True, timeout=LIMIT_S, check=False)
             snapshot = ddt.Snapshot.load(Path(folder, "job", "report-1.ddt.json"))

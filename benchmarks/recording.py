@@ -39,13 +39,25 @@ network = torch.nn.TransformerEncoder(layer, 2)
 batch = torch.randn(8, 32, 128)
 steps = 80
 """
-PREPARE = """
+SETUP = """
 import random, time
-from torch.optim import optimizer as optimizers
 
 torch.set_num_threads(1)
 model = DDP(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+def step_s(steps):
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+    return (time.perf_counter() - start) / steps
+"""
+SWITCH = """
+from torch.optim import optimizer as optimizers
+
 hooked = (DDP, "forward"), (torch.Tensor, "backward")
 hooks = optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks
 recording = [getattr(*place) for place in hooked], [dict(kind) for kind in hooks]
@@ -57,16 +69,8 @@ def switch(functions, registered):
     for kind, mine in zip(hooks, registered):
         kind.clear()
         kind.update(mine)
-
-def step_s(steps):
-    dist.barrier()
-    start = time.perf_counter()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(batch).square().mean().backward()
-        optimizer.step()
-    return (time.perf_counter() - start) / steps
 """
+PREPARE = SETUP + SWITCH
 BY_TURNS = f"""
 taken = {{"on": [], "off": [], "control": []}}
 shuffle = random.Random(len(taken)).shuffle

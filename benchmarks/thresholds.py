@@ -24,6 +24,7 @@ from ddt_notebook.diagnosis.rules import (
     epochs,
     normalisation,
     performance,
+    steps,
     unwrapped,
     values,
 )
@@ -40,7 +41,7 @@ def _ends(context: Context) -> Iterator[object]:
     timelines = {one.rank: one for one in context.snapshot.timeline}
     for report in context.snapshot.ranks:
         if report.rank in timelines:
-            yield meetings.call_ends(report.calls, timelines[report.rank])
+            yield meetings.call_ends(report.calls, timelines[report.rank], issued=False)
 
 
 def _window(context: Context) -> Iterator[object]:
@@ -50,7 +51,12 @@ def _window(context: Context) -> Iterator[object]:
 
 
 _SPEED: Rules = (performance.stragglers, performance.starving_loaders)
-_HINTS: Rules = (economy.small_buckets, economy.oversubscribed_threads, economy.small_collectives)
+_HINTS: Rules = (
+    economy.small_buckets,
+    economy.oversubscribed_threads,
+    economy.small_collectives,
+    economy.kept_graphs,
+)
 #: Module, names of its thresholds, and the rules that use them.
 THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
     (
@@ -64,10 +70,14 @@ THRESHOLDS: tuple[tuple[ModuleType, str, Rules], ...] = (
     (stragglers, "_EXCEPTIONS _NOISE _EVEN", _SPEED),
     (
         economy,
-        "_SMALL_BUCKET_MB _MANY_BUCKETS _WORTH_S _SAMPLE _SMALL_BYTES _PER_STEP _IN_ALL _TIME",
+        (
+            "_SMALL_BUCKET_MB _MANY_BUCKETS _WORTH_S _SAMPLE _SMALL_BYTES _PER_STEP _IN_ALL _TIME "
+            "_KEPT_GRAPHS"
+        ),
         _HINTS,
     ),
-    (data, "_SPLIT_OFF _NEARLY_ALL", (data.same_data, data.wrong_shards)),
+    (data, "_SPLIT_OFF NEARLY_ALL", (data.same_data, data.wrong_shards)),
+    (steps, "_STEPS_TO_JUDGE", steps.RULES),
     (meetings, "_TOLERANCE_S _LATEST_START_S", (_ends,)),
     (shares, "_STEPS_FOR_A_WINDOW", (_window,)),
     (epochs, "_ENOUGH", (epochs.undivided_streams,)),

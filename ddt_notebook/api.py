@@ -121,9 +121,9 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
 def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
     """Report what can be seen of a running job.
 
-    Of a job that ``ddt-notebook run`` records, name the folder. Of a job that was started without
-    ddt_notebook, name its processes or its store; two looks show whether it goes on. Nothing in the
-    job is changed.
+    For a job that ``ddt-notebook run`` records, name the folder. For a job that was started without
+    ddt_notebook, name its processes or its store; two observations show whether it goes on. Nothing
+    in the job is changed.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
         on this machine, whose stacks py-spy shows; or ``"HOST:PORT"`` of the job's store
         (``MASTER_ADDR:MASTER_PORT``), through which the ranks' debug servers are found.
     between_s
-        Seconds between the looks: more than a step of a healthy job takes.
+        Seconds between the observations: more than a step of a healthy job takes.
 
     Returns
     -------
@@ -200,8 +200,8 @@ def explain(query: str = "") -> Page:
     ----------
     query
         A code of the taxonomy such as ``"D.2.1"``, the id of a fault card such as
-        ``"collective-under-rank-condition"``, or words such as ``"address already in use"``.
-        If empty, the page lists all codes.
+        ``"collective-under-rank-condition"``, an error message, or words such as
+        ``"address already in use"``. If empty, the page lists all codes.
 
     Raises
     ------
@@ -332,28 +332,33 @@ def export_report(run: RunLike, path: str | Path) -> Path:
 
 
 def estimate(
-    model: RunLike | int,
+    model: RunLike | float,
     ranks: int | None = None,
     *,
     optimizer: str = "AdamW",
     dtype: str = "float32",
     activations: int | str = 0,
     limit: int | str | None = None,
+    mixed: bool | None = None,
 ) -> EstimateView:
     """Estimate whether a model fits the ranks, and what sharding or a smaller batch would change.
 
     Parameters
     ----------
     model
-        A run in which the model was trained, or the number of its parameters. A run with
-        ``trace=True`` also measured activations.
+        A run in which the model was trained, or the number of its parameters, such as ``7e9``. A
+        run with ``trace=True`` also measured activations.
     ranks
         The number of ranks; default: as many as the run had.
     optimizer, dtype, activations
         With a number of parameters: the optimizer's class, the type of parameters and gradients,
-        and the bytes that backward keeps, such as ``"2G"``.
+        and the bytes that backward keeps, such as ``"2G"``. They depend on the batch and often need
+        most of the memory; without them, only the model itself is compared with the limit.
     limit
         Memory for each rank, such as ``"16G"``; default: the limit in the run.
+    mixed
+        With a number of parameters: whether the optimizer updates float32 copies of them and has a
+        float32 state, as in training with mixed precision; default: if ``dtype`` is smaller.
 
     Raises
     ------
@@ -363,18 +368,24 @@ def estimate(
         If an amount of memory cannot be parsed.
     """
     from .host.limits import parse_bytes
-    from .model.estimate import measured_needs, needs_of
+    from .model.estimate import FULL_PRECISION, measured_needs, needs_of
     from .model.meetings import item_bytes
     from .views.estimate import EstimateView
 
     each = parse_bytes(limit) if limit is not None else None
-    if isinstance(model, int):
+    if ranks is not None and ranks < 1:
+        raise ValueError(f"expected at least one rank, but got {ranks}")
+    if isinstance(model, (int, float)):
+        if model < 1 or model != int(model):
+            raise ValueError(f"expected a number of parameters, but got {model}")
+        model = int(model)
         size = item_bytes(dtype)
         if size is None:
             raise ValueError(f"expected a type of numbers such as float32, but got {dtype!r}")
         kept = parse_bytes(activations) if activations else 0
-        needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept)
-        source = f"{model:,} parameters in {dtype}, {optimizer}"
+        mixed = size < FULL_PRECISION if mixed is None else mixed
+        needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept, mixed=mixed)
+        source = f"{model:,} parameters in {'mixed ' if mixed else ''}{dtype}, {optimizer}"
         return EstimateView(needs, ranks or 1, limit=each, shared=False, source=source)
     snapshot, _ = held_by_ranks(VIEWS["memory"], model)
     if not snapshot.memory:
@@ -426,8 +437,8 @@ _RANKS_DOC = """Show {view.shows}.
 Parameters
 ----------
 run
-    A run or a snapshot shows what was recorded at the end of the cell. Of a session, the ranks are
-    asked now; so are those of a run that did not record it, unless they have run something since.
+    A run or a snapshot shows what was recorded at the end of the cell. The ranks of a session are
+    asked now, and so are those of a run that did not record it, if they have run nothing after it.
 names
     Variables to show, such as ``"model"`` or ``"trainer.model"``; default: all.
 

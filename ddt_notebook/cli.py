@@ -16,6 +16,7 @@ from typing import Any
 
 from . import __version__
 from .api import attach, diagnose_dumps, lint
+from .argument_types import seconds, whole_number
 from .classroom.grade_command import add_grade
 from .demo import DemoError, run_demo, use_colour
 from .diagnosis import diagnose
@@ -70,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     saved = commands.add_parser("diagnose", help="diagnose a saved run, a log or a text")
     saved.add_argument(
         "path",
-        metavar="FILE|-",
-        help="a saved run (.ddt.json), a log or any text; - reads stdin",
+        metavar="FILE|FOLDER|-",
+        help="a saved run (.ddt.json), a log or any text; - reads stdin; a folder is analyzed",
     )
     saved.add_argument("--json", action="store_true", help="print the report as JSON")
     saved.set_defaults(run=_diagnose)
@@ -91,10 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     attached = commands.add_parser(
         "attach",
         help="diagnose a running job",
-        description="Of a job that ddt-notebook run records, name the folder. Of another one: look "
-        "twice at the ranks, at their stacks by py-spy, and their Flight "
-        "Recorders where the script called torch.distributed.debug.start_debug_server(). The job "
-        "is not changed.",
+        description="For a job that ddt-notebook run records, name its folder. For another job, "
+        "name a process or its store: the stacks of the ranks (by py-spy) and their Flight "
+        "Recorders (if the script called torch.distributed.debug.start_debug_server()) are read "
+        "twice. The job is not changed.",
     )
     attached.add_argument(
         "targets",
@@ -104,10 +105,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     attached.add_argument(
         "--between",
-        type=_seconds,
+        type=seconds,
         default=2.0,
         metavar="SECONDS",
-        help="time between the two looks, longer than a step of the job (default: 2)",
+        help="time between the two observations, longer than a step of the job (default: 2)",
     )
     attached.add_argument(
         "--save", type=Path, metavar="RUN.ddt.json", help="also save what was seen"
@@ -153,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument(
         "-n",
         dest="ranks",
-        type=_positive,
+        type=whole_number,
         metavar="N",
         help="ranks it has to hold (default: 4)",
     )
@@ -182,6 +183,8 @@ def _diagnose(options: argparse.Namespace) -> int:
     elif options.path.endswith(".json"):
         snapshot = Snapshot.load(options.path)
         report = diagnose(snapshot)
+    elif Path(options.path).is_dir():
+        return _analyze(options)
     else:
         report = diagnose_log(options.path)
     return _report(show(report, snapshot), as_json=options.json)
@@ -257,22 +260,6 @@ def _doctor(options: argparse.Namespace) -> int:
     else:
         print(report.to_text())
     return 0 if report.ok else 1
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, like 2 or 30")
-    return number
 
 
 def _say_nothing(_: str) -> None:

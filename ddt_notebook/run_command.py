@@ -1,38 +1,53 @@
-"""The command ``ddt-notebook run``: starts a job as it is started today, and records it."""
+"""The command ``ddt-notebook run``: starts a job with its usual command, and records it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import resource
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .argument_types import seconds
 from .demo import use_colour
 from .diagnosis import diagnose
 from .jobs import recorder_folder
-from .jobs.watch import JobWatch, Verdict
+from .jobs.recorded_job import allocation_of, is_recorded
+from .jobs.watch import JobWatch
+from .model import Snapshot
 from .views import waiting, words
-from .views.report import show
+from .views.report import DisplayedReport, show
+from .wire import job_files
 
 _TICK_S = 0.05
 #: A wait is shown from this time on, in seconds, and again after as long.
 _SHOW_WAIT_AFTER_S = 5.0
 #: A job that is to be stopped gets this long between SIGTERM and SIGKILL, in seconds.
 _STOP_LIMIT_S = 10.0
+#: A launcher gets this long to end or restart the ranks after one has failed, in seconds.
+_LAUNCHER_LIMIT_S = 15.0
+#: Another host gets this long to report a hang, or to end after this one, in seconds.
+_OTHERS_LIMIT_S = 10.0
 
 
 def add_run(commands: Any) -> None:
     """Declare the command on the parser of ``ddt-notebook``."""
     command = commands.add_parser(
         "run",
+        usage="ddt-notebook run [-h] [--to FOLDER] [--hang-after SECONDS] "
+        "[--on-hang {report,stop,wait}] [--branches] -- COMMAND ...",
         help="run a job (torchrun, mpirun, srun, python …), record its ranks and diagnose it",
         description="Run a command that starts a distributed job, unchanged. Its ranks record "
         "themselves; a hang is reported while the job stands still, and a failure or a silent "
@@ -43,7 +58,7 @@ def add_run(commands: Any) -> None:
     )
     command.add_argument(
         "--hang-after",
-        type=float,
+        type=seconds,
         default=3.0,
         metavar="SECONDS",
         help="a wait that can no longer end is a hang after this time (default %(default)s)",
@@ -69,6 +84,14 @@ def _run(options: argparse.Namespace) -> int:
         print("ddt-notebook run: name the command that starts the job, such as", file=sys.stderr)
         print("  ddt-notebook run -- torchrun --nproc-per-node 2 train.py", file=sys.stderr)
         return 2
+    other = _other_job(options.to) if options.to is not None else ""
+    if other:
+        print(
+            f"ddt-notebook run: {options.to} holds the record of another job{other}: "
+            "name a new folder, or remove this one",
+            file=sys.stderr,
+        )
+        return 2
     folder = environment = None
     try:
         folder = _folder(options.to)
@@ -79,12 +102,26 @@ def _run(options: argparse.Namespace) -> int:
         job = subprocess.Popen(command, env=environment)
     except OSError as error:
         print(f"ddt-notebook: {command[0]}: {error.strerror}", file=sys.stderr)
+        if folder is not None and options.to is None:
+            shutil.rmtree(folder, ignore_errors=True)
         return 127 if isinstance(error, FileNotFoundError) else 126
     _forward_signals(job)
     if folder is None or environment is None:
         return _status(job.wait())
+    _allow_many_files()  # now, since the job keeps the limits that it had
     status = _Recording(folder, options, job).follow()
     return _status(status)
+
+
+def _other_job(folder: Path) -> str:
+    """Whether and how a folder shows that another job has recorded to it; empty if it does not.
+
+    Watchers of other hosts may have begun with the same job.
+    """
+    if is_recorded(folder, socket.gethostname()):
+        return " on this host"
+    own, theirs = job_files.allocation(os.environ), allocation_of(folder)
+    return f" ({theirs}; this one is {own})" if own and theirs and own != theirs else ""
 
 
 def _folder(asked: Path | None) -> Path:
@@ -92,6 +129,13 @@ def _folder(asked: Path | None) -> Path:
         return Path(tempfile.mkdtemp(prefix=time.strftime("ddt-job-%m%d-%H%M-"), dir=".")).resolve()
     asked.mkdir(mode=0o700, parents=True, exist_ok=True)
     return asked.resolve()
+
+
+def _allow_many_files() -> None:
+    """Let this process open as many files as the system allows; it holds four for each rank."""
+    with suppress(ValueError, OSError):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _forward_signals(job: subprocess.Popen[bytes]) -> None:
@@ -122,16 +166,34 @@ class _Recording:
         self._watch = JobWatch(folder, hang_after_s=options.hang_after)
         self._shown_s = time.monotonic()
         self._stopped_s: float | None = None
+        self._failed_s: float | None = None
         self._reports = 0
+        self._kept: list[DisplayedReport] = []  # shown at the end, if hangs are not reported before
         self._broken = False
 
     def follow(self) -> int:
         while (status := self._job.poll()) is None:
             self._guarded(self._step)
             if self._stopped_s is not None and time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
+                self._stopped_s = None
                 self._job.kill()
+                for rank in self._watch.job.ranks:  # they outlive a launcher that was killed
+                    rank.kill()
+        if self._stopped_s is not None:
+            self._guarded(self._end_ranks)
         self._guarded(self._finish)
         return status
+
+    def _end_ranks(self) -> None:
+        """End the ranks of a stopped job that its launcher has left behind, as DeepSpeed's does."""
+        assert self._stopped_s is not None
+        ranks = self._watch.job.ranks
+        while any(rank.is_here and rank.runs for rank in ranks):
+            if time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
+                for rank in ranks:
+                    rank.kill()
+                return
+            time.sleep(_TICK_S)
 
     def _guarded(self, action: Any) -> None:
         if self._broken:
@@ -141,64 +203,132 @@ class _Recording:
             action()
         except Exception:  # noqa: BLE001  (the job is worth more than its record)
             self._broken = True
-            (self._folder / "watch-error.txt").write_text(traceback.format_exc())
-            _say(f"the job is no longer watched: {self._folder / 'watch-error.txt'} has the reason")
+            text = traceback.format_exc()
+            try:
+                (self._folder / "watch-error.txt").write_text(text)
+                _say(f"the job is no longer watched, see {self._folder / 'watch-error.txt'}")
+            except OSError:
+                _say(f"the job is no longer watched:\n{text}")
 
     def _step(self) -> None:
-        verdict = self._watch.step(_TICK_S)
+        snapshot = self._watch.step(_TICK_S)
+        if not self._watch.judged:
+            self._failed_s = None  # its launcher has started the ranks again
+        if self._failed_s is not None and time.monotonic() - self._failed_s > _LAUNCHER_LIMIT_S:
+            self._failed_s = None
+            self._stop("a rank has failed, and the others wait for it")
         now = self._watch.waiting
         waits = now is not None and now.waited_s > _SHOW_WAIT_AFTER_S
         if now is not None and waits and time.monotonic() - self._shown_s > _SHOW_WAIT_AFTER_S:
             self._shown_s = time.monotonic()
             _say("; ".join(waiting.parts(now)))
-        if verdict is None:
+        if snapshot is None:
             return
-        self._save(verdict)
-        if self._options.on_hang != "wait":
-            self._print(verdict)
-        if self._options.on_hang == "stop":
-            _say("the job is stopped, since it hangs")
-            self._stopped_s = time.monotonic()
-            self._job.terminate()
+        here = self._watch.job.reports_here
+        if here:
+            self._report(snapshot)
+        if not self._watch.judged:
+            if here:
+                self._print_faults(snapshot)
+                _say(f"other ranks were started; those before them: {self._counts(snapshot)}")
+            return
+        self._act(snapshot, here=here)
 
-    def _save(self, verdict: Verdict) -> None:
+    def _act(self, snapshot: Snapshot, *, here: bool) -> None:
+        """Show what was found, and stop the job if that was asked for."""
+        if here and self._options.on_hang == "wait":
+            self._kept.append(self._shown)
+        elif here:
+            self._print_faults(snapshot)
+        if self._watch.job.ended:
+            _say("the ranks have ended, and the command still runs")
+        elif self._options.on_hang == "stop" and snapshot.outcome == "hung":
+            if not here:
+                self._wait_for_report()
+            self._stop("it hangs")
+        elif self._options.on_hang == "stop":
+            self._failed_s = time.monotonic()
+
+    def _stop(self, reason: str) -> None:
+        _say(f"the job is stopped, since {reason}")
+        self._stopped_s = time.monotonic()
+        self._job.terminate()
+
+    def _wait_for_report(self) -> None:
+        """Let the first rank's host see the hang as it is, before ranks are ended here."""
+        limit_s = time.monotonic() + _OTHERS_LIMIT_S
+        while not any(self._folder.glob("report-*.json")) and time.monotonic() < limit_s:
+            time.sleep(_TICK_S)
+            self._watch.share()  # the first rank's host asks for it
+
+    def _report(self, snapshot: Snapshot) -> None:
+        """Diagnose a snapshot, and write the report to the folder."""
         self._reports += 1
-        self._verdict = verdict
-        self._shown = show(diagnose(verdict.snapshot), verdict.snapshot)
+        self._snapshot = snapshot
+        self._shown = show(diagnose(snapshot), snapshot)
         name = self._folder / f"report-{self._reports}"
-        verdict.snapshot.save(name.with_suffix(".ddt.json"))
-        name.with_suffix(".txt").write_text(self._shown.to_text())
-        plain = json.dumps(self._shown.to_json(), indent=2, ensure_ascii=False)
-        name.with_suffix(".json").write_text(plain)
+        try:
+            snapshot.save(name.with_suffix(".ddt.json"))
+            name.with_suffix(".txt").write_text(self._shown.to_text())
+            plain = json.dumps(self._shown.to_json(), indent=2, ensure_ascii=False)
+            name.with_suffix(".json").write_text(plain)
+        except OSError as error:
+            _say(f"the report could not be written: {error.filename}: {error.strerror}")
 
-    def _print(self, verdict: Verdict) -> None:
-        text = self._shown.to_terminal(colour=use_colour(sys.stderr))
+    def _print(self, shown: DisplayedReport) -> None:
+        text = shown.to_terminal(colour=use_colour(sys.stderr))
         print(f"\n{text}\n", file=sys.stderr, flush=True)
 
-    def _finish(self) -> None:
-        verdict = self._watch.last()
-        if verdict is not None:
-            self._save(verdict)
-            if verdict.outcome != "ok" or not self._shown.ok:
-                self._print(verdict)
-        elif self._reports and self._options.on_hang == "wait":
-            self._print(self._verdict)
-        _say(self._summary(verdict))
-        self._watch.job.close()
+    def _print_faults(self, snapshot: Snapshot) -> None:
+        if snapshot.outcome != "ok" or not self._shown.ok:
+            self._print(self._shown)
 
-    def _summary(self, verdict: Verdict | None) -> str:
+    def _finish(self) -> None:
+        for shown in self._kept:
+            self._print(shown)
+        job = self._watch.job
+        limit_s = time.monotonic() + _OTHERS_LIMIT_S
+        while job.runs_elsewhere and time.monotonic() < limit_s:
+            time.sleep(_TICK_S)
+            job.look()
+        while (snapshot := self._watch.last()) is not None:
+            if not job.reports_here:
+                continue
+            self._report(snapshot)
+            self._print_faults(snapshot)
+        for line in self._summary():
+            _say(line)
+        job.close()
+        if self._options.to is None and not any(self._folder.glob("*.*")):
+            shutil.rmtree(self._folder, ignore_errors=True)  # nothing was recorded
+
+    def _summary(self) -> Iterator[str]:
         job = self._watch.job
         if not job.runs:
-            why = job.why_not_recorded()
-            return (
-                "no rank was seen: no process of this command called "
-                f"torch.distributed.init_process_group with the recorder in it{why}"
+            yield (
+                "no rank was seen: no process of this command called torch.distributed."
+                f"init_process_group with the recorder in it{job.why_not_recorded()}"
             )
-        ranks = words.count(len(job.runs), "rank")
+            return
+        left = [rank for rank in job.ranks if rank.is_here and rank.runs]
+        if left:
+            numbers = ", ".join(f"rank {rank.rank} (process {rank.pid})" for rank in left[:8])
+            yield f"the command has ended, but these ranks still run: {numbers}"
+        if not job.reports_here:
+            ranks, first = words.ranks(r.rank for r in job.ranks if r.is_here), job.ranks[0]
+            yield f"{ranks} ran here; {first.started.host}, which ran rank {first.rank}, reports"
+            return
+        if job.unwatched:
+            yield (
+                f"{words.count(job.unwatched, 'rank')} of another job ran at the same time and "
+                "could not be watched: start each job by its own ddt-notebook run"
+            )
+        yield f"{self._counts(self._snapshot)}; %ddt_load {self._folder} opens the record"
+
+    def _counts(self, snapshot: Snapshot) -> str:
+        """What was seen and found in the ranks that were reported last."""
         found = len(self._shown.findings)
         what = words.count(found, "finding") if found else "no finding"
-        calls = sum(len(report.calls) for report in self._verdict.snapshot.ranks)
-        return (
-            f"{ranks}, {words.count(calls, 'call')} recorded, {what}; "
-            f"%ddt_load {self._folder} opens the record"
-        )
+        calls = sum(len(report.calls) for report in snapshot.ranks)
+        ranks = words.count(len(snapshot.ranks), "rank")
+        return f"{ranks}, {words.count(calls, 'call')} recorded, {what}"

@@ -118,11 +118,14 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
 
     Parameters and errors are those of `view_of`.
     """
-    if isinstance(run, Snapshot):
-        return run, False
     from .host.run_result import RunResult
     from .host.session import Session, session_of
 
+    if not isinstance(run, (RunResult, Session)):
+        snapshot = snapshot_of(run)
+        if snapshot.origin != "session" and not view.is_in(snapshot):
+            raise ValueError(view.missing(snapshot))  # an empty view would say that all is well
+        return snapshot, False
     if isinstance(run, RunResult):
         if view.is_in(run.snapshot):
             return run.snapshot, False
@@ -130,8 +133,6 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
         if session is None:
             raise NotRecorded(view.name)
         return _ask(view, session, names), True
-    if not isinstance(run, Session):
-        raise ValueError(_not_a_run(run))
     return _ask(view, run, names), True
 
 

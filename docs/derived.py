@@ -10,6 +10,7 @@ from pathlib import Path
 from IPython.core.magic import Magics
 
 from ddt_notebook.magics import extension
+from ddt_notebook.messages import messages
 from ddt_notebook.symptoms import lessons, stages, symptoms
 from ddt_notebook.views.registry import VIEWS
 
@@ -27,8 +28,14 @@ takes ten to fifteen minutes to read and some seconds to run. `ddt-notebook less
 puts them into a folder of yours.
 
 Begin with the [quick start](notebooks/00-quickstart.ipynb) and
-[the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) goes from a
-script and its log to a diagnosis.
+[the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) records a
+script that does not end, and repairs it.
+"""
+_MESSAGES_HEAD = """# Error messages
+
+What {number} messages of PyTorch, NCCL, gloo, CUDA, the DataLoader and launchers mean, how to
+confirm the cause, and what to change. `%ddt_explain` shows the entry of an id or of a message that
+you paste; `ddt-notebook diagnose FILE` searches a traceback or a log for all of them.
 """
 _VIEWS_HEAD = """| view | shows | magic | function | of a session, it shows |
 |---|---|---|---|---|
@@ -52,6 +59,7 @@ def write(docs: Path) -> None:
     made = {
         "magics.md": _MAGICS_HEAD + "".join(_magics()),
         "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
+        "messages.md": "".join(_messages()),
         "measured.md": "".join(_measured(docs / FIGURES)),
         "views_table.md": _VIEWS_HEAD + "".join(_views()),  # included by views.md
         "views_functions.md": "".join(_view_functions()),  # included by api.md
@@ -67,6 +75,24 @@ def _views() -> Iterator[str]:
         function = f"{{py:func}}`ddt_notebook.{view.name}`"
         of = "the ranks now" if view.asks_ranks else "the last run"
         yield f"| {view.name} | {view.shows} | `%ddt_show {view.name}` | {function} | {of} |\n"
+
+
+def _messages() -> Iterator[str]:
+    """Yield a section for each file of the catalogue and its entries; their ids are anchors."""
+    entries = messages()
+    yield _MESSAGES_HEAD.format(number=len(entries))
+    raiser = ""
+    for entry in entries:
+        if entry.raiser != raiser:
+            raiser = entry.raiser
+            yield f"\n## {raiser}\n"
+        example = entry.example.replace("\n", "\n    ")
+        symptoms = ", ".join(entry.symptoms)
+        yield f"\n({entry.id})=\n### {entry.id}\n\n    {example}\n\n"
+        yield f"{entry.means[0].upper()}{entry.means[1:]} ({symptoms}).\n\n"
+        yield f"To confirm it: {entry.check}\n\n"
+        yield "".join(f"- {advice}\n" for _, advice in entry.fixes)
+        yield f"\nRaised by {entry.source}.\n"
 
 
 def _view_functions() -> Iterator[str]:

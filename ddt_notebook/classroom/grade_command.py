@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.limits import parse_bytes
 
+from ..argument_types import seconds
 from .sandbox import leave_network
 
 
@@ -44,7 +44,7 @@ def add_grade(commands: Any) -> None:
     graded.add_argument("--json", action="store_true", help="print the results as JSON")
     graded.add_argument(
         "--seconds",
-        type=_seconds,
+        type=seconds,
         default=30.0,
         help="time limit of a cell (default: %(default)s)",
     )
@@ -120,16 +120,6 @@ _NETWORK = {
     False: "Python refuses connections to other machines (audit hook); the system permits no "
     "network namespace",
 }
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write seconds, above 0")
-    return found
 
 
 def _count(text: str) -> int:

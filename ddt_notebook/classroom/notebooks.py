@@ -75,9 +75,11 @@ def text_of(one: Exercise) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write all notebooks; other files in the folder stay."""
+    """Write all notebooks, in place of those that have another number; other files stay."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in file_names().items():
+        for earlier in folder.glob(f"[0-9][0-9]-{name}.ipynb"):
+            earlier.unlink()
         (folder / file).write_text(text_of(exercise(name)), encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 
-from ddt_notebook import faults
+from ddt_notebook import faults, messages
 from ddt_notebook.model import Fact, Finding, Fix, Place
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.symptoms import loader as taxonomy
@@ -34,6 +34,7 @@ def fixes(
     *,
     case: str = "",
     slots: Mapping[str, str] | None = None,
+    message: str | None = None,
 ) -> list[Fix]:
     """Return what to change; the fix that fits the cause best comes first.
 
@@ -44,12 +45,19 @@ def fixes(
     case, slots
         If ``advice.toml`` has an entry for a special case of this cause: the name of the case, and
         what replaces the other names in braces.
+    message
+        Id of an entry of the catalogue of messages, whose advice is returned.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
+    if message is not None:
+        return [
+            Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0))
+            for pattern, text in messages.message(message).fixes
+        ]
     if cause and cause in faults.card_ids():
         chosen = _of_card(cause)
     else:
-        chosen = _advice()[f"{cause}/{case}" if case else cause or "exception"]
+        chosen = _advice()["/".join(filter(None, [cause or "exception", case]))]
     filled = {"op": op, "rank": rank, **(slots or {})}
     return [
         Fix(pattern=pattern, advice=advice.format(**filled), share=shares.get(pattern, 0.0))
@@ -67,6 +75,11 @@ def causes() -> frozenset[str]:
     return frozenset(own) | frozenset(faults.card_ids())
 
 
+def to_confirm(entry: messages.Message) -> Fact:
+    """Return what to look at to confirm the cause that an entry of the catalogue names."""
+    return Fact(kind="to-confirm", values={"check": entry.check, "message": entry.id})
+
+
 def conclude(
     symptom: str,
     kind: str,
@@ -81,6 +94,7 @@ def conclude(
     op: str = "the collective",
     case: str = "",
     slots: Mapping[str, str] | None = None,
+    message: str | None = None,
 ) -> Finding:
     """Make a finding, with the name of its stage and what to change.
 
@@ -92,11 +106,13 @@ def conclude(
         Ranks whose line is unknown are left out.
     facts
         The kind of each is a key of `wording.FACTS`. Repeated facts are left out.
-    op, case, slots
+    op, case, slots, message
         What the advice names; see `fixes`.
     """
     culprits = sorted(ranks)
     unique: list[Fact] = []
+    if message is not None:
+        facts = [*facts, to_confirm(messages.message(message))]
     for fact in facts:
         if fact not in unique:
             unique.append(fact)
@@ -111,5 +127,13 @@ def conclude(
         places={rank: place for rank, place in (places or {}).items() if place is not None},
         facts=unique,
         confidence=confidence,
-        fixes=fixes(symptom, cause, op, culprits[0] if culprits else 0, case=case, slots=slots),
+        fixes=fixes(
+            symptom,
+            cause,
+            op,
+            culprits[0] if culprits else 0,
+            case=case,
+            slots=slots,
+            message=message,
+        ),
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.operations import OPERATIONS
 
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
@@ -40,16 +41,16 @@ class Communication:
         """Return how often each of these shapes was reduced, without shapes that were not."""
         found = {shape: self.reduced[shape] for shape in shapes if self.reduced[shape]}
         # a loss can have the same shape as a bias
-        if len(found) < len(shapes) and all(_elements(shape) == 1 for shape in found):
+        if len(found) < len(shapes) and all(elements(shape) == 1 for shape in found):
             return {}
         return found
 
     def is_opaque(self, shapes: dict[str, int]) -> bool:
         """Whether something large other than a parameter was sent: a bucket or an activation."""
         sent = [shape for shape in self.reduced + self.broadcast if shape not in shapes]
-        whole = sum(_elements(shape) * times for shape, times in shapes.items())
+        whole = all_elements(shapes)
         return bool(self.other) or any(
-            _elements(shape) > _METRIC or 1 < _elements(shape) == whole for shape in sent
+            elements(shape) > _METRIC or 1 < elements(shape) == whole for shape in sent
         )
 
     def passes_activations(self, shapes: dict[str, int]) -> bool:
@@ -58,9 +59,9 @@ class Communication:
         Stages of a pipeline send messages. Tensor parallelism reduces tensors that are neither
         parameters, nor all of them in one bucket, nor metrics.
         """
-        whole = sum(_elements(shape) * times for shape, times in shapes.items())
+        whole = all_elements(shapes)
         return bool(self.messages) or any(
-            shape not in shapes and _METRIC < _elements(shape) != whole for shape in self.reduced
+            shape not in shapes and _METRIC < elements(shape) != whole for shape in self.reduced
         )
 
 
@@ -70,7 +71,7 @@ def communication(report: RankReport) -> Communication:
     broadcast: Counter[str] = Counter()
     other = messages = 0
     for call in report.calls:
-        shapes = [_text(shape) for shape in call.shapes]
+        shapes = [shape_label(shape) for shape in call.shapes]
         operation = OPERATIONS.get(call.op)
         if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
             continue  # it sends objects, or only a signal
@@ -81,7 +82,7 @@ def communication(report: RankReport) -> Communication:
             reduced.update(shapes)
         elif call.op == "broadcast":
             broadcast.update(shapes)
-        elif max(map(_elements, shapes), default=0) > _METRIC:
+        elif max(map(elements, shapes), default=0) > _METRIC:
             other += 1
     return Communication(reduced, broadcast, other + report.calls_dropped, messages)
 
@@ -104,9 +105,11 @@ def _is_ddp(call: Call) -> bool:
     return call.caller is not None and "DistributedDataParallel" in call.caller
 
 
-def _text(shape: Iterable[int]) -> str:
-    return "×".join(map(str, shape)) or "scalar"
+def all_elements(shapes: Mapping[str, int]) -> int:
+    """Return the number of elements of all tensors, whose numbers are given by shape."""
+    return sum(elements(shape) * times for shape, times in shapes.items())
 
 
-def _elements(shape: str) -> int:
+def elements(shape: str) -> int:
+    """Return the number of elements of ``"10×20"`` or ``"scalar"``."""
     return 1 if shape == "scalar" else math.prod(map(int, shape.split("×")))

@@ -31,8 +31,9 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 def crash_frames(text: str) -> list[Position]:
     """Return the stack of the crashed thread as ``faulthandler`` wrote it, innermost first."""
-    # Without this heading a C++ thread crashed; then the stacks of all Python threads matter.
-    stack = text.partition("Current thread")[2] or text
+    # Without this heading a C++ thread crashed; then the stacks of all Python threads matter, and
+    # most that of the main thread, which is written last.
+    stack = text.partition("Current thread")[2] or "\n\n".join(reversed(text.split("\n\n")))
     return [
         Position(file=file, line=int(line), function=function)
         for file, line, function in _FRAME.findall(stack)

@@ -264,7 +264,7 @@ class Partings:
         absent, waiter = parting.absent, parting.waiter
         shown = absent or waiter
         assert shown is not None
-        if shown.kind not in ("branch", "handled"):
+        if shown.kind not in ("branch", "guard", "handled"):
             return
         decision = decision_at(self._program, shown)
         if decision is not None:
@@ -312,7 +312,7 @@ class Partings:
                 decision = candidate.decision
                 if not isinstance(decision.node, ast.If) or not self._is_callback(decision, frames):
                     continue
-                if any(map(_tells_caller, decision.arm(taken=decision.is_taken(absent)))):
+                if any(map(_has_effect_outside, decision.arm(taken=decision.is_taken(absent)))):
                     return replace(candidate, priority=IN_CALLBACK)
         return None
 
@@ -342,7 +342,7 @@ class Partings:
         for key in dict.fromkeys([*theirs, *mine]):
             outcome = theirs.get(key) or mine[key]
             decision = decision_at(self._program, outcome)
-            if decision is None or outcome.kind not in ("branch", "handled"):
+            if decision is None or outcome.kind not in ("branch", "guard", "handled"):
                 continue
             if isinstance(decision.node, (ast.For, ast.AsyncFor, ast.While)):
                 continue
@@ -526,7 +526,7 @@ def _explains(fact: Fact) -> bool:
     return is_reason(fact) and not (fact.kind == "uneven-rounds" and in_function)
 
 
-def _tells_caller(statement: ast.stmt) -> bool:
+def _has_effect_outside(statement: ast.stmt) -> bool:
     """Whether a statement sets an attribute or an item, or leaves its function with a result."""
     for node in ast.walk(statement):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):

@@ -18,7 +18,7 @@ _MOST_NAMES = 3
 _INDICES = 8
 
 
-def _label(values: Values) -> str:
+def label_of(values: Values) -> str:
     """Return ``all_reduce #17 (10 × float32)``."""
     return call_label(
         values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
@@ -235,7 +235,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "sum-printed-as-mean": "line {line} shows the sum over {size:rank} as a mean",
     "mean-divided-again": lambda f: (
-        f"line {f.values['line']} divides by the number of ranks what {_label(f.values)} has "
+        f"line {f.values['line']} divides by the number of ranks what {label_of(f.values)} has "
         "averaged"
     ),
     # data
@@ -263,6 +263,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "same-order-in-every-epoch": (
         "{loader} gave {ranks} the samples in the same order in every epoch"
+    ),
+    "padding-counted": (
+        "{loader} repeats {repeated:sample} to give {ranks} equal parts: the sum over the ranks "
+        "counts {counted} samples, and there are {covered}"
     ),
     "no-batch": "{loader} gave {ranks} no batch at all",
     # layers

@@ -37,12 +37,13 @@ from typing import Any
 
 from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds, size
 from ddt_notebook.model import Call, Fact, Finding, Place
-from ddt_notebook.model.collective import call_label, shape_label, tensor_label
+from ddt_notebook.model.collective import shape_label, tensor_label
 from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
 from . import training_wording
+from .training_wording import label_of
 
 Title = str | Callable[[Finding], str]
 Sentence = str | Callable[[Fact], str]
@@ -182,20 +183,13 @@ def call(values: Values, *, whose: bool = True, direction: bool = True) -> str:
     direction
         Whether to name the peer of a message.
     """
-    text = _label(values) + (_issuer(values) if whose else "")
+    text = label_of(values) + (_issuer(values) if whose else "")
     if "peer" in values and direction:
         peer = "anyone" if values["peer"] is None else f"rank {values['peer']}"
         text += f" {'to' if 'send' in values['op'] else 'from'} {peer}"
     if "tag" in values:
         text += f", tag {values['tag']}"
     return f"{text} on group {values['group']}" if "group" in values else text
-
-
-def _label(values: Values) -> str:
-    """Return ``all_reduce #17 (10 × float32)``."""
-    return call_label(
-        values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
-    )
 
 
 def _issuer(values: Values) -> str:
@@ -247,7 +241,7 @@ def lacking(ranks: Iterable[int], *, everywhere: bool) -> dict[str, str]:
 #: Names in templates that combine several values.
 _PARTS: dict[str, Callable[[Values], str]] = {
     "call": call,
-    "label": _label,
+    "label": label_of,
     "exception": error_text,
     "ending": exit_text,
     "a_group": lambda values: f"group {values['group']}" if values["group"] else "a group",
@@ -320,7 +314,7 @@ def _sides(finding: Finding) -> list[Fact]:
 
 def _different_collectives(finding: Finding) -> str:
     entered = listing(
-        f"{ranks_text(side.ranks)} entered {_label(side.values)}{_issuer(side.values)}"
+        f"{ranks_text(side.ranks)} entered {label_of(side.values)}{_issuer(side.values)}"
         for side in reversed(_sides(finding))
     )
     return f"different collectives meet: {entered}{_blocked_clause(finding)}"
@@ -474,12 +468,13 @@ TITLES: dict[str, Title] = {
         "{wait}"
     ),
     "rendezvous-differs": (
-        "{ranks} {was|were} to meet at {address}, {others:ranks} at {others_address}{wait}"
+        "{ranks} {was|were} given the address {address}, {others:ranks} {others_address}{wait}"
     ),
-    "rendezvous-file-left-over": "{ranks} {meets|meet} in {address}, which held data before{wait}",
+    "rendezvous-file-left-over": (
+        "{ranks} {forms|form} a group with {address}, which held data before{wait}"
+    ),
     "store-reused": (
-        "{ranks} {meets|meet} in the store at {address}, which held addresses of an earlier group"
-        "{wait}"
+        "{ranks} {uses|use} the store at {address}, which held addresses of an earlier group{wait}"
     ),
     "master-unreachable": "{ranks} cannot reach {address}{wait}",
     # calls that do not fit
@@ -664,7 +659,7 @@ def _blocked_in(fact: Fact) -> str:
 def _entered(fact: Fact) -> str:
     extra = [str(fact.values["reduce_op"])] if "reduce_op" in fact.values else []
     extra += [f"root rank {fact.values['root']}"] if "root" in fact.values else []
-    what = ", ".join([_label(fact.values), *extra])
+    what = ", ".join([label_of(fact.values), *extra])
     return f"{ranks_text(fact.ranks)} entered {what} at {at(fact.place)}"
 
 
@@ -680,12 +675,13 @@ def _called_as_outsider(fact: Fact) -> str:
     return rendered(f"{{ranks}} called {{op}} on {{a_group}}{known} at {{place}}", fact)
 
 
-def _state(text: str) -> Sentence:
+def _state(text: str, in_cell: str = "") -> Sentence:
     """Make an entry for what ranks did in the end, and their last collective if there is one."""
 
     def last_state(fact: Fact) -> str:
+        did = text if "script" in fact.values else text + in_cell
         last = "; {its|their} last collective was {label}{at}" if "op" in fact.values else ""
-        return rendered(text + last, fact)
+        return rendered(did + last, fact)
 
     return last_state
 
@@ -738,7 +734,7 @@ FACTS: dict[str, Sentence] = {
     ),
     # what others did instead
     "no-record": "nothing is known about {ranks}",
-    "finished": _state("{ranks} finished the cell"),
+    "finished": _state("{ranks} finished", in_cell=" the cell"),
     "raised-exception": _state("{ranks} raised an exception"),
     "ended": _state("{ranks} ended with {ending}"),
     "blocked": "{ranks} {is|are} blocked{at}",
@@ -761,15 +757,22 @@ FACTS: dict[str, Sentence] = {
         f"from that line, not on group {f.values['awaited_group']}"
     ),
     "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
+    "issued-behind": lambda f: (
+        f"Python had gone on from that line on {ranks_text(f.ranks)}, whose device waits: "
+        f"{count(f.values['count'], 'more operation')} had been issued, the last one "
+        f"{f.values['op']}"
+        + (f" #{f.values['sequence']}" if f.values["sequence"] is not None else "")
+    ),
     "last-backward-incomplete": (
         "every rank runs the same number of iterations, so the last backward pass of {ranks} did "
         "not reach all parameters"
     ),
     "issued-every-iteration": "{issued_by} issues {op} in every iteration",
     "called-with-other-tag": "{ranks} called {op} with tag {tag}, not {awaited_tag}, at {place}",
-    "before-training": (
-        "no backward pass ran in this cell; the study counts a hang before the first training step "
-        "as {symptom}"
+    "before-training": lambda f: rendered(
+        ("no backward pass ran" if "script" in f.values else "no backward pass ran in this cell")
+        + "; the study counts a hang before the first training step as {symptom}",
+        f,
     ),
     "parted": _parted,
     "came-without-it": "{ranks} reached {place} without it",
@@ -802,6 +805,14 @@ FACTS: dict[str, Sentence] = {
         + (f", {ranks_text(f.ranks)}" if f.ranks else "")
         + f": {f.values['text']}"
     ),
+    "gave-up": lambda f: rendered(
+        "{ranks} gave up {op} #{sequence}"
+        + (" ({elements:element})" if f.values["elements"] is not None else "")
+        + " after {timeout_s}",
+        f,
+    ),
+    "gave-up-nothing": "{ranks} printed no timeout",
+    "to-confirm": "to confirm it: {check}",
     "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
     "probability": "estimated probability of this symptom: {percent} %",
     # ranks that do not find each other

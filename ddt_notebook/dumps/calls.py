@@ -18,12 +18,12 @@ from ..model.operations import SENDS, from_recorder
 from .columns import Columns, Kind
 from .entries import Entries, Flags, Groups, Ints
 
-#: Dumps with fewer entries in all are kept whole. A diagnosis of so many takes less than 1 s.
+#: Dumps with fewer entries in all are kept whole: their diagnosis takes less than 1 s.
 _KEEP_ALL = 50_000
-#: So many of the last collectives, and of the last messages of two ranks, are kept that all who
-#: took part completed alike.
+#: How many collectives that all members completed alike are kept, the last ones; the same number
+#: of messages for each two ranks.
 _LAST = 8
-#: So many call sites of each group are kept with their last collective.
+#: How many call sites of each group are kept with their last collective.
 _SITES = 64
 _MESSAGE = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 

@@ -18,7 +18,7 @@ from .readers import LENGTH_BYTES, READ, REFUSED, STRANGE
 
 def main() -> None:
     """Answer until stdin is closed."""
-    gc.disable()  # it would look at every dict of a dump again and again, for a third of the time
+    gc.disable()  # it would visit every dict of a dump repeatedly, in a third of the time
     for line in sys.stdin.buffer:
         rank, name = line.split()
         try:

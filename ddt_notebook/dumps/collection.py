@@ -29,7 +29,7 @@ _STACK = re.compile(
     r"^Thread \S+ \((?:idle|active)[^)\n]*\)|^(?:Current thread|Thread) 0x[0-9a-f]+ ", re.MULTILINE
 )
 _OTHERS = frozenset({".py", ".ipynb", ".yaml", ".yml", ".toml", ".md", ".csv", ".pt", ".npy"})
-#: A stack begins within so many characters of its file.
+#: A stack begins within this many characters of its file.
 _STACK_HEAD = 400
 
 

@@ -22,7 +22,7 @@ from ..model.collective import Shape
 
 _MAX_BYTES = 1 << 28
 _NEEDED = frozenset({"profiling_name", "process_group", "collective_seq_id"})
-#: What entries with values that the recorder does not write raise while they are read.
+#: Exceptions of reading an entry whose values are not those that the recorder writes.
 _STRANGE = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError)
 
 
@@ -31,7 +31,7 @@ class StrangeEntries(FormatError):
 
 
 class Kind(NamedTuple):
-    """What entries of one rank have in common that were issued alike.
+    """What entries of one rank share if they were issued in the same way.
 
     Attributes
     ----------

@@ -12,12 +12,12 @@ from ..model import Cell, Position, RankError, RankReport, Snapshot, SourceFile
 from ..model.operations import operation_of
 from ..model.rank import Activity
 from ..model.snapshot import Outcome
-from ..model.user_code import is_user_code
+from ..model.user_code import is_user_code, users_line
 from .columns import Columns
 from .snapshot import snapshot_of
-from .stacks import Stack, users_line
+from .stacks import Stack
 
-#: Sources that are read beside a snapshot: so many files, and bytes of each.
+#: The number of source files that a snapshot gets, and the most bytes of each.
 _FILES, _FILE_BYTES = 32, 1 << 20
 
 

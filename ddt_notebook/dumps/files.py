@@ -69,6 +69,7 @@ def nothing(path: Path, notes: Sequence[str]) -> str:
     """The message for a folder without any dump."""
     why = f" ({notes[0]})" if notes else ""
     return (
-        f"no Flight Recorder dump in {path}{why}; a job writes them with "
+        f"{path} holds no record of a rank and no Flight Recorder dump{why}; "
+        "`ddt-notebook run` records the ranks of a job, and a job writes dumps with "
         "TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set"
     )

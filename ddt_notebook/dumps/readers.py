@@ -17,10 +17,10 @@ from ..model.codec import FormatError
 from . import columns
 from .columns import Columns, StrangeEntries
 
-#: One process reads so many bytes faster than another one starts (0.3 s), on the reference machine.
+#: One process reads this many bytes in the time in which another one starts (0.3 s).
 _WORTH_A_PROCESS = 32 << 20
 _MOST_PROCESSES = 16
-#: One file may take so long, in seconds. Files of the largest size that is read take 15 s.
+#: The longest time for one file, in seconds. Files of the largest size that is read take 15 s.
 _LIMIT_S = 300.0
 _MODULE = "ddt_notebook.dumps.child"
 #: An answer begins with one of these and its length.

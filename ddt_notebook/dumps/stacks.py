@@ -8,7 +8,6 @@ import sys
 from typing import Any
 
 from ..model import Position
-from ..model.user_code import is_user_code
 
 #: faulthandler: ``File "/job/train.py", line 12 in step``, innermost first.
 _FAULT_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+) in (\S+)', re.MULTILINE)
@@ -95,8 +94,3 @@ def _whole(file: str) -> str:
     first = file.partition("/")[0].removesuffix(".py")
     shortened = first in sys.stdlib_module_names or first == "torch"
     return f"/site-packages/{file}" if shortened else file
-
-
-def users_line(stack: Stack) -> Position | None:
-    """The innermost line of the user's code."""
-    return next((frame for frame in reversed(stack) if is_user_code(frame.file)), None)

@@ -98,9 +98,13 @@ class RankRecorder:
         The rank's ring.
     source_line
         Gives the text of a line of a cell: cell number, line number.
+    wall_s
+        The wall clock of the rank's host minus its monotonic clock; by default of this one.
     """
 
-    def __init__(self, reader: RingReader, source_line: SourceLine) -> None:
+    def __init__(
+        self, reader: RingReader, source_line: SourceLine, *, wall_s: float | None = None
+    ) -> None:
         self._reader = reader
         self._source_line = source_line
         self._next = 0
@@ -111,12 +115,15 @@ class RankRecorder:
         self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
         self._flight: dict[tuple[str, int], FlightEntry] = {}
-        self._wall_offset_s = time.time() - time.monotonic()
+        self._wall_offset_s = time.time() - time.monotonic() if wall_s is None else wall_s
         self.dropped = 0
         self.overflowed = False
         self.thin_at = 2 * KEEP
         #: As in `BranchValues`, for the current run.
         self.branch_marks: tuple[tuple[int, int], ...] = ()
+        self._positions: dict[tuple[str, int, str], Position] = {}
+        self._changes = 0  # how often what was read has changed
+        self._latest: tuple[tuple[Any, ...], CallList] | None = None
 
     def close(self) -> None:
         """Close the ring."""
@@ -127,6 +134,8 @@ class RankRecorder:
     def begin_run(self) -> None:
         """Forget earlier cells' calls, except for the counts."""
         self.drain()
+        self._changes += 1
+        self._positions.clear()  # the user may have changed a file
         for group in self._groups.values():
             group.trim()
         self._joined = _last_joined(self._noted.values(), self._joined)
@@ -142,6 +151,7 @@ class RankRecorder:
     def new_generation(self) -> None:
         """Start all counts from 0, since the process groups were formed again."""
         self.drain()
+        self._changes += 1
         self._groups.clear()
         self._new_groups = 0
         self._flight.clear()
@@ -163,10 +173,10 @@ class RankRecorder:
                 continue
             self._number(record)
         self._next = count
-        self.overflowed |= self._reader.table_full
 
     def add_flight(self, entries: Iterable[FlightEntry]) -> None:
         """Add entries of the Flight Recorder; a later version of an entry replaces it."""
+        self._changes += 1
         for entry in entries:
             key = (entry.group, entry.number)
             known = self._flight.get(key)
@@ -176,10 +186,15 @@ class RankRecorder:
         for key in list(self._flight)[: max(0, len(self._flight) - 2 * KEEP)]:
             del self._flight[key]
 
+    def flight(self, most: int) -> tuple[FlightEntry, ...]:
+        """The ``most`` latest entries of the Flight Recorder that are known."""
+        return tuple(list(self._flight.values())[-most:])
+
     def _refresh(self, index: int) -> None:
         known = self._noted.get(index)
         if known is not None and self._reader.status(index) == known.record.status:
             return
+        self._changes += 1
         record = self._reader.read(index)
         noted = self._noted.get(index)
         if record is None or noted is None:
@@ -201,6 +216,7 @@ class RankRecorder:
             group.operations = max(group.operations, record.operations_after)
 
     def _number(self, record: Record) -> None:
+        self._changes += 1
         call = record.call
         sequence = call.number
         self._new_groups += call.op == "new_group" and bool(call.group.members)
@@ -235,6 +251,11 @@ class RankRecorder:
         self._flight.clear()
 
     # -- what was read -------------------------------------------------------------------------
+
+    @property
+    def names_missing(self) -> bool:
+        """Whether calls may lack their file, function or group, for which the log had no room."""
+        return self._reader.table_full
 
     @property
     def blocked(self) -> tuple[int, float] | None:
@@ -289,6 +310,16 @@ class RankRecorder:
         last
             How many of the latest records to return; default: all.
         """
+        known = {name: members.get(name, ()) for name, _ in self._flight}
+        state = (self._changes, last, self.blocked, known, self.branch_marks)
+        if last is not None and self._latest is not None and self._latest[0] == state:
+            return self._latest[1]
+        found = self._calls(known, last)
+        if last is not None:
+            self._latest = state, found
+        return found
+
+    def _calls(self, members: dict[str, tuple[int, ...]], last: int | None) -> CallList:
         blocked = self.blocked
         noted = [
             n
@@ -305,25 +336,100 @@ class RankRecorder:
             left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
             joined = _last_joined(noted[:-last], joined)
             noted, flight = noted[-last:], flight[-last:]
-        found: list[tuple[float, Any, Call]] = []
-        found += [(n.record.entered_s, n.record.index, self._call(n)) for n in noted]
-        for key, sequence in flight:
-            entry, group = self._flight[key], members.get(key[0], ())
-            call = _from_flight(entry, sequence, group, self._wall_offset_s, self._source_line)
-            call = replace(call, branches_before=self._branches_before(entry))
-            found.append((call.entered_s or 0.0, key, call))
+        found: list[tuple[float, _Noted | tuple[tuple[str, int], int]]] = []
+        found += [(n.record.entered_s, n) for n in noted]
+        found += [(self._entered_s(self._flight[key]), (key, n)) for key, n in flight]
         found.sort(key=lambda item: item[0])
-        by_record: dict[Any, int] = {}
-        by_flight: dict[Any, int] = {}
+        by_record: dict[int, int] = {}
+        by_flight: dict[tuple[str, int], int] = {}
         calls = []
-        for index, (_, origin, call) in enumerate(found):
-            calls.append(replace(call, index=index))
-            (by_flight if isinstance(origin, tuple) else by_record)[origin] = index
-        before = self._call(joined) if joined is not None else None
+        for index, (entered_s, origin) in enumerate(found):
+            if isinstance(origin, _Noted):
+                by_record[origin.record.index] = index
+                calls.append(self._call(origin, index))
+            else:
+                key, sequence = origin
+                by_flight[key] = index
+                calls.append(self._library_call(key, sequence, index, entered_s, members))
+        before = self._call(joined, joined.record.index) if joined is not None else None
         return CallList(tuple(calls), left_out, before, by_record, by_flight)
 
-    def _call(self, noted: _Noted) -> Call:
-        return _from_record(noted.record, noted.sequence, self._source_line)
+    def _entered_s(self, entry: FlightEntry) -> float:
+        """When an operation of a library began; its entry contains wall-clock times."""
+        return entry.created_ns / 1e9 - self._wall_offset_s
+
+    def _call(self, noted: _Noted, index: int) -> Call:
+        """The call of a record."""
+        record, call = noted.record, noted.record.call
+        called_from = package_file(call.library) if call.library else None
+        return Call(
+            index=index,
+            op=call.op,
+            kind=call.kind,
+            group=call.group.name,
+            members=() if call.outside else call.group.members,
+            sequence=None if call.outside else noted.sequence,
+            status=ring.STATUS_NAMES[record.status],
+            reduce_op=call.reduce_op,
+            root=call.root,
+            peer=call.peer,
+            tag=call.tag,
+            shapes=call.shapes,
+            dtypes=call.dtypes,
+            output_shapes=call.output_shapes,
+            where=self._position(call.file, call.line, call.function) if call.file else None,
+            caller=None if called_from else flight.library(call.library),
+            called_from=called_from,
+            asynchronous=call.asynchronous,
+            entered_s=record.entered_s,
+            left_s=record.left_s or None,
+            rendezvous=call.rendezvous,
+            new_members=call.new_members,
+            branches_before=call.branches_before,
+            branch_hash=call.branch_hash,
+        )
+
+    def _library_call(
+        self,
+        key: tuple[str, int],
+        sequence: int,
+        index: int,
+        entered_s: float,
+        members: dict[str, tuple[int, ...]],
+    ) -> Call:
+        """The call of an entry of the Flight Recorder."""
+        entry = self._flight[key]
+        at = entry.where
+        return Call(
+            index=index,
+            op=entry.op,
+            group=entry.group,
+            members=members.get(entry.group, ()),
+            sequence=sequence,
+            status="done" if entry.done else "pending",
+            shapes=entry.shapes,
+            dtypes=entry.dtypes,
+            output_shapes=entry.output_shapes,
+            where=self._position(at.file, at.line, at.function) if at is not None else None,
+            source="flight recorder",
+            caller=entry.library,
+            entered_s=entered_s,
+            branches_before=self._branches_before(entry),
+        )
+
+    def _position(self, file: str, line: int, function: str) -> Position:
+        """A line with its text, which is read once in a run."""
+        known = self._positions.get((file, line, function))
+        if known is not None:
+            return known
+        at = Position(file=file, line=line, function=function)
+        if at.cell is not None:
+            code = self._source_line(at.cell, line)
+        else:
+            code = linecache.getline(file, line)
+        found = replace(at, code=code.strip()[:200])
+        self._positions[file, line, function] = found
+        return found
 
     def _branches_before(self, entry: FlightEntry) -> int | None:
         """How many branch events precede an operation that DDP issued; None if that is unknown."""
@@ -377,6 +483,7 @@ class RankRecorder:
 
     def drop(self, indexes: list[int]) -> None:
         """Forget records that agree on every rank concerned."""
+        self._changes += bool(indexes)
         for index in indexes:
             del self._noted[index]
         self.dropped += len(indexes)
@@ -420,67 +527,3 @@ def thin(recorders: dict[int, RankRecorder]) -> None:
         # calls that can never be compared, such as receives from any rank, are limited as well
         recorder.drop_oldest(max(0, len(recorder) - 4 * KEEP))
         recorder.thin_at = len(recorder) + KEEP
-
-
-def _from_record(record: Record, sequence: int | None, source_line: SourceLine) -> Call:
-    """The call of a record."""
-    call = record.call
-    called_from = package_file(call.library) if call.library else None
-    return Call(
-        index=record.index,
-        op=call.op,
-        kind=call.kind,
-        group=call.group.name,
-        members=() if call.outside else call.group.members,
-        sequence=None if call.outside else sequence,
-        status=ring.STATUS_NAMES[record.status],
-        reduce_op=call.reduce_op,
-        root=call.root,
-        peer=call.peer,
-        tag=call.tag,
-        shapes=call.shapes,
-        dtypes=call.dtypes,
-        output_shapes=call.output_shapes,
-        where=_position(call.file, call.line, call.function, source_line) if call.file else None,
-        caller=None if called_from else flight.library(call.library),
-        called_from=called_from,
-        asynchronous=call.asynchronous,
-        entered_s=record.entered_s,
-        left_s=record.left_s or None,
-        rendezvous=call.rendezvous,
-        new_members=call.new_members,
-        branches_before=call.branches_before,
-        branch_hash=call.branch_hash,
-    )
-
-
-def _from_flight(
-    entry: FlightEntry,
-    sequence: int,
-    members: tuple[int, ...],
-    wall_offset_s: float,
-    source_line: SourceLine,
-) -> Call:
-    """The call of an entry of the Flight Recorder, which contains wall-clock times."""
-    at = entry.where
-    return Call(
-        index=0,
-        op=entry.op,
-        group=entry.group,
-        members=members,
-        sequence=sequence,
-        status="done" if entry.done else "pending",
-        shapes=entry.shapes,
-        dtypes=entry.dtypes,
-        output_shapes=entry.output_shapes,
-        where=_position(at.file, at.line, at.function, source_line) if at is not None else None,
-        source="flight recorder",
-        caller=entry.library,
-        entered_s=entry.created_ns / 1e9 - wall_offset_s,
-    )
-
-
-def _position(file: str, line: int, function: str, source_line: SourceLine) -> Position:
-    at = Position(file=file, line=line, function=function)
-    code = source_line(at.cell, line) if at.cell is not None else linecache.getline(file, line)
-    return replace(at, code=code.strip()[:200])

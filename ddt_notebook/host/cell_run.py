@@ -27,7 +27,6 @@ from ..wire.messages import (
     RunCell,
 )
 from .branches import rank_branches
-from .call_log_reader import thin
 from .details import fetch_branch_values, fetch_stacks, named_files
 from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
 from .hang_recovery import Rescue
@@ -41,7 +40,15 @@ from .listeners import (
 from .notebook_names import missing_names
 from .output_files import KeptText
 from .pool import RankPool, group_timeout_s
-from .rank_run import RankRun, RunState, brief, group_is_damaged, groups_seen, state_of
+from .rank_run import (
+    RankRun,
+    RunState,
+    brief,
+    group_is_damaged,
+    groups_seen,
+    read_calls,
+    state_of,
+)
 from .run_result import RunResult
 from .source_files import SourceFiles
 
@@ -264,14 +271,7 @@ class CellRun:
             if run.exit_status is None and not run.handle.alive:
                 self._receive_rest(run)
                 run.exit_status = run.handle.exit_status
-        recorders = {
-            run.handle.rank: run.handle.recorder
-            for run in self._runs
-            if run.handle.recorder is not None
-        }
-        for recorder in recorders.values():
-            recorder.drain()
-        thin(recorders)
+        read_calls(self._runs)
 
     def _receive_rest(self, run: RankRun) -> None:
         while run.handle.commands.poll():

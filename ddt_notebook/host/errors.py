@@ -9,7 +9,7 @@ from ddt_notebook.model.errors import DdtError
 #: Why a session refuses a request. ``"stopped"``: it has ended. ``"busy"``: a cell runs.
 #: ``"held"``, ``"not held"``: a hang is held for inspection, or no hang is. ``"broken"``: its ranks
 #: must be restarted. ``"no ranks"``: fewer than one rank was requested. ``"memory"``: there is not
-#: enough memory for so many ranks. ``"refused"``: anything else.
+#: enough memory for all ranks. ``"refused"``: anything else.
 Reason = Literal["stopped", "busy", "held", "not held", "broken", "no ranks", "memory", "refused"]
 
 

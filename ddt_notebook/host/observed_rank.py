@@ -17,12 +17,15 @@ from ..wire.channel import Channel, Closed
 from ..wire.messages import (
     AskBranches,
     AskFlight,
+    AskRunning,
     AskStatus,
     BranchValues,
     Envelope,
+    Failed,
     FlightEntries,
     Message,
     MonitorStatus,
+    RunningAnswer,
 )
 from ..wire.records import FlightEntry
 from .call_log_reader import RankRecorder
@@ -68,6 +71,8 @@ class ObservedRank:
         self._status_asked: tuple[int, float] | None = None  # number of the request, and when
         self._flight_asked: set[int] = set()
         self._branches_asked = False
+        self._running_asked: int | None = None  # number of the request
+        self.running: RunningAnswer | Failed | None = None  # the last answer
         self._processor = (0.0, 0.0)
         self._process: psutil.Process | None = None
 
@@ -75,6 +80,10 @@ class ObservedRank:
     def now_s(self) -> float:
         """The time, on the machine's monotonic clock, at which the rank is looked at."""
         return time.monotonic()
+
+    def lasts_s(self, since_s: float) -> float:
+        """For how long a wait that began at ``since_s`` on the rank's clock has lasted so far."""
+        return time.monotonic() - since_s
 
     def ask(self, message: Message) -> None:
         """Ask the monitor; for its status only after the last answer has arrived."""
@@ -87,6 +96,8 @@ class ObservedRank:
             self._flight_asked.add(self._requests)
         elif isinstance(message, AskBranches):
             self._branches_asked = True
+        elif isinstance(message, AskRunning):
+            self._running_asked, self.running = self._requests, None
         if self.questions is not None:
             with suppress(Closed):
                 self.questions.send(message, number=self._requests)
@@ -103,6 +114,10 @@ class ObservedRank:
             if self.recorder is not None:
                 self.recorder.branch_marks = answer.message.marks
             self._branches_asked = False
+        elif answer.number == self._running_asked:
+            if isinstance(answer.message, RunningAnswer | Failed):
+                self.running = answer.message
+            self._running_asked = None
         return answer.message.entries if isinstance(answer.message, FlightEntries) else ()
 
     @property
@@ -151,10 +166,10 @@ class ObservedRank:
     def _file(self, ending: str) -> Path:
         return self.files.with_name(f"{self.files.name}.{ending}")
 
-    def crash_text(self) -> str:
-        """What faulthandler wrote when it crashed."""
+    def crash_text(self, most: int = 8000) -> str:
+        """What faulthandler wrote when it crashed; its last ``most`` characters."""
         with suppress(OSError):
-            return self._file("crash").read_text(errors="replace")[-8000:]
+            return self._file("crash").read_text(errors="replace")[-most:]
         return ""
 
     def abort_text(self) -> str:

@@ -329,10 +329,10 @@ class RankPool:
                     handle.exit_status = -signal.SIGKILL
 
     def _await_reports(self) -> None:
-        """Wait until the fork server has reported the end of each rank that has hung up."""
+        """Wait until the fork server has reported the end of each rank that has ended."""
         self.reap()
         deadline = time.monotonic() + _REPORT_LIMIT_S
-        while any(handle.alive and handle.commands.hung_up for handle in self.handles):
+        while any(handle.ending for handle in self.handles):
             if time.monotonic() > deadline:
                 return
             wait_for([self.server.fileno()], timeout=0.05)

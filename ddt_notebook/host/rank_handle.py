@@ -78,6 +78,19 @@ class RankHandle(ObservedRank):
         """Whether its end has not been reported."""
         return self.exit_status is None
 
+    @property
+    def ending(self) -> bool:
+        """Whether its process ends or has ended, though this has not been reported.
+
+        The main thread of a killed process ends before the last thread closes the connections.
+        """
+        if not self.alive or self.commands.hung_up:
+            return self.alive
+        try:
+            return self._process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.Error:
+            return True
+
     def command(self, message: Message, payload: bytes | None = None) -> int:
         """Send a command to the main thread; returns its number. A dead rank is skipped."""
         self._requests += 1

@@ -16,7 +16,7 @@ from ..model.numbering import in_session_numbers
 from ..model.rank import Activity
 from ..model.waits import MOVING, Wait, cannot_complete, waits
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed, MonitorStatus
-from .call_log_reader import CallList
+from .call_log_reader import CallList, thin
 from .observed_rank import SILENT_AFTER_S, ObservedRank
 
 #: A rank that waits in a library's collective uses at most this share of a processor.
@@ -149,9 +149,14 @@ class RankRun:
     def notes(self) -> list[str]:
         """Notes for the user about this rank's records."""
         notes = list(self.ended.notes) if self.ended is not None else []
-        if self.handle.recorder is not None and self.handle.recorder.overflowed:
-            rank = self.handle.rank
+        rank, recorder = self.handle.rank, self.handle.recorder
+        if recorder is not None and recorder.overflowed:
             notes.append(f"the call log of rank {rank} overflowed: some calls are missing")
+        if recorder is not None and recorder.names_missing:
+            notes.append(
+                f"the call log of rank {rank} has no room for further names: "
+                "later calls may lack their file, function or group"
+            )
         return notes
 
     def take_answer(self, answer: Envelope) -> None:
@@ -197,7 +202,7 @@ class RankRun:
             return False
         blocked = self.handle.recorder.blocked if self.handle.recorder is not None else None
         return (
-            (blocked is not None and time.monotonic() - blocked[1] > _EXAMINE_AFTER_S)
+            (blocked is not None and self.handle.lasts_s(blocked[1]) > _EXAMINE_AFTER_S)
             or self.library_wait is not None
             or self.handle.silent_s > SILENT_AFTER_S / 3
         )
@@ -265,6 +270,16 @@ def groups_seen(runs: list[RankRun], world_size: int | None = None) -> dict[str,
         if run.handle.recorder is not None:
             found |= run.handle.recorder.groups()
     return found
+
+
+def read_calls(runs: Iterable[RankRun]) -> None:
+    """Read what all ranks have recorded since the last time."""
+    recorders = {
+        run.handle.rank: run.handle.recorder for run in runs if run.handle.recorder is not None
+    }
+    for recorder in recorders.values():
+        recorder.drain()
+    thin(recorders)
 
 
 def brief(run: RankRun) -> RankReport:

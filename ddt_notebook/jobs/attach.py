@@ -1,4 +1,4 @@
-"""Looks at a job that was started without ddt_notebook, and merges what can be had of it."""
+"""Observes a job that was started without ddt_notebook, and merges what its sources show."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..model.user_code import is_user_code
 from . import sources
 from .processes import CannotAttach, RankProcess, ranks_of
 
-#: Seconds between two looks. A rank that goes on makes more than one step in this time, or it is
-#: in a long computation, which is not a wait.
+#: Seconds between two observations. A rank that goes on makes more than one step in this time, or
+#: it is in a long computation, which is not a wait.
 BETWEEN_S = 2.0
 _AT_ONCE = 8
-#: A main thread that gave up its processor so often between two looks has not stood in one call. In
-#: hangs of gloo it was 0 in 2 s, in a healthy job with steps of 0.2 s 16.
+#: A main thread that gave up its processor this often between two observations did not stay in one
+#: call. In hangs of gloo the count was 0 in 2 s, in a healthy job with steps of 0.2 s it was 16.
 _WOKE = 2
 _INSTALL = "pip install 'ddt-notebook[attach]'"
 _NEXT_TIME = (
@@ -62,7 +62,7 @@ def look_at(targets: Sequence[int | str], between_s: float = BETWEEN_S) -> Evide
     targets
         Process ids of a launcher or of ranks, or one address ``"HOST:PORT"`` of the job's store.
     between_s
-        Seconds between two looks, which show whether ranks go on.
+        Seconds between two observations, which show whether ranks go on.
 
     Raises
     ------
@@ -90,9 +90,7 @@ def look_at(targets: Sequence[int | str], between_s: float = BETWEEN_S) -> Evide
         first, second, {r: n - before[r][1] for r, (_, n) in after.items() if r in before}
     )
     if moved:
-        notes.append(
-            f"the job goes on: {ranks_text(moved)} moved between two looks {between_s:g} s apart"
-        )
+        notes.append(f"the job goes on: {ranks_text(moved)} made progress within {between_s:g} s")
     elif not dumps and not any(map(operation_of, second.stacks.values())):
         notes.append("as far as the stacks show, no rank is inside a collective: no hang is seen")
     notes.append(_seen(second, store))
@@ -251,7 +249,7 @@ def _missing(
     world: int,
     look: _Look,
 ) -> list[str]:
-    """What is missing and how to have it, one line each."""
+    """What is missing and how to get it, one line each."""
     lines = list(dict.fromkeys(problems))[:1]
     if problems:
         lines.append(

@@ -9,20 +9,14 @@ from dataclasses import dataclass
 import psutil
 
 from ..model import DdtError
+from ..wire.job_files import NUMBERS
 
-#: The variables in which launchers pass a rank and the number of ranks.
-_NUMBERS = (
-    ("RANK", "WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-)
 #: Variables that are the same for all ranks of a job.
 _SAME = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 class CannotAttach(DdtError):
-    """There is no job that can be looked at."""
+    """There is no job that can be observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,7 @@ def _job(variables: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def _rank(pid: int, variables: Mapping[str, str]) -> RankProcess | None:
-    for rank, size in _NUMBERS:
+    for rank, size, _ in NUMBERS:
         number, count = variables.get(rank, ""), variables.get(size, "")
         if number.isdecimal() and count.isdecimal() and int(number) < int(count) <= 10**6:
             port = variables.get("MASTER_PORT", "")

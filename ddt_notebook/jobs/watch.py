@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..host.hang_detection import HangWatch, waiting_now
@@ -12,24 +11,15 @@ from ..model.snapshot import Outcome
 from ..model.waits import Waiting
 from .recorded_job import RecordedJob
 
-#: How often monitors are asked, in seconds.
-_ASK_EVERY_S = 0.25
+#: How often monitors are asked, in seconds, and how many of them at most in a second: an answer
+#: costs the watcher about 0.1 ms.
+_ASK_EVERY_S, _ASKED_A_SECOND = 0.25, 500
+#: With more ranks than this, looks are rarer: one at 512 ranks takes 3 ms of processor time
+#: (`benchmarks.watched_ranks`).
+_RANKS_OFTEN = 128
 
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was seen when a job was judged.
-
-    Attributes
-    ----------
-    outcome
-        ``"hung"``, ``"failed"``, ``"interrupted"`` or ``"ok"``.
-    snapshot
-        What the ranks did.
-    """
-
-    outcome: Outcome
-    snapshot: Snapshot
+#: A launcher gets this long to end or to start its ranks again, in seconds, before they are judged.
+_LINGERS_S = 10.0
 
 
 class JobWatch:
@@ -44,36 +34,46 @@ class JobWatch:
     """
 
     def __init__(self, folder: Path, *, hang_after_s: float) -> None:
-        self.job = RecordedJob(folder)
+        self.job = RecordedJob(folder, watched=True)
         self.waiting: Waiting | None = None  #: who waits for whom now
         self._hang_after_s = hang_after_s
         self._hangs = HangWatch(hang_after_s=hang_after_s, timeout_s=None)
-        self._judged: tuple[str, int] | None = None
-        self._generation: tuple[str, int] | None = None
+        self._judged_s: float | None = None  # when the judged ranks had started
+        self._launched_s: float | None = None
         self._asked_s = 0.0
         self._failed = False
+        self._ended_s: float | None = None  # when all ranks were seen to have ended
 
     @property
     def judged(self) -> bool:
-        """Whether a verdict on the current generation of ranks was given."""
-        return self._judged is not None and self._judged == self.job.generation
+        """Whether the current ranks were judged."""
+        return self._judged_s is not None and self._judged_s == self.job.launched_s
 
-    def step(self, wait_s: float) -> Verdict | None:
-        """Look once, for at most ``wait_s`` seconds; returns a verdict if the job hangs now."""
+    def step(self, wait_s: float) -> Snapshot | None:
+        """Look once, for at most ``wait_s`` seconds, or longer if there are many ranks.
+
+        Returns a snapshot if the job hangs now, and of ranks that have ended without having been
+        judged when others were launched after them, as torchrun does at a restart.
+        """
         job = self.job
-        job.receive(wait_s)
-        job.look()
-        if job.generation != self._generation:  # torchrun has started new ranks
-            self._generation = job.generation
+        job.receive(wait_s * max(1.0, len(job.runs) / _RANKS_OFTEN))
+        self.share()
+        former = self._former_launch()
+        if former is not None:
+            return former
+        if job.launched_s != self._launched_s:
+            self._launched_s = job.launched_s
             self._hangs.reset()
         self.waiting = None
         if not job.runs or self.judged:
             return None
+        if self._lingers():
+            return self._judge(None)
         if job.failed and not self._failed:
             job.fetch_flight()
         self._failed = job.failed
         now = time.monotonic()
-        if now - self._asked_s > _ASK_EVERY_S:
+        if now - self._asked_s > max(_ASK_EVERY_S, len(job.runs) / _ASKED_A_SECOND):
             self._asked_s = now
             job.ask()
         if not any(run.may_be_blocked for run in job.runs):
@@ -85,14 +85,46 @@ class JobWatch:
             return None
         return self._judge("failed" if job.failed else "hung")
 
-    def last(self) -> Verdict | None:
-        """The verdict at the end of the job; None if one was given before, or without ranks."""
-        self.job.look()
+    def _lingers(self) -> bool:
+        """Whether all ranks have ended a while ago, and the command that started them still runs.
+
+        torchrun waits up to 300 s for its agents on other hosts.
+        """
+        if not self.job.all_ended:
+            self._ended_s = None
+        elif self._ended_s is None:
+            self._ended_s = time.monotonic()
+        return self._ended_s is not None and time.monotonic() - self._ended_s >= _LINGERS_S
+
+    def share(self) -> None:
+        """Share with the watchers of other hosts what the ranks here do, and read what they do."""
+        self.job.share()
+        self.job.take_shared()
+
+    def last(self) -> Snapshot | None:
+        """A snapshot at the end of the job; None if it was judged before, or without ranks.
+
+        Call it until it returns None: the ranks before a late restart are judged by themselves.
+        """
+        former = self._former_launch()
+        if former is not None:
+            return former
         if not self.job.runs or self.judged:
             return None
         return self._judge(None)
 
-    def _judge(self, outcome: Outcome | None) -> Verdict:
-        self._judged = self.job.generation
+    def _former_launch(self) -> Snapshot | None:
+        """Look; when ranks were launched again, a snapshot of the former ones if they need one."""
+        job = self.job
+        job.look()
+        if not job.relaunched:
+            return None
+        former = None if self.judged or not job.ended else job.snapshot()
+        job.begin_next_launch()
+        return former
+
+    def _judge(self, outcome: Outcome | None) -> Snapshot:
+        self._judged_s = self.job.launched_s
         snapshot = self.job.snapshot(outcome, hang_after_s=self._hang_after_s)
-        return Verdict(snapshot.outcome, snapshot)
+        # the job may be ended after the report, and with it what its ranks hold
+        return self.job.with_answers(snapshot, stands=True) if outcome == "hung" else snapshot

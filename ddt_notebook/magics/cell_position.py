@@ -1,4 +1,4 @@
-"""Where the body of a cell magic stands in its cell."""
+"""Finds the line of a cell at which the body of its magic begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USUALLY = 2
 def first_line(shell: InteractiveShell, body: str) -> int:
     """The line of the running cell, from 1, at which the body of its magic begins.
 
-    Blank lines and other magics (``%%time``) may stand above ours; the line numbers in messages are
+    Blank lines and other magics (``%%time``) may be above ours; the line numbers in messages are
     those that a reader counts in the notebook.
     """
     inputs = shell.history_manager.input_hist_raw if shell.history_manager is not None else []

@@ -26,7 +26,7 @@ from .output_stream import live_line
 
 _NAME = opt.Option("name", nargs="?", metavar="NAME", help="name of the exercise")
 _STUDENT = opt.Option(
-    "--student", metavar="ID", help="whose data to use, until you change it (default: user name)"
+    "--student", metavar="ID", help="the student for whom data is made (default: user name)"
 )
 _PREPARE = opt.Option(
     "--prepare",

@@ -39,8 +39,8 @@ _LEFT = "you left the assistant; %ddt_debug ask starts it again"
 _LONGEST_PATH = 400
 #: A symptom by its code.
 _CODE = re.compile(r"[A-D](\.\d+){1,2}", re.IGNORECASE)
-#: What stands above the user's own cell, corrected (it says whether the symptom is gone), and above
-#: the example of a fault card.
+#: The first line of the user's corrected cell, which reports whether the symptom is gone, and that
+#: of the example of a fault card.
 _AGAIN, _EXAMPLE = "%%ddt_debug --again\n", "%%ddt_debug\n# an example, not your cell: {}\n"
 
 

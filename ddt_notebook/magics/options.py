@@ -14,6 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand, output_can_be_silenced
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from ..argument_types import seconds, whole_number
 from ..spelling import similar_names
 from ..views.registry import VIEWS
 from .config import DDT
@@ -42,24 +43,6 @@ def rank_list(text: str) -> tuple[int, ...]:
             )
         found.update(range(first, last + 1))
     return tuple(sorted(found))
-
-
-def seconds(text: str) -> float:
-    """A time limit from ``"20"`` or ``"1.5"``."""
-    try:
-        number = float(text.removesuffix("s"))
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write seconds, like 20 or 1.5")
-    return number
-
-
-def whole_number(text: str) -> int:
-    """A number of ranks."""
-    if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
-    return int(text)
 
 
 def one_rank(text: str) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: ``"branch"``: a condition or a loop was decided. ``"return"``: a function returned.
-#: ``"raised"``: an exception was raised or went through. ``"handled"``: it was caught.
-BranchKind = Literal["branch", "return", "raised", "handled"]
+#: ``"branch"``: a condition or a loop was decided. ``"guard"``: a condition inside an expression
+#: was decided. ``"return"``: a function returned. ``"raised"``: an exception was raised or went
+#: through. ``"handled"``: it was caught.
+BranchKind = Literal["branch", "guard", "return", "raised", "handled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class BranchOutcome:
         See `BranchKind`.
     to_line
         The line of the same function at which the rank went on. 0 if the loop or the function
-        ended there, or if ``kind`` is not ``"branch"``.
+        ended there. For ``"guard"``, ``line`` if the condition held, and 0 if not; else 0.
     error
         Name of the exception's class, empty if there is none.
     times

@@ -10,6 +10,11 @@ from .memory import RankMemory
 
 Sharding = Literal["DDP", "ZeRO-1", "ZeRO-2", "FSDP"]
 
+#: Bytes of an element of the optimizer's state, and of the copy of a parameter that it updates, in
+#: training with mixed precision (ZeRO, Rajbhandari et al. 2020, section 3.1: 16 bytes in all for
+#: each parameter with Adam).
+FULL_PRECISION = 4
+
 #: The number of states (moments) that an optimizer keeps for each trained element, for optimizers
 #: whose states have the element's type.
 STATES = {
@@ -32,9 +37,10 @@ class Needs:
     Attributes
     ----------
     parameters, gradients, optimizer_state, buffers, buckets
-        Memory of the model and its training.
+        Memory of the model and its training. The optimizer's state includes the float32 copies
+        of parameters of a smaller type.
     activations
-        Memory kept for backward; it grows with the batch.
+        Memory kept for backward; it grows with the batch. 0 if it is not known.
     base
         Memory of the process without a model, such as the interpreter and libraries.
     """
@@ -118,8 +124,21 @@ def _whole(memory: RankMemory) -> int:
     return memory.pss_bytes or memory.rss_bytes
 
 
-def needs_of(parameters: int, *, item_bytes: int, optimizer: str, activations: int) -> Needs:
+def needs_of(
+    parameters: int, *, item_bytes: int, optimizer: str, activations: int, mixed: bool = False
+) -> Needs:
     """The computed memory of a model with DDP.
+
+    Parameters
+    ----------
+    parameters, item_bytes
+        How many, and the bytes of each of them and of its gradient.
+    optimizer
+        Name of its class.
+    activations
+        Bytes kept for backward, 0 if that is not known.
+    mixed
+        Whether the optimizer updates float32 copies of the parameters and has a float32 state.
 
     Raises
     ------
@@ -130,10 +149,11 @@ def needs_of(parameters: int, *, item_bytes: int, optimizer: str, activations: i
     if states is None:
         raise ValueError(f"{optimizer!r} is not known here; there is: {', '.join(STATES)}")
     size = parameters * item_bytes
+    state = (states + 1) * parameters * FULL_PRECISION if mixed else states * size
     return Needs(
         parameters=size,
         gradients=size,
-        optimizer_state=states * size,
+        optimizer_state=state,
         buckets=size,
         activations=activations,
     )

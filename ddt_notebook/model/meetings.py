@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .collective import Call
-from .operations import as_recorded, from_recorder
+from .operations import BLOCKS_HOST, as_recorded, from_recorder
 from .snapshot import Snapshot
 from .timeline import RankTimeline
 
@@ -44,6 +44,8 @@ class Meeting:
         When it ended on each rank for which that is known, in monotonic seconds.
     label
         Why a library issued it, such as ``"DDP bucket 1/3"``; empty for the user's own calls.
+    issued
+        Whether the calls only issued it to a device, so that waits of the ranks are not known.
     """
 
     group: str
@@ -52,6 +54,7 @@ class Meeting:
     calls: dict[int, Call]
     ends_s: dict[int, float]
     label: str = ""
+    issued: bool = False
 
     @cached_property
     def first(self) -> Call:
@@ -90,7 +93,7 @@ class Meeting:
     def wait_s(self, rank: int) -> float | None:
         """How long a rank waited for the last one."""
         begun, arrived = self.begun_s, self.arrivals_s.get(rank)
-        if begun is None or arrived is None:
+        if self.issued or begun is None or arrived is None:
             return None
         return max(0.0, min(begun, self.ends_s.get(rank, begun)) - arrived)
 
@@ -144,10 +147,11 @@ def call_bytes(call: Call) -> int | None:
 def meetings(snapshot: Snapshot) -> list[Meeting]:
     """Every collective of a run, in order of time."""
     timelines = {timeline.rank: timeline for timeline in snapshot.timeline}
+    issued = snapshot.calls_only_issue
     found: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
     ends: dict[int, dict[int, float]] = {}
     for report in snapshot.ranks:
-        ends[report.rank] = call_ends(report.calls, timelines.get(report.rank))
+        ends[report.rank] = call_ends(report.calls, timelines.get(report.rank), issued=issued)
         for call in report.calls:
             if call.kind == "collective" and call.sequence is not None:
                 found[call.group, call.sequence][report.rank] = call
@@ -164,6 +168,7 @@ def meetings(snapshot: Snapshot) -> list[Meeting]:
                 if call.index in ends[rank]
             },
             label=labels.get((group, sequence), ""),
+            issued=issued and not _blocks_host(next(iter(calls.values()))),
         )
         for (group, sequence), calls in found.items()
     ]
@@ -180,18 +185,26 @@ def lateness(met: list[Meeting]) -> dict[int, list[float]]:
     return dict(found)
 
 
-def call_ends(calls: tuple[Call, ...], timeline: RankTimeline | None) -> dict[int, float]:
+def _blocks_host(call: Call) -> bool:
+    return call.source == "call log" and call.op in BLOCKS_HOST
+
+
+def call_ends(
+    calls: tuple[Call, ...], timeline: RankTimeline | None, *, issued: bool
+) -> dict[int, float]:
     """When each call of one rank ended, by the call's index, if that was measured.
 
     A synchronous call of the user ends when it returns. Other calls return at once and end with
     the profiler's span, which has the name of the operation and begins where the call was made.
+    If calls only issue collectives to a device, both times are those of the host, and no end.
     """
     ends = {
         call.index: call.left_s
         for call in calls
         if call.source == "call log" and not call.asynchronous and call.left_s is not None
+        if not issued or _blocks_host(call)
     }
-    if timeline is None:
+    if timeline is None or issued:
         return ends
     begins: dict[str, list[float]] = defaultdict(list)
     finishes: dict[str, list[float]] = defaultdict(list)

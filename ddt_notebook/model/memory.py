@@ -8,7 +8,6 @@ from typing import Literal
 MemoryKind = Literal[
     "parameters", "gradients", "optimizer state", "buffers", "DDP buckets", "activations", "tensors"
 ]
-LimitKind = Literal["rank", "cgroup", "machine", "GPU"]
 
 #: In the order in which views show them.
 KINDS: tuple[MemoryKind, ...] = (
@@ -36,7 +35,8 @@ class RankMemory:
         Bytes by `MemoryKind`; each storage is counted once. ``"activations"`` is what backward
         keeps after a forward pass; ``"tensors"`` are other variables of the cell.
     measured
-        When the parts were measured: at ``"step 2"``, or at the ``"end"`` of the cell.
+        When the parts were measured: at ``"step 2"``, at the ``"end"`` of the cell, or while the
+        rank was ``"running"``.
     optimizer
         Class of the optimizer, empty if there is none.
     parameter_count
@@ -55,7 +55,7 @@ class RankMemory:
     gpu_allocated, gpu_reserved, gpu_peak
         Bytes that PyTorch's allocator reports, None without a GPU.
     limits
-        Limits of the memory in bytes, by `LimitKind`.
+        Limits in bytes, of the ``"rank"``, ``"cgroup"``, ``"machine"`` and ``"GPU"``.
     started_s
         When sampling started, on the monotonic clock in seconds.
     at_ms, rss_kb, data_kb, gpu_kb

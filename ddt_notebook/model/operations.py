@@ -238,6 +238,9 @@ RECEIVES = frozenset(name for name, op in MESSAGES.items() if op.result is not N
 SENDS = frozenset(MESSAGES) - RECEIVES
 #: Collectives without data, in which ranks only wait for each other.
 BARRIERS = frozenset(name for name, op in COLLECTIVES.items() if op.payload is None)
+#: Calls that return after they have happened, with every backend: barriers, and those of Python
+#: objects, whose result is copied to the host.
+BLOCKS_HOST = BARRIERS | {name for name in COLLECTIVES if "_object" in name}
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 
 #: The backends' names for operations in the Flight Recorder and the profiler, without the

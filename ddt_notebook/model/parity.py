@@ -109,6 +109,12 @@ class RankParity:
     joined
         Names of the DDP models whose last pass was inside ``join()``: ranks that had less data
         keep gradients and optimizer state of an earlier step.
+    sampled
+        Whether tensors of more than 64 KiB were read at up to 1,024 elements, and gradients and
+        random states not at all, as in a rank that runs.
+    unread
+        How many tensors have no fingerprint because they are on a GPU, whose content a running rank
+        could read only by waiting for the GPU, or because there are too many.
     """
 
     rank: int
@@ -118,6 +124,8 @@ class RankParity:
     synchronized_buffers: tuple[str, ...] = ()
     wrapped: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
+    sampled: bool = False
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,8 +117,8 @@ class LoaderPartition:
         The batch size; None if batches are made in another way.
     expected_batches
         ``len(loader)``, None if it has none.
-    epochs, epochs_left_out
-        The latest passes, and how many earlier ones are not listed.
+    epochs
+        The latest passes.
     handed_out
         The indices that the rank read in the last epoch; see `pack_indices`.
     repeated
@@ -150,7 +150,6 @@ class LoaderPartition:
     batch_size: int | None = None
     expected_batches: int | None = None
     epochs: tuple[Epoch, ...] = ()
-    epochs_left_out: int = 0
     handed_out: str = ""
     repeated: int = 0
     uncounted: int = 0
@@ -308,6 +307,68 @@ def division(loaders: Mapping[int, LoaderPartition]) -> Division:
         epoch=0 if last else next(_number(epoch) for epoch in compared.values()),
         joined=bool(compared) and all(epoch.joined for epoch in compared.values()),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Which parts of a data set the ranks read in the last epoch, in equal slots of its indices.
+
+    Attributes
+    ----------
+    size
+        How many samples the data set has.
+    read
+        For each rank, the share of each slot that it read, from 0 to 1.
+    fewest, most
+        How many ranks read the sample of each slot that the fewest, and the most ranks read. More
+        than two count as two.
+    """
+
+    size: int
+    read: dict[int, tuple[float, ...]]
+    fewest: tuple[int, ...]
+    most: tuple[int, ...]
+
+
+def coverage(loaders: Mapping[int, LoaderPartition], slots: int) -> Coverage | None:
+    """Where in the data set each rank read; None if samples have no index or are not known."""
+    used = {rank: loader for rank, loader in loaders.items() if loader.last is not None}
+    sizes = {loader.dataset_size for loader in used.values()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not size or any(not x.indexed or not x.handed_out or x.uncounted for x in used.values()):
+        return None
+    count = min(slots, size)
+    bounds = [at * size // count for at in range(count + 1)]
+    parts = {rank: _parts(loader.handed_out, bounds) for rank, loader in used.items()}
+    fewest, most = [], []
+    for at, (low, high) in enumerate(pairwise(bounds)):
+        once = twice = 0
+        every = (1 << (high - low)) - 1
+        for part in parts.values():
+            twice |= once & part[at]
+            once |= part[at]
+        fewest.append(0 if once != every else 1 if twice != every else 2)
+        most.append(2 if twice else 1 if once else 0)
+    lengths = [high - low for low, high in pairwise(bounds)]
+    return Coverage(
+        size=size,
+        read={
+            rank: tuple(bits.bit_count() / n for bits, n in zip(part, lengths, strict=True))
+            for rank, part in parts.items()
+        },
+        fewest=tuple(fewest),
+        most=tuple(most),
+    )
+
+
+def _parts(packed: str, bounds: list[int]) -> list[int]:
+    """A set of indices, cut at bounds: the bits of each part, from its first index on."""
+    data = zlib.decompress(base64.b64decode(packed))
+    found = []
+    for low, high in pairwise(bounds):
+        piece = int.from_bytes(data[low // 8 : high // 8 + 1], "little") >> low % 8
+        found.append(piece & ((1 << (high - low)) - 1))
+    return found
 
 
 def _compared(used: Mapping[int, LoaderPartition]) -> dict[int, Epoch]:

@@ -37,7 +37,7 @@ class Rendezvous:
         return bool(self.address and self.world_size) and self.rank is not None
 
     @property
-    def meeting_point(self) -> str:
+    def endpoint(self) -> str:
         """The port of the address, because a host has many names; the same text for all files."""
         return "file" if self.address.startswith("file://") else self.address.rpartition(":")[2]
 

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .meetings import Meeting
+from .rank import RankReport
 from .snapshot import Snapshot
-from .timeline import SpanKind
+from .timeline import RankTimeline, SpanKind
 
 Interval = tuple[float, float]
 #: With at least this many steps, the first one (which sets things up) is left out, so that two
@@ -22,7 +23,9 @@ _WORK: tuple[SpanKind, ...] = ("backward", "optimizer", "data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShare:
-    """How one rank spent its time; the four parts add up to ``window_s``.
+    """How one rank spent its time.
+
+    The four parts add up to ``window_s``, unless the rank ended before the window did.
 
     Attributes
     ----------
@@ -37,7 +40,8 @@ class RankShare:
     data_s
         Fetched batches from a DataLoader.
     compute_s
-        The remaining time, in which the rank did its own work.
+        The remaining time, in which the rank did its own work. In a run that was not traced, it
+        includes collectives of DDP and asynchronous ones.
     """
 
     rank: int
@@ -67,9 +71,9 @@ class TimeWindow:
 
     @property
     def name(self) -> str:
-        """``steps 2 to 20``, or ``the whole cell``."""
+        """``steps 2 to 20``; empty for the whole run."""
         if self.first_step is None:
-            return "the whole cell"
+            return ""
         return f"steps {self.first_step} to {self.last_step}"
 
 
@@ -84,8 +88,9 @@ def time_window(snapshot: Snapshot, met: list[Meeting]) -> TimeWindow | None:
     starts = [t.started_s for t in timelines]
     ends = [t.traced_until_s or t.ended_s for t in timelines]
     if not timelines:
-        starts = [s for m in met for s in m.arrivals_s.values()]
-        ends = starts + [s for m in met for s in m.ends_s.values()]
+        waits = open_waits(snapshot).values()
+        starts = [s for m in met for s in m.arrivals_s.values()] + [start for start, _ in waits]
+        ends = starts + [s for m in met for s in m.ends_s.values()] + [end for _, end in waits]
     return TimeWindow(min(starts), max(ends)) if starts and ends else None
 
 
@@ -103,36 +108,41 @@ class Activity:
         Waited while data was transferred, or in a message.
     data
         Fetched batches from a DataLoader.
+    ended_s
+        When the rank was last seen at work, if it ended before the others; else None.
     """
 
     rank: int
     waiting: list[Interval]
     communication: list[Interval]
     data: list[Interval]
+    ended_s: float | None = None
 
     def share(self, window: TimeWindow) -> RankShare:
         """How much of a window each activity took."""
         clip = [(window.start_s, window.end_s)]
         parts = [intersect(p, clip) for p in (self.waiting, self.communication, self.data)]
         waiting, communication, data = (sum(end - start for start, end in p) for p in parts)
-        length = window.end_s - window.start_s
+        end = window.end_s if self.ended_s is None else min(self.ended_s, window.end_s)
         return RankShare(
             rank=self.rank,
-            window_s=length,
+            window_s=window.end_s - window.start_s,
             waiting_s=waiting,
             communication_s=communication,
             data_s=data,
-            compute_s=max(0.0, length - waiting - communication - data),
+            compute_s=max(0.0, end - window.start_s - waiting - communication - data),
         )
 
 
 def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
     """The activities of each rank that ran the cell."""
-    timelines = {timeline.rank: timeline.intervals() for timeline in snapshot.timeline}
+    traced = {timeline.rank: timeline for timeline in snapshot.timeline}
+    timelines = {rank: timeline.intervals() for rank, timeline in traced.items()}
     by_rank: dict[int, list[Meeting]] = defaultdict(list)
     for meeting in met:
         for rank in meeting.calls:
             by_rank[rank].append(meeting)
+    waits = open_waits(snapshot)
     result = []
     for report in snapshot.ranks:
         if report.state == "idle":
@@ -145,12 +155,53 @@ def activities(snapshot: Snapshot, met: list[Meeting]) -> list[Activity]:
             (call.entered_s, call.left_s)
             for call in report.calls
             if call.kind == "p2p" and not call.asynchronous and call.entered_s and call.left_s
+            if not snapshot.calls_only_issue
         ]
+        if report.rank in waits:
+            blocked.append(waits[report.rank])
+            waiting.append(waits[report.rank])
         still = union(blocked)
         waited = intersect(still, union(waiting))
         data = subtract(union(spans.get("data", [])), still)
-        result.append(Activity(report.rank, waited, subtract(still, waited), data))
+        ended = _last_seen(report, traced.get(report.rank)) if snapshot.outcome != "ok" else None
+        result.append(Activity(report.rank, waited, subtract(still, waited), data, ended))
     return result
+
+
+def untimed(snapshot: Snapshot) -> bool:
+    """Whether some calls have no measured end, so that their time counts as the ranks' own work."""
+    return not snapshot.timeline and any(
+        (call.left_s is None or snapshot.calls_only_issue) and call.index != report.blocked_in
+        for report in snapshot.ranks
+        for call in report.calls
+        if call.kind != "setup"
+    )
+
+
+def open_waits(snapshot: Snapshot) -> dict[int, Interval]:
+    """The wait in which each blocked rank was when the ranks were last seen."""
+    waits = {
+        report.rank: (call.entered_s, report.blocked_s)
+        for report in snapshot.ranks
+        if (call := report.blocked_call) is not None
+        and call.entered_s is not None
+        and report.blocked_s is not None
+    }
+    # a rank may enter an asynchronous call long before it waits for it
+    seen_s = max((entered_s + waited_s for entered_s, waited_s in waits.values()), default=0.0)
+    return {rank: (seen_s - waited_s, seen_s) for rank, (_, waited_s) in waits.items()}
+
+
+def _last_seen(report: RankReport, timeline: RankTimeline | None) -> float | None:
+    """When a rank that no longer runs was last seen at work, 0 if never; None if it runs."""
+    if report.state not in ("finished", "raised", "died"):
+        return None
+    if timeline is not None:
+        return timeline.ended_s
+    times = [s for call in report.calls for s in (call.entered_s, call.left_s) if s is not None]
+    if report.error is not None and report.error.at_s is not None:
+        times.append(report.error.at_s)
+    return max(times, default=0.0)
 
 
 def held_up(met: list[Meeting], seen: list[Activity] | None) -> dict[int, float]:
@@ -167,7 +218,7 @@ def held_up(met: list[Meeting], seen: list[Activity] | None) -> dict[int, float]
     spans: dict[tuple[int, int], list[Interval]] = defaultdict(list)
     for meeting in met:
         last, begun = meeting.straggler, meeting.begun_s
-        if last is None or begun is None:
+        if last is None or begun is None or meeting.issued:
             continue
         for rank, arrived in meeting.arrivals_s.items():
             if rank != last:

@@ -69,6 +69,9 @@ class RankShown:
         Number of forward passes through DDP without gradients.
     wrote
         The user's lines that wrote a decimal number after an evaluation.
+    complete
+        False if a limit or an error ended the record early: then a line that is missing in it may
+        have written, too.
     """
 
     rank: int
@@ -76,3 +79,4 @@ class RankShown:
     inputs: tuple[EvaluatedInput, ...] = ()
     evaluated: int = 0
     wrote: tuple[Position, ...] = ()
+    complete: bool = True

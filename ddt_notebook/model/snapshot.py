@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,19 +20,25 @@ from .performance import RankPerformance
 from .placement import RankPlacement
 from .position import Position
 from .rank import RankReport
+from .rank_tables import UNKNOWN, TablesReader, to_tables
+from .running import AskedRunning
 from .shown import RankShown
 from .timeline import RankTimeline
 from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
 
-FORMAT = 2
+FORMAT = 3
 #: From this format on, a call whose members are those of `Snapshot.groups` does not repeat them:
 #: with 512 ranks, they were nine tenths of a file.
 _MEMBERS_BY_GROUP = 2
-#: Stands for the members of a call whose members are not known.
-_UNKNOWN = (-1,)
+#: From this format on, the reports of the ranks are the tables of `rank_tables`.
+_TABLES = 3
 #: The line of a loop in older files: ``"cell[3] line 5"``.
 _OLD_LINE = re.compile(r"(.+) line (\d+)")
+
+#: Backends that put a collective into a stream of the device and return: of NVIDIA and AMD, Intel
+#: and Huawei.
+_ON_DEVICES = ("nccl", "xccl", "hccl")
 
 Outcome = Literal["ok", "failed", "hung", "interrupted"]
 NotebookName = Literal["variable", "module"]
@@ -124,8 +130,9 @@ class Snapshot:
     duration_s
         How long the run took until it was ended.
     origin
-        ``"session"``: the session's own ranks. ``"dumps"``: files that a job's Flight Recorder
-        wrote; they give no times, since the clocks of several hosts do not agree.
+        ``"session"``: the session's own ranks. ``"job"``: a job whose ranks recorded themselves.
+        ``"dumps"``: files that a job's Flight Recorder wrote; they give no times, since the clocks
+        of several hosts do not agree.
     created
         Wall-clock time, ISO 8601 with offset.
     torch_version
@@ -152,6 +159,9 @@ class Snapshot:
     branches
         Which ways the ranks went through the user's code, after a run that failed or hung. Empty if
         it was not observed: Python 3.11 observes it with ``trace=True`` only.
+    running
+        If the placement, memory, partition and parity are those of ranks that still ran: how these
+        were asked.
     """
 
     cell: Cell
@@ -167,7 +177,7 @@ class Snapshot:
     timeout_s: float = 10.0
     hang_after_s: float = 2.0
     duration_s: float = 0.0
-    origin: Literal["session", "dumps"] = "session"
+    origin: Literal["session", "job", "dumps"] = "session"
     created: str = ""
     torch_version: str = ""
     missing_features: tuple[MissingFeature, ...] = ()
@@ -183,6 +193,19 @@ class Snapshot:
     checkpoints: tuple[RankCheckpoints, ...] = ()
     shown: tuple[RankShown, ...] = ()
     branches: tuple[RankBranches, ...] = ()
+    running: AskedRunning | None = None
+
+    @property
+    def calls_only_issue(self) -> bool:
+        """Whether a collective's call may return before the collective has happened, as on GPUs.
+
+        The times of such calls are those of the hosts. A job that names no backend uses NCCL for
+        the tensors that are on a GPU.
+        """
+        if self.origin == "dumps":  # the Flight Recorder knows what has completed
+            return False
+        default = not self.backend and self.origin == "job" and "+cu" in self.torch_version
+        return default or any(name in self.backend for name in _ON_DEVICES)
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""
@@ -208,8 +231,12 @@ class Snapshot:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``json.dumps``."""
-        short = replace(self, ranks=_without_members(self.ranks, self.groups))
-        return {"format": "ddt-snapshot", "version": FORMAT, **codec.to_plain(short)}
+        return {
+            "format": "ddt-snapshot",
+            "version": FORMAT,
+            **codec.to_plain(replace(self, ranks=())),
+            **to_tables(self.ranks, self.groups),
+        }
 
     @classmethod
     def from_json(cls, plain: Any) -> Snapshot:
@@ -228,7 +255,12 @@ class Snapshot:
                 f"this snapshot has format {version}, but this ddt_notebook reads up to {FORMAT}: "
                 "upgrade ddt_notebook"
             )
-        short = codec.from_plain(cls, _from_older_files(plain))
+        plain = _from_older_files(plain)
+        if version >= _TABLES:
+            tables = TablesReader(plain)
+            short = codec.from_plain(cls, plain | {"ranks": tables.ranks})
+            return replace(short, ranks=tables.with_calls(short.ranks, short.groups))
+        short = codec.from_plain(cls, plain)
         if version < _MEMBERS_BY_GROUP:
             return short
         return replace(short, ranks=_with_members(short.ranks, short.groups))
@@ -257,41 +289,20 @@ class Snapshot:
         return cls.from_json(plain)
 
 
-def _without_members(
-    reports: tuple[RankReport, ...], groups: Mapping[str, tuple[int, ...]]
-) -> tuple[RankReport, ...]:
-    """The reports, in whose calls no members stand for those of the call's group."""
-
-    def short(call: Call) -> Call:
-        of_group = groups.get(call.group)
-        if of_group is None or (call.members is not of_group and call.members != of_group):
-            return call if call.members else replace(call, members=_UNKNOWN)
-        return replace(call, members=())
-
-    return _with_calls(reports, short)
-
-
 def _with_members(
     reports: tuple[RankReport, ...], groups: Mapping[str, tuple[int, ...]]
 ) -> tuple[RankReport, ...]:
-    """The inverse of `_without_members`."""
+    """Reports of format 2, with the members of each call."""
 
     def whole(call: Call) -> Call:
-        if call.members:
-            return replace(call, members=()) if call.members == _UNKNOWN else call
-        return replace(call, members=groups.get(call.group, ()))
+        members = call.members or groups.get(call.group, ())
+        return replace(call, members=() if members == UNKNOWN else members)
 
-    return _with_calls(reports, whole)
-
-
-def _with_calls(
-    reports: tuple[RankReport, ...], change: Callable[[Call], Call]
-) -> tuple[RankReport, ...]:
     return tuple(
         replace(
             report,
-            calls=tuple(map(change, report.calls)),
-            joined=change(report.joined) if report.joined is not None else None,
+            calls=tuple(map(whole, report.calls)),
+            joined=whole(report.joined) if report.joined is not None else None,
         )
         for report in reports
     )

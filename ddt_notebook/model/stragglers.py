@@ -72,7 +72,7 @@ class Laggard:
 
 @dataclass(frozen=True, slots=True)
 class _Delay:
-    """The last rank to enter a collective, and since when the others (their median) waited."""
+    """The last rank to enter a collective, and when the others (their median) began to wait."""
 
     rank: int
     since_s: float
@@ -85,7 +85,12 @@ class _Delay:
 
 
 def laggard(snapshot: Snapshot) -> Laggard | None:
-    """The rank for which the others waited longest in the group with most collectives, or None."""
+    """The rank for which the others waited longest in the group with most collectives, or None.
+
+    None also if the calls only issued the collectives: a host that is late need not delay a GPU.
+    """
+    if snapshot.calls_only_issue:
+        return None
     by_group = _delays(snapshot)
     if not by_group:
         return None

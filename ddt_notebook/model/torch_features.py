@@ -30,80 +30,73 @@ class Feature:
     symptoms: tuple[str, ...] = ()
 
 
-LIBRARY_COLLECTIVES = Feature(
+#: All features by their ids.
+FEATURES: dict[str, Feature] = {}
+
+
+def _feature(id_: str, lost: str, symptoms: tuple[str, ...] = ()) -> Feature:
+    """Add a feature to `FEATURES`."""
+    FEATURES[id_] = feature = Feature(id_, lost, symptoms)
+    return feature
+
+
+LIBRARY_COLLECTIVES = _feature(
     "library-collectives",
     "collectives that DDP and other libraries issue themselves are not visible",
     ("C.4", "D.1.1", "D.1.4", "D.2.1", "D.2.3", "D.2.4"),
 )
-LIBRARY_LINES = Feature(
+LIBRARY_LINES = _feature(
     "library-lines",
     "the lines at which libraries issued collectives are not known",
     ("C.4", "D.1.1", "D.2.1"),
 )
-TIMELINE = Feature(
+TIMELINE = _feature(
     "timeline",
     "the timeline has no backward passes and no ranges that the code marks",
     ("D.2.3",),
 )
-LOADERS = Feature(
+LOADERS = _feature(
     "loaders",
     "what the DataLoaders hand out is not recorded",
     ("C.6", "C.7", "D.2.2", "D.2.3", "D.2.5"),
 )
-PARAMETER_WRITES = Feature(
+PARAMETER_WRITES = _feature(
     "parameter-writes",
     "parameters that are written to between two optimizer steps are not noticed",
     ("D.2.2", "D.2.4", "D.2.5"),
 )
-UNUSED_PARAMETERS = Feature(
+UNUSED_PARAMETERS = _feature(
     "unused-parameters",
     "steps in which DDP found unused parameters are not counted",
     ("D.2.3", "D.2.4"),
 )
-DDP_BUCKETS = Feature("ddp-buckets", "the sizes of DDP's gradient buckets are unknown", ("D.2.3",))
-ACTIVATIONS = Feature(
+DDP_BUCKETS = _feature("ddp-buckets", "the sizes of DDP's gradient buckets are unknown", ("D.2.3",))
+ACTIVATIONS = _feature(
     "activations",
     "memory that a forward pass keeps for backward is not measured, and whether a loss is a mean "
     "is not known",
     ("D.1.2", "D.2.4"),
 )
-COMPILED_MODULES = Feature(
+COMPILED_MODULES = _feature(
     "compiled-modules", "the model inside torch.compile's wrapper is not recognized", ("D.2.2",)
 )
-SPARSE_SIZES = Feature("sparse-sizes", "sparse tensors count as 0 bytes")
-MODELS_FOLLOW = Feature(
+UNCOMPILED_RECORDER = _feature(
+    "uncompiled-recorder", "torch.compile may try to compile what records a run, and fail"
+)
+SPARSE_SIZES = _feature("sparse-sizes", "sparse tensors count as 0 bytes")
+MODELS_FOLLOW = _feature(
     "models-follow",
     "a DDP model does not follow when the process group is formed again; wrap the model again",
 )
-GROUP_NAMES = Feature(
+GROUP_NAMES = _feature(
     "group-names", "process groups may have other names after a group could not be formed"
 )
-SUBGROUP_TIMEOUTS = Feature(
+SUBGROUP_TIMEOUTS = _feature(
     "subgroup-timeouts", "a time limit for one cell reaches the default process group only"
 )
-SIMULATED_GPUS = Feature(
+SIMULATED_GPUS = _feature(
     "simulated-gpus", "GPUs cannot be simulated: the ranks use the CPU", ("C.5", "D.1.3", "D.2.2")
 )
-
-FEATURES: dict[str, Feature] = {
-    feature.id: feature
-    for feature in (
-        LIBRARY_COLLECTIVES,
-        LIBRARY_LINES,
-        TIMELINE,
-        LOADERS,
-        PARAMETER_WRITES,
-        UNUSED_PARAMETERS,
-        DDP_BUCKETS,
-        ACTIVATIONS,
-        COMPILED_MODULES,
-        SPARSE_SIZES,
-        MODELS_FOLLOW,
-        GROUP_NAMES,
-        SUBGROUP_TIMEOUTS,
-        SIMULATED_GPUS,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,10 @@ import re
 import site
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
+
+from .position import Position
 
 #: Code that was generated at run time, but not what a user typed at a prompt.
 _GENERATED = re.compile(r"<(?!stdin>|ipython-input)")
@@ -49,6 +52,11 @@ def package_file(file: str) -> str | None:
     """``accelerate/utils/operations.py`` for a file of an installed package other than torch."""
     found = _PACKAGE_FILE.match(file)
     return found[1].replace("\\", "/") if found else None
+
+
+def users_line(stack: Sequence[Position]) -> Position | None:
+    """The innermost line of the user's code in a stack, outermost frame first."""
+    return next((frame for frame in reversed(stack) if is_user_code(frame.file)), None)
 
 
 @functools.cache

@@ -177,7 +177,7 @@ class _Collective:
 
     def _meets(self, call: Call) -> bool:
         """Whether a group can form, now that every rank has called ``init_process_group``."""
-        here = call.rendezvous.meeting_point if call.rendezvous is not None else ""
+        here = call.rendezvous.endpoint if call.rendezvous is not None else ""
         if here not in self._meeting:
             joined = [
                 made.rendezvous
@@ -186,8 +186,8 @@ class _Collective:
                 if made.rendezvous is not None
             ]
             if len(joined) < len(self._by_rank) or not all(one.known for one in joined):
-                return True  # perhaps
-            points = (one for one in joined if one.meeting_point == here)
+                return True  # the missing calls may complete it
+            points = (one for one in joined if one.endpoint == here)
             self._meeting[here] = complete_groups(points)
         return self._meeting[here]
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.model import Place, Position
 from ddt_notebook.model.branches import BranchOutcome
+from ddt_notebook.model.expression_guards import ExpressionGuard, expression_guards
 
-from .nodes import LEAVES, FunctionNode, end
+from .nodes import LEAVES, FunctionNode, calls_in, end
 from .program import Located, Program
-from .tree import Block
+from .tree import Block, Tree
 
 DecidingNode = (
     ast.If | ast.While | ast.For | ast.AsyncFor | ast.ExceptHandler | ast.With | ast.match_case
@@ -20,7 +21,7 @@ DecidingNode = (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A statement at which ranks can go different ways.
+    """A statement, or a condition inside an expression, at which ranks can go different ways.
 
     Attributes
     ----------
@@ -32,12 +33,15 @@ class Decision:
         The blocks around it, innermost first, within that function.
     match
         The ``match`` to which the case belongs.
+    guard
+        The condition, if it is inside an expression; ``node`` is then that expression.
     """
 
-    node: DecidingNode
+    node: DecidingNode | ast.expr
     function: ast.AST
     blocks: tuple[Block, ...]
     match: ast.Match | None = None
+    guard: ExpressionGuard | None = None
 
     @property
     def head(self) -> Located:
@@ -47,6 +51,8 @@ class Decision:
     @property
     def test(self) -> ast.expr | None:
         """The condition, or what a case is compared with; None for for loops and exceptions."""
+        if self.guard is not None:
+            return self.guard.test
         if self.match is not None:
             return self.match.subject
         return self.node.test if isinstance(self.node, (ast.If, ast.While)) else None
@@ -55,6 +61,8 @@ class Decision:
         """Whether the condition held, the loop went on, or the exception was caught."""
         if outcome.kind == "handled":
             return True
+        if isinstance(self.node, ast.expr):
+            return outcome.to_line != 0
         body = self.node.body
         if body[0].lineno == self.head.lineno:  # all on one line
             otherwise = self._next_line()
@@ -72,6 +80,8 @@ class Decision:
 
     def arm(self, *, taken: bool) -> list[ast.stmt]:
         """The statements that run if the condition holds, or if not."""
+        if isinstance(self.node, ast.expr):
+            return []
         if isinstance(self.node, (ast.If, *_LOOPS)):
             return self.node.body if taken else self.node.orelse
         if isinstance(self.node, ast.match_case) and self.match is not None and not taken:
@@ -81,6 +91,10 @@ class Decision:
 
     def covers(self, line: int, *, taken: bool) -> bool:
         """Whether a line belongs to an arm."""
+        if self.guard is not None:
+            parts = self.guard.held if taken else self.guard.failed
+            calls = [call for part in parts for call in calls_in(part)]
+            return any(one.lineno <= line <= (one.end_lineno or line) for one in calls)
         return _covers(self.arm(taken=taken), line)
 
     def leaves(self, *, taken: bool) -> ast.stmt | None:
@@ -103,6 +117,8 @@ class Decision:
         if isinstance(self.node, (ast.ExceptHandler, ast.With)):
             left_out = isinstance(self.node, ast.With) and _covers(self.node.body, line)
             return taken and (left_out or any(_covers(b.after, line) for b in self.blocks))
+        if self.guard is not None:
+            return self.covers(line, taken=not taken) and not self.covers(line, taken=taken)
         if _covers(self.arm(taken=not taken), line):
             return True
         if isinstance(self.node, _LOOPS):
@@ -131,6 +147,8 @@ def decision_at(program: Program, place: Position | Place | BranchOutcome) -> De
     tree = program.trees.get(place.file)
     if tree is None:
         return None
+    if isinstance(place, BranchOutcome) and place.kind == "guard":
+        return _guard_decision(tree, place)
     found: list[DecidingNode] = [
         node
         for node in tree.nodes
@@ -138,7 +156,7 @@ def decision_at(program: Program, place: Position | Place | BranchOutcome) -> De
         and _head(node).lineno <= place.line <= _head_end(node)
     ]
     if not found:
-        return None
+        return _guard_decision(tree, place)
     node = max(found, key=lambda one: _head(one).lineno)
     at: ast.AST = node
     blocks: list[Block] = []
@@ -147,14 +165,29 @@ def decision_at(program: Program, place: Position | Place | BranchOutcome) -> De
         at = tree.parents[node]
         assert isinstance(at, (ast.Try, ast.TryStar))
         blocks.append(Block(at, "body", at.body, -1))
-    for block in tree.blocks(at):
-        blocks.append(block)
-        if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
-            break
+    blocks += _blocks_in_function(tree, at)
     function = blocks[-1].owner if blocks else tree.module
     match = tree.parents[node] if isinstance(node, ast.match_case) else None
     assert match is None or isinstance(match, ast.Match)
     return Decision(node, function, tuple(blocks), match)
+
+
+def _guard_decision(tree: Tree, place: Position | Place | BranchOutcome) -> Decision | None:
+    """The innermost condition inside an expression at a line."""
+    found = [one for one in expression_guards(tree.module) if one.test.lineno == place.line]
+    if not found:
+        return None
+    blocks = tuple(_blocks_in_function(tree, found[-1].node))
+    function = blocks[-1].owner if blocks else tree.module
+    return Decision(found[-1].node, function, blocks, guard=found[-1])
+
+
+def _blocks_in_function(tree: Tree, node: ast.AST) -> Iterator[Block]:
+    """The blocks around a node, innermost first, up to its function, class or module."""
+    for block in tree.blocks(node):
+        yield block
+        if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
+            return
 
 
 def function_at(program: Program, place: Position) -> ast.AST | None:
@@ -182,7 +215,7 @@ def _covers(statements: list[ast.stmt], line: int) -> bool:
     return bool(statements) and statements[0].lineno <= line <= end(statements[-1])
 
 
-def _head(node: DecidingNode) -> Located:
+def _head(node: DecidingNode | ast.expr) -> Located:
     return node.pattern if isinstance(node, ast.match_case) else node
 
 

@@ -70,7 +70,7 @@ from .values import (
 _MOST, _MOST_IN_FUNCTION = 30_000, 6_000
 #: The most statements that a rank follows in other files of the project.
 _MOST_ELSEWHERE = 2_000
-_UNROLLED = 2_000  #: After so many statements, loops are no longer unrolled.
+_UNROLLED = 2_000  #: After this many statements, loops are no longer unrolled.
 _ITERATIONS = 16  #: A loop with at most this many iterations is unrolled.
 _DEPTH = 16  #: The deepest nesting of calls that is followed.
 #: Methods that read the content of a tensor.

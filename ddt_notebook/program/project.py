@@ -15,10 +15,10 @@ from .tree import Tree, tree_of
 
 #: The most files that are read, the longest one in characters, and the most characters of all.
 _FILES, _LONGEST, _CHARACTERS = 32, 300_000, 500_000
-_FOLDERS: Final = 5  #: An absolute import is looked up in so many folders, from the file upwards.
+_FOLDERS: Final = 5  #: An absolute import is looked up in this many folders, upwards.
 #: Only files in which this occurs are read: other files do nothing that concerns other ranks.
 _OF_INTEREST = re.compile(r"distributed|rank|set_device|world_size|LOCAL_|barrier|all_reduce")
-#: The lines of a further file begin after so many, so that a line number also names its file.
+#: The line numbers of each further file begin this much higher, so that a number names its file.
 _LINES: Final = 1_000_000
 
 

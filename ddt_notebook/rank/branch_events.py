@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import bisect
 import dis
 import functools
+import itertools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
 from typing import Any
 
+from ..model.expression_guards import ExpressionGuard, Span
 from ..model.user_code import is_user_code
 from .branch_recorder import BranchRecorder
+from .condition_values import guards_in
 
 #: From this version on, observing costs so little that it is always on.
 ALWAYS_ON = sys.version_info >= (3, 12)
@@ -22,6 +26,8 @@ _ENDS = (StopIteration, GeneratorExit, StopAsyncIteration)
 _JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "JUMP_BACKWARD_IF")
 #: Instructions that may come before the one that matters: a returned constant is loaded first.
 _FILLING = frozenset({"NOP", "NOT_TAKEN", "EXTENDED_ARG", "LOAD_CONST", "POP_TOP", "CACHE"})
+#: Those before the first instruction of a part of an expression.
+_FILLING_PARTS = _FILLING - {"LOAD_CONST"} | {"COPY", "TO_BOOL", "RESUME"}
 #: The instruction with which a context manager decides whether it swallows an exception.
 _LEAVES_WITH = "WITH_EXCEPT_START"
 #: Size of the instruction of a for loop with its cache; the loop's body begins after it.
@@ -75,14 +81,18 @@ def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[
     if sys.gettrace() is not None:
         recorder.unobserved = "another trace function is set"
         return None
-    traced: dict[CodeType, _TracedCode | None] = {}
+    # by id, as in `BranchRecorder`
+    traced: dict[int, tuple[_TracedCode | None, CodeType]] = {}
 
     def called(frame: FrameType, event: str, argument: Any) -> Trace | None:
         code = frame.f_code
         try:
-            found = traced[code]
+            found, _ = traced[id(code)]
         except KeyError:
-            found = traced[code] = _TracedCode.of(code) if _is_users(code) else None
+            found = _TracedCode.of(code) if _is_users(code) else None
+            traced[id(code)] = found, code
+        if found is not None and found.guards:
+            frame.f_trace_opcodes = True
         return _guarded(_in_frame(recorder, found), recorder) if found is not None else None
 
     def end() -> None:
@@ -110,29 +120,43 @@ class _TracedCode:
         The lines at which the rank can go different ways.
     yields
         Offsets of the instructions at which a generator yields, and a coroutine awaits.
+    guards
+        For the offset of each jump that decides a condition inside an expression: the line of the
+        condition, and whether it held, by the offset of the next instruction. Only code that has
+        some is traced instruction by instruction.
     """
 
     code: CodeType
     decisions: frozenset[int]
     yields: frozenset[int]
+    guards: Mapping[int, tuple[int, Mapping[int, bool | None]]]
 
     @classmethod
     def of(cls, code: CodeType) -> _TracedCode:
         """Read the instructions of a code object."""
         decisions, yields = set(), set()
+        guards: dict[int, tuple[int, Mapping[int, bool | None]]] = {}
         resumes = code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
         line = code.co_firstlineno
         before = ""
-        for instruction in dis.get_instructions(code):
+        _, instructions = _instructions(code)
+        for number, instruction in enumerate(instructions):
             positions = instruction.positions
             line = positions.lineno or line if positions is not None else line
             # only an exception reaches the jump of a with statement; it is recorded as handled
             if any(part in instruction.opname for part in _JUMPS) and before != _LEAVES_WITH:
-                decisions.add(line)
+                is_loop = instruction.opname == "FOR_ITER"
+                guard = None if is_loop else _guard_of(code, instruction.offset)
+                if guard is None:
+                    decisions.add(line)
+                else:
+                    ways = (instructions[number + 1].offset, instruction.argval)
+                    held = {to: guard.decided(_goes_on_at(code, to)) for to in ways}
+                    guards[instruction.offset] = guard.test.lineno, held
             before = instruction.opname
             if resumes and instruction.opname in ("YIELD_VALUE", "SEND"):
                 yields.add(instruction.offset)
-        return cls(code, frozenset(decisions), frozenset(yields))
+        return cls(code, frozenset(decisions), frozenset(yields), guards)
 
 
 def _guarded(trace: Trace, recorder: BranchRecorder) -> Trace:
@@ -155,20 +179,29 @@ def _in_frame(recorder: BranchRecorder, traced: _TracedCode) -> Trace:
     before = 0
     raising = ""
     code, decisions, yields = traced.code, traced.decisions, traced.yields
-    known = recorder.by_code.setdefault(code, {})
+    guards = traced.guards
+    jumped: int | None = None
+    known = recorder.known_in(code)
 
     def note(frame: FrameType, line: int, kind: Any, to_line: int, error: str = "") -> None:
         key = (line, kind, to_line, error)
         index = known.get(key)
         if index is None:
             index = known[key] = recorder.index_of(code, line, kind, to_line, error)
-        if recorder.note(index) and kind == "branch":
+        if recorder.note(index) and kind in ("branch", "guard"):
             recorder.keep_values(index, frame)
 
     def local(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal before, raising
+        nonlocal before, raising, jumped
         line = frame.f_lineno
-        if event == "line":
+        if event == "opcode":
+            if jumped is not None:
+                at, ways = guards[jumped]
+                held = ways.get(frame.f_lasti)
+                if held is not None:
+                    note(frame, at, "guard", at if held else 0)
+            jumped = frame.f_lasti if frame.f_lasti in guards else None
+        elif event == "line":
             if raising:
                 note(frame, line, "handled", 0, raising)
                 raising = ""
@@ -225,7 +258,7 @@ def _monitor(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable
 
     def end() -> None:
         monitoring.set_events(tool, 0)
-        for code in handlers.watched:
+        for _, code in handlers.watched.values():
             monitoring.set_local_events(tool, code, 0)
         monitoring.free_tool_id(tool)
 
@@ -255,12 +288,14 @@ class MonitoringHandlers:
         self._disable = disable
         self._main = threading.main_thread().ident
         self.watch: Callable[[CodeType], None] = lambda code: None
-        self.watched: dict[CodeType, dict[int, int]] = {}
+        #: The lines of the instructions of each watched code object, by its id.
+        self.watched: dict[int, tuple[dict[int, int], CodeType]] = {}
+        self._by_code = recorder.by_code
 
     def started(self, code: CodeType, offset: int) -> object:
         """Watch a code object of the user from its first call on; ignore all others."""
-        if code not in self.watched and _is_users(code):
-            self.watched[code] = lines_of(code)
+        if id(code) not in self.watched and _is_users(code):
+            self.watched[id(code)] = lines_of(code), code
             self.watch(code)
         return self._disable
 
@@ -269,9 +304,8 @@ class MonitoringHandlers:
         if threading.get_ident() != self._main:
             return None
         recorder = self._recorder
-        known = recorder.by_code.get(code)
-        if known is None:
-            known = recorder.by_code[code] = {}
+        found = self._by_code.get(id(code))
+        known = recorder.known_in(code) if found is None else found[0]
         key = offset << 32 | destination
         index = known.get(key)
         if index is None:
@@ -282,9 +316,16 @@ class MonitoringHandlers:
 
     def _branch(self, code: CodeType, offset: int, destination: int) -> int:
         """The index of an outcome; -1 for a part of a condition that does not decide it."""
-        lines = self.watched.get(code) or lines_of(code)
+        lines = self._lines(code)
+        is_loop = dis.opname[code.co_code[offset]] == "FOR_ITER"
+        guard = None if is_loop else _guard_of(code, offset)
+        if guard is not None:
+            held = guard.decided(_goes_on_at(code, destination))
+            at = guard.test.lineno
+            to_line = at if held else 0
+            return -1 if held is None else self._recorder.index_of(code, at, "guard", to_line)
         line, to_line = lines.get(offset, 0), lines.get(destination, 0)
-        if line == to_line and dis.opname[code.co_code[offset]] == "FOR_ITER":
+        if line == to_line and is_loop:
             # the loop's variable is assigned on the line of the loop, before its body
             body = destination <= offset + _FOR_ITER_BYTES
             to_line = _next_line(code, destination, after=line) if body else 0
@@ -295,6 +336,10 @@ class MonitoringHandlers:
             to_line = lines.get(decided, 0)
         return self._recorder.index_of(code, line, "branch", to_line)
 
+    def _lines(self, code: CodeType) -> dict[int, int]:
+        found = self.watched.get(id(code))
+        return lines_of(code) if found is None else found[0]
+
     def returned(self, code: CodeType, offset: int, value: object) -> object:
         """A function returned."""
         self._note(code, offset, "return")
@@ -302,25 +347,25 @@ class MonitoringHandlers:
 
     def raised(self, code: CodeType, offset: int, error: BaseException) -> object:
         """An exception was raised in a frame, or went through it."""
-        if code in self.watched and not isinstance(error, _ENDS):
+        if id(code) in self.watched and not isinstance(error, _ENDS):
             self._note(code, offset, "raised", type(error).__name__)
         return None
 
     def handled(self, code: CodeType, offset: int, error: BaseException) -> object:
         """An exception was caught in a frame."""
-        if code in self.watched and not isinstance(error, _ENDS):
+        if id(code) in self.watched and not isinstance(error, _ENDS):
             self._note(code, offset, "handled", type(error).__name__)
         return None
 
     def _note(self, code: CodeType, offset: int, kind: Any, error: str = "") -> None:
         if threading.get_ident() != self._main:
             return
-        known = self._recorder.by_code.setdefault(code, {})
+        known = self._recorder.known_in(code)
         key = (offset, kind, error)
         index = known.get(key)
         if index is None:
             # the first instruction of a handler has no line of its own
-            lines = self.watched.get(code) or lines_of(code)
+            lines = self._lines(code)
             line = _next_line(code, offset) if kind == "handled" else lines.get(offset, 0)
             index = known[key] = self._recorder.index_of(code, line, kind, 0, error)
         self._recorder.note(index)
@@ -340,19 +385,64 @@ def lines_of(code: CodeType) -> dict[int, int]:
     return found
 
 
+@functools.lru_cache(maxsize=4)  # a function's branches are mostly met one after another
+def _instructions(code: CodeType) -> tuple[list[int], list[dis.Instruction]]:
+    """The instructions of a code object, after their offsets."""
+    found = list(dis.get_instructions(code))
+    return [one.offset for one in found], found
+
+
+def _instructions_from(code: CodeType, offset: int) -> Iterator[dis.Instruction]:
+    offsets, found = _instructions(code)
+    return itertools.islice(found, bisect.bisect_left(offsets, offset), None)
+
+
 def _after_jump(code: CodeType, destination: int) -> int | None:
     """The destination of a branch to a jump or a return on its own line; -1 for a return.
 
     So does the end of an ``if`` that is last in a loop or in a function. None for other
     instructions: the next part of the same condition.
     """
-    for instruction in dis.get_instructions(code):
-        if instruction.offset < destination or instruction.opname in _FILLING:
+    for instruction in _instructions_from(code, destination):
+        if instruction.opname in _FILLING:
             continue
         if instruction.opname.startswith("JUMP_"):
             return int(instruction.argval)
         return -1 if instruction.opname.startswith("RETURN_") else None
     return None
+
+
+def _guard_of(code: CodeType, offset: int) -> ExpressionGuard | None:
+    """The innermost condition inside an expression that a jump decides."""
+    if not guards_in(code.co_filename):
+        return None
+    at = _span(*next(itertools.islice(code.co_positions(), offset // 2, None)))
+    if at is None:
+        return None
+    found = [guard for guard in guards_in(code.co_filename).get(at[0][0], ()) if guard.tests_at(at)]
+    return found[-1] if found else None  # those outside come first
+
+
+def _goes_on_at(code: CodeType, offset: int) -> Span | None:
+    """The place of the first instruction of a part; None for a jump back or a return."""
+    for instruction in _instructions_from(code, offset):
+        if instruction.opname in _FILLING_PARTS:
+            continue
+        if instruction.opname.startswith(("JUMP_BACKWARD", "FOR_ITER")):
+            return None
+        at = instruction.positions
+        found = None if at is None else _span(*at)
+        if found is not None:
+            return found
+    return None
+
+
+def _span(
+    line: int | None, end_line: int | None, column: int | None, end_column: int | None
+) -> Span | None:
+    if line is None or end_line is None:
+        return None
+    return (line, column or 0), (end_line, end_column or 0)
 
 
 def _next_line(code: CodeType, offset: int, after: int = 0) -> int:

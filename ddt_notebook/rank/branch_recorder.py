@@ -3,7 +3,8 @@
 From Python 3.12 on, `sys.monitoring` reports branches, returns and exceptions of the user's code
 objects only, so the recorder is always on. On Python 3.11 `sys.settrace` reports the lines of the
 user's frames. That slows the user's code, so it runs only when the notebook asks for it. An event
-is one transition: a line with a condition or a loop, and the line at which the rank went on.
+is one transition: a line with a condition or a loop, and the line at which the rank went on; for a
+condition inside an expression, whether it held.
 
 `branch_events` takes events from the interpreter and calls `BranchRecorder.note`.
 """
@@ -42,6 +43,7 @@ class BranchRecorder:
 
     def __init__(self, writer: BranchRingWriter) -> None:
         self._writer = writer
+        self._write = writer.write
         self._indices: dict[tuple[object, ...], int] = {}
         self._outcomes: list[BranchOutcome | None] = [None]
         self._hash_keys: list[int] = [1]
@@ -53,7 +55,9 @@ class BranchRecorder:
         self.hash = 0
         #: See `BranchValues`.
         self.marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
-        self.by_code: dict[CodeType, dict[Key, int]] = {}
+        #: By id: since Python 3.13, the hash of a code object takes 2 µs for 100 lines, and is not
+        #: kept. The code object is beside it, so that no other one gets its id.
+        self.by_code: dict[int, tuple[dict[Key, int], CodeType]] = {}
         #: Why nothing is observed in this run; empty if it is.
         self.unobserved = ""
 
@@ -69,6 +73,13 @@ class BranchRecorder:
         self.marks.clear()
         self.hash = 0
         self.unobserved = ""
+
+    def known_in(self, code: CodeType) -> dict[Key, int]:
+        """The indices of the outcomes in a code object, by what identifies them there."""
+        found = self.by_code.get(id(code))
+        if found is None:
+            found = self.by_code[id(code)] = {}, code
+        return found[0]
 
     @property
     def count(self) -> int:
@@ -120,7 +131,7 @@ class BranchRecorder:
             Index of its outcome.
         """
         self.hash = (self.hash * HASH_FACTOR + self._hash_keys[index]) & _MASK
-        self._writer.write(index)
+        self._write(index)
         site = self._sites[index]
         if self._last_at_site[site] == index:
             return False
@@ -146,7 +157,7 @@ class BranchRecorder:
         live = frames_by_code(frame)
         for index in list(self._last_at_site):
             outcome = self._outcomes[index]
-            if outcome is None or outcome.kind != "branch":
+            if outcome is None or outcome.kind not in ("branch", "guard"):
                 continue
             running = live.get((outcome.file, outcome.function))
             if running is not None:

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from ..model.expression_guards import ExpressionGuard, expression_guards
+
 _MOST_NAMES = 8
 _MOST_CHARACTERS = 40
 _CONTAINERS = (list, tuple, dict, set, frozenset, bytes, bytearray)
@@ -57,7 +59,7 @@ def _names_of(file: str) -> dict[int, tuple[tuple[str, ...], ...]]:
         return {}
     found: dict[int, tuple[tuple[str, ...], ...]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        if isinstance(node, (ast.If, ast.While, ast.Assert)):
             decides: ast.expr = node.test
         elif isinstance(node, ast.For):
             decides = node.iter
@@ -65,15 +67,35 @@ def _names_of(file: str) -> dict[int, tuple[tuple[str, ...], ...]]:
             decides = node.subject
         else:
             continue
-        names = dict.fromkeys(filter(None, map(_path, _outermost(decides))))
         for inner in range(node.lineno, (decides.end_lineno or node.lineno) + 1):
-            found.setdefault(inner, tuple(names)[:_MOST_NAMES])
+            found.setdefault(inner, _names_in(decides))
+    for line, guards in guards_in(file).items():
+        found.setdefault(line, _names_in(guards[0].test))
+    return found
+
+
+def _names_in(decides: ast.expr) -> tuple[tuple[str, ...], ...]:
+    return tuple(dict.fromkeys(filter(None, map(_path, _outermost(decides)))))[:_MOST_NAMES]
+
+
+@functools.lru_cache(maxsize=64)
+def guards_in(file: str) -> dict[int, list[ExpressionGuard]]:
+    """The conditions inside expressions of a file, by the lines of the expressions."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[int, list[ExpressionGuard]] = {}
+    for guard in expression_guards(tree):
+        for line in range(guard.node.lineno, (guard.node.end_lineno or 0) + 1):
+            found.setdefault(line, []).append(guard)
     return found
 
 
 def forget_sources() -> None:
     """Read sources again: a cell with the same number may have another text now."""
     _names_of.cache_clear()
+    guards_in.cache_clear()
 
 
 def _outermost(node: ast.AST) -> list[ast.expr]:

@@ -6,14 +6,17 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import psutil
 
 from ..model import FormatError
+from ..model.user_code import users_line
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
     AskBranches,
     AskFlight,
+    AskRunning,
     AskStatus,
     BranchValues,
     CutSockets,
@@ -23,12 +26,13 @@ from ..wire.messages import (
     FlightEntries,
     Message,
     MonitorStatus,
+    RunningAnswer,
 )
 from .branch_recorder import BranchRecorder
 from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
-from .tracebacks import current_stack, users_line
+from .tracebacks import current_stack
 
 
 class Monitor(threading.Thread):
@@ -43,6 +47,8 @@ class Monitor(threading.Thread):
         question can end a wait of this rank.
     ends_rank
         Whether the rank ends when the connection does.
+    running
+        Answers questions about the user's objects while the user's code runs.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Monitor(threading.Thread):
         branches: BranchRecorder,
         *,
         ends_rank: bool = True,
+        running: Callable[[AskRunning], RunningAnswer] | None = None,
     ) -> None:
         super().__init__(name="ddt-monitor", daemon=True)
         self._channel = channel
@@ -60,6 +67,7 @@ class Monitor(threading.Thread):
         self._sockets = sockets
         self._branches = branches
         self._ends_rank = ends_rank
+        self._running = running
         self._main = threading.main_thread().ident or 0
         self._process = psutil.Process()
 
@@ -92,6 +100,8 @@ class Monitor(threading.Thread):
                     unobserved=self._branches.unobserved,
                     marks=tuple(self._branches.marks),
                 )
+            case AskRunning() as asked if self._running is not None:
+                return self._running(asked)
             case CutSockets() if self._sockets is not None:
                 self._sockets.cut_as_asked(request.number)
                 return Done()

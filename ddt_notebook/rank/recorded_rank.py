@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -52,23 +52,18 @@ from .probes import (
 )
 from .probes.calls import CallLog
 from .probes.flight import FlightReader, torch_version
+from .probes.running import RunningProbes
 from .script import ImportedFiles, last_module_at_start
-from .tracebacks import describe_error
+from .tracebacks import describe_error, hide_own_frames
+from .uncompiled import leave_recorder_uncompiled
 
-_RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-_SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-#: What started a rank, by a variable that it sets.
-_LAUNCHERS = {
-    "TORCHELASTIC_RUN_ID": "torchrun",
-    "OMPI_COMM_WORLD_RANK": "mpirun",
-    "SLURM_PROCID": "srun",
-    "PMI_RANK": "mpiexec",
-}
 #: The longest path of a unix socket, with the zero at its end.
 _LONGEST_SOCKET_PATH = 108
 #: How many processes may ask at the same time.
 _MOST_CONNECTIONS = 8
 _PEER = struct.Struct("3i")
+#: A rank that catches exceptions of calls again and again notes only this many of them.
+_MOST_FAILURES = 20
 
 
 class JobRecorder:
@@ -78,33 +73,55 @@ class JobRecorder:
     ----------
     folder
         The job's folder.
+    note_failure
+        Is called with the folder and the error if the process cannot be recorded.
     """
 
     installed: JobRecorder | None = None
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, note_failure: Callable[[str, BaseException], None]) -> None:
+        self._folder, self._note_failure = folder, note_failure
         self._log = CallLog(None)
         self._rank: RecordedRank | None = None
+        self._report = sys.excepthook
 
     @classmethod
-    def install(cls, folder: Path) -> None:
+    def install(cls, folder: str, note_failure: Callable[[str, BaseException], None]) -> None:
         """Wrap the functions of ``torch.distributed``, once in a process."""
         if cls.installed is not None or not dist.is_available():
             return
-        cls.installed = recorder = cls(folder)
+        cls.installed = recorder = cls(folder, note_failure)
         last_module_at_start()
         recorder._log.init_hook = recorder._before_init
         recorder._log.install()
+        recorder._report, sys.excepthook = sys.excepthook, recorder._note_early_error
         os.register_at_fork(after_in_child=recorder._forget_in_child)
 
     def _before_init(self, arguments: dict[str, Any]) -> AbstractContextManager[None]:
         if self._rank is None:
             try:
-                self._rank = RecordedRank(self._folder, self._log, arguments)
+                self._rank = RecordedRank(Path(self._folder), self._log, arguments)
             except Exception as error:  # noqa: BLE001  (the job must run without a record)
-                job_files.note_failure(self._folder, error)
+                self._log.detach()
+                self._remove_files()  # the disk may be full
+                self._note_failure(self._folder, error)
         return contextlib.nullcontext()
+
+    def _remove_files(self) -> None:
+        """Remove what this process has written, since it cannot be recorded."""
+        with contextlib.suppress(OSError):
+            for file in Path(self._folder).glob(f"{socket.gethostname()}-{os.getpid()}.*"):
+                file.unlink()
+
+    def _note_early_error(
+        self, kind: type[BaseException], error: BaseException, level: TracebackType | None
+    ) -> None:
+        """Record a rank that an exception ends before it has formed a group."""
+        if self._rank is None and _is_launched():
+            self._before_init({})
+            if self._rank is not None:
+                self._rank.note_end(error)
+        self._report(kind, error, level)
 
     def _forget_in_child(self) -> None:
         """A child of a rank, such as a loader's worker, must not write to the rank's files."""
@@ -134,15 +151,18 @@ class RecordedRank:
         self._leaving: BaseException | None = None  # what sys.exit() was called for
         self._left_after = 0  # how many calls were written then
         self._error: RankError | None = None
+        self._failures = 0
         self._imported = ImportedFiles()
         self._flight = FlightReader()
-        self._branches = BranchRecorder(BranchRingWriter(self._path("branches")))
+        self._running = RunningProbes()
+        self._branches = BranchRecorder(BranchRingWriter(self._path("branches"), reserve=True))
         self._events = BranchEvents(self._branches)
-        self._calls = RingWriter(self._path("calls"))
+        self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()
         for probe in (loaders, training, checkpoints, schedules, shown):
             probe.install()
+        leave_recorder_uncompiled()
         self._begin_run()
         self._note_end()
         rank, size = _numbers(arguments)
@@ -156,7 +176,8 @@ class RecordedRank:
             born_s=psutil.Process().create_time(),
             generation=int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
             job=_job(arguments),
-            launcher=next((name for var, name in _LAUNCHERS.items() if var in os.environ), ""),
+            allocation=job_files.allocation(os.environ),
+            launcher=_launcher(),
             backend=str(arguments.get("backend") or ""),
             script=str(Path(script).absolute()) if script else "",
             arguments=tuple(map(str, sys.argv[1:])),
@@ -168,6 +189,7 @@ class RecordedRank:
             missing_features=tuple(torch_private.missing()),
             branches=log.branches is not None,
         )
+        log.failure_hook = self._note_failed_call
         log.attach(self._calls)
         job_files.write(self._path("rank"), started)
 
@@ -186,6 +208,7 @@ class RecordedRank:
     def leave(self) -> None:
         """Stop recording, in a child of this process."""
         self._log.detach()
+        self._log.failure_hook = None
         self._log.branches = training.RECORD.branches = None
         self._events.stop()
         if self._server is not None:
@@ -210,12 +233,10 @@ class RecordedRank:
         def excepthook(
             kind: type[BaseException], error: BaseException, level: TracebackType | None
         ) -> None:
-            self._note_error(error)
-            if os.getpid() == self._pid and not self._ended:
-                # the launcher may end this process as soon as another one has failed
-                with contextlib.suppress(Exception):
-                    early = CellEnded(error=self._error, ended_s=time.monotonic())
-                    job_files.write(self._path("end"), early)
+            self.note_end(error)
+            with contextlib.suppress(Exception):  # the user reads a traceback as without us
+                hide_own_frames(error)
+                level = error.__traceback__
             report(kind, error, level)
 
         def exit_(code: Any = None) -> Any:
@@ -237,6 +258,41 @@ class RecordedRank:
         os._exit = leave_at_once  # type: ignore[assignment]
         atexit.register(self._end)
         Finalize(None, self._end, exitpriority=100)  # children of multiprocessing skip atexit
+
+    def _note_failed_call(self, error: BaseException) -> None:
+        """Write that an exception left a call.
+
+        A launcher may end this process before the exception has left the user's code.
+        """
+        self._failures += 1
+        if self._failures > _MOST_FAILURES or os.getpid() != self._pid:
+            return
+        inside = error.__traceback__
+        with contextlib.suppress(Exception):
+            try:
+                frame: FrameType | None = sys._getframe(1)
+                level = inside
+                while frame is not None:
+                    level = TracebackType(level, frame, frame.f_lasti, frame.f_lineno)
+                    frame = frame.f_back
+                error.__traceback__ = level
+                text = "".join(traceback.format_exception(error))
+                described = describe_error(error, text)
+            finally:
+                error.__traceback__ = inside
+            failed = CellEnded(error=described, ended_s=time.monotonic())
+            job_files.write(self._path("failure"), failed)
+
+    def note_end(self, error: BaseException) -> None:
+        """Write that an exception ends this process."""
+        self._note_error(error)
+        if os.getpid() == self._pid and not self._ended:
+            # the launcher may end this process as soon as another one has failed
+            with contextlib.suppress(Exception):
+                ended_s = time.monotonic()
+                flight = self._flight.drain(stacks=True)
+                early = CellEnded(error=self._error, ended_s=ended_s, flight=flight)
+                job_files.write(self._path("end"), early)
 
     def _note_error(self, error: BaseException) -> None:
         if os.getpid() != self._pid or self._error is not None:
@@ -320,8 +376,15 @@ class RecordedRank:
             if len(monitors) >= _MOST_CONNECTIONS or not _is_own(connection):
                 connection.close()
                 continue
+            # each connection gets the entries that are new to it
+            flight = FlightReader()
             monitor = Monitor(
-                Channel(connection), self._flight, None, self._branches, ends_rank=False
+                Channel(connection),
+                flight,
+                None,
+                self._branches,
+                ends_rank=False,
+                running=lambda asked: self._running.answer(self._rank, asked),
             )
             monitors.append(monitor)
             monitor.start()
@@ -344,11 +407,32 @@ def _numbers(arguments: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """The rank and the number of ranks, as passed to ``init_process_group`` or by a launcher."""
     query = parse_qs(urlsplit(str(arguments.get("init_method") or "")).query)
     found: list[int | None] = []
-    for name, variables in (("rank", _RANK_VARIABLES), ("world_size", _SIZE_VARIABLES)):
+    ranks, sizes, _ = zip(*job_files.NUMBERS, strict=True)
+    for name, variables in (("rank", ranks), ("world_size", sizes)):
         candidates = [arguments.get(name), *query.get(name, ()), *map(os.environ.get, variables)]
         numbers = (int(c) for c in candidates if c is not None and str(c).lstrip("-").isdigit())
         found.append(next((number for number in numbers if number >= 0), None))
     return found[0], found[1]
+
+
+def _is_launched() -> bool:
+    """Whether a launcher has numbered this process, and not one that started this one."""
+    rank, _ = _numbers({})
+    try:
+        parent = psutil.Process().parent()
+        above = parent.environ() if parent is not None else {}
+    except psutil.Error:
+        return False
+    names = [rank for rank, _, _ in job_files.NUMBERS]
+    return rank is not None and not any(name in above for name in names)
+
+
+def _launcher() -> str:
+    """What started this process, by a variable that it sets; empty if that is not known."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "torchrun"
+    names = (name for rank, _, name in job_files.NUMBERS if name and rank in os.environ)
+    return next(names, "")
 
 
 def _job(arguments: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import CodeType
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ from ..model.torch_features import (
     SPARSE_SIZES,
     SUBGROUP_TIMEOUTS,
     TIMELINE,
+    UNCOMPILED_RECORDER,
     UNUSED_PARAMETERS,
     Feature,
     MissingFeature,
@@ -243,6 +245,26 @@ def inside_compiled(module: Any) -> Any:
     return next(module.children(), None)
 
 
+_EVAL_FRAME = "torch._C._dynamo.eval_frame"
+_set_strategy = _look_up(UNCOMPILED_RECORDER, f"{_EVAL_FRAME}:set_code_exec_strategy")
+_Strategy = _look_up(UNCOMPILED_RECORDER, f"{_EVAL_FRAME}:_FrameExecStrategy")
+_Action = _look_up(UNCOMPILED_RECORDER, f"{_EVAL_FRAME}:_FrameAction")
+
+
+def leave_uncompiled(code: CodeType, *, callees: bool) -> None:
+    """Let ``torch.compile`` run a function as it is (`UNCOMPILED_RECORDER`).
+
+    Parameters
+    ----------
+    code
+        Its code.
+    callees
+        Whether this holds for all that it calls, too.
+    """
+    if available(UNCOMPILED_RECORDER):
+        _set_strategy(code, _Strategy(_Action.SKIP, _Action.SKIP if callees else _Action.DEFAULT))
+
+
 # -- DataLoader ------------------------------------------------------------------------------------
 
 _DATALOADER = "torch.utils.data.dataloader:_BaseDataLoaderIter"
@@ -330,6 +352,12 @@ for _part in ("_exchange_device", "_maybe_exchange_device", "_lazy_init"):
     _look_up(SIMULATED_GPUS, f"torch.cuda:{_part}")
 FakeTensor = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensor")
 FakeTensorMode = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensorMode")
+
+
+def argument_names(operation: Any) -> list[str]:
+    """The names of an operation's arguments, in order; empty if torch does not show them."""
+    schema = getattr(operation, "_schema", None)
+    return [argument.name for argument in schema.arguments] if schema is not None else []
 
 
 def storage_identity(tensor: torch.Tensor) -> int | None:

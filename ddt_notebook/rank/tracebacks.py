@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
+import os
 import re
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 
 from ..model import Position, RankError
-from ..model.user_code import is_user_code
+from ..model.user_code import is_user_code, users_line
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
@@ -27,11 +29,6 @@ def position(file: str, line: int, function: str) -> Position:
     """A `Position` with its source line."""
     code = linecache.getline(file, line).strip()
     return Position(file=file, line=line, function=function, code=code[:200])
-
-
-def users_line(frames: tuple[Position, ...]) -> Position | None:
-    """The innermost line of the user's code."""
-    return next((frame for frame in reversed(frames) if is_user_code(frame.file)), None)
 
 
 def describe_error(error: BaseException, traceback_text: str) -> RankError:
@@ -49,6 +46,28 @@ def describe_error(error: BaseException, traceback_text: str) -> RankError:
         frames=frames,
         missing_name=_missing_name(error),
     )
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the frames of this package out of an exception, and out of those that it followed."""
+    seen: set[int] = set()
+    chain: list[BaseException | None] = [error]
+    while chain and len(seen) < _MAX_FRAMES:
+        one = chain.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        levels = []
+        level = one.__traceback__
+        while level is not None:
+            levels.append(level)
+            level = level.tb_next
+        shown: TracebackType | None = None
+        for level in reversed(levels):
+            if not level.tb_frame.f_code.co_filename.startswith(_OWN):
+                shown = TracebackType(shown, level.tb_frame, level.tb_lasti, level.tb_lineno)
+        one.__traceback__ = shown
+        chain += [one.__cause__, one.__context__]
 
 
 def _missing_name(error: BaseException) -> str | None:

@@ -66,6 +66,7 @@ from .probes.timeline import Tracer
 from .script import ImportedFiles, as_main, last_module_at_start, seed
 from .shell import RankShell, make_shell
 from .tracebacks import describe_error
+from .uncompiled import leave_recorder_uncompiled
 
 _MAX_NAMES = 50
 
@@ -77,6 +78,7 @@ def prepare() -> None:
     shell.run("import torch.distributed as dist\ndist.all_reduce(None)", 0, 1)
     shell.forget_errors()
     shell.reset(new_session=False)
+    leave_recorder_uncompiled()
     is_user_code(__file__)  # so that the ranks share the cached facts about installed libraries
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
 

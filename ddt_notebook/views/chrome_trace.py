@@ -7,8 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..model import Snapshot
+from ..model import RankReport, Snapshot
 from ..model.meetings import Meeting
+from ..model.shares import open_waits
 
 Event = dict[str, Any]
 #: Threads of a rank in the trace.
@@ -18,7 +19,7 @@ _MAIN, _COLLECTIVES, _STEPS = 1, 2, 3
 def chrome_trace(snapshot: Snapshot, met: list[Meeting], path: str | Path) -> Path:
     """Write one trace of all ranks."""
     target = Path(path)
-    events = [e for report in snapshot.ranks for e in _events(snapshot, met, report.rank)]
+    events = [e for report in snapshot.ranks for e in _events(snapshot, met, report)]
     target.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     return target
 
@@ -32,14 +33,15 @@ def hta_folder(snapshot: Snapshot, met: list[Meeting], folder: str | Path) -> Pa
         trace = {
             "schemaVersion": 1,
             "distributedInfo": about | {"backend": snapshot.backend},
-            "traceEvents": _events(snapshot, met, report.rank),
+            "traceEvents": _events(snapshot, met, report),
         }
         path = target / f"rank_{report.rank}.json"
         path.write_text(json.dumps(trace), encoding="utf-8")
     return target
 
 
-def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
+def _events(snapshot: Snapshot, met: list[Meeting], report: RankReport) -> list[Event]:
+    rank, open_wait = report.rank, open_waits(snapshot).get(report.rank)
     events: list[Event] = [
         _name("process_name", rank, 0, f"rank {rank}"),
         _name("thread_name", rank, _MAIN, "main thread"),
@@ -60,9 +62,15 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
             events.append(_span(f"ProfilerStep#{number}", "user", rank, _STEPS, step, {}))
     for meeting in met:
         arrived, ended = meeting.arrivals_s.get(rank), meeting.ends_s.get(rank)
-        if arrived is None or ended is None:
+        waited = meeting.wait_s(rank) or 0.0
+        if arrived is None:
             continue
         call = meeting.calls[rank]
+        if ended is None and open_wait is not None and call.index == report.blocked_in:
+            ended = open_wait[1]
+            waited = ended - arrived
+        if ended is None:
+            continue
         about = {
             "sequence": meeting.sequence,
             "group": meeting.group,
@@ -71,7 +79,7 @@ def _events(snapshot: Snapshot, met: list[Meeting], rank: int) -> list[Event]:
             "label": meeting.label,
             "line": call.where.label if call.where is not None else "",
             "last_rank": meeting.straggler,
-            "waited_us": round(1e6 * (meeting.wait_s(rank) or 0)),
+            "waited_us": round(1e6 * waited),
         }
         times = (arrived - start, ended - start)
         name = f"gloo:{call.op}" if snapshot.backend == "gloo" else call.op

@@ -62,7 +62,7 @@ class CollectivesView(RunView):
             lines += terminal.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
-        return [*lines, *self._notes()]
+        return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
 
     def _html(self) -> list[Markup]:
         parts = []
@@ -111,7 +111,7 @@ class CollectivesView(RunView):
         moved = sum(meeting.bytes or 0 for meeting in self._met)
         met = words.count(len(self._met), "collective")
         moving = f"{met}, {words.size(moved)} from each rank"
-        if self.snapshot.origin == "dumps":
+        if self.snapshot.origin == "dumps" or self.snapshot.calls_only_issue:
             return moving
         waited = waited_without_flag(self._costs, self.snapshot.duration_s)
         return f"{moving}; {waited or 'nobody waited long for one rank'}"
@@ -120,10 +120,12 @@ class CollectivesView(RunView):
         notes = self._not_observed(LIBRARY_COLLECTIVES, LIBRARY_LINES)
         if any(report.calls_dropped for report in self.snapshot.ranks):
             notes.append("a long run keeps only the last collectives that agreed on all ranks")
+        if self.snapshot.calls_only_issue and self._met:
+            return [*notes, words.ISSUED]
         untimed = any(meeting.transfer_s is None and meeting.complete for meeting in self._met)
         if self.snapshot.origin == "dumps":
             notes.append("without times: the clocks of several hosts do not agree")
-        elif untimed and not self.snapshot.timeline:
+        elif untimed and not self.snapshot.timeline and self.snapshot.origin == "session":
             notes.append("%%ddt_debug also measures transfers that DDP and async_op start")
         return notes
 

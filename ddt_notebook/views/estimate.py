@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import groupby
 from typing import Any
 
 from ..model.estimate import Needs, Plan, plans
-from . import dataframe, html, terminal, words
+from . import dataframe, html, sparklines, terminal, words
 from .displayable import Displayable
+from .html import Markup
 
 _HEAD = ("", "batch", "model", "activations", "process", "each rank", "all ranks", "fits")
 _BATCHES = {1.0: "as it is", 0.5: "half"}
+#: Length of the longest bar, in characters.
+_BAR = 48
+#: A limit that is more than this many times the largest plan is not drawn.
+_FARTHEST = 4
+#: The parts of a bar: fields of `Needs`, sign, word and colour.
+_PARTS = (
+    (("parameters", "buffers"), "p", "parameters", "#0072B2"),
+    (("gradients", "buckets"), "g", "gradients", "#56B4E9"),
+    (("optimizer_state",), "o", "optimizer", "#CC79A7"),
+    (("activations",), "a", "activations", "#009E73"),
+    (("base",), "s", "process", "#999999"),
+)
 
 
 class EstimateView(Displayable):
@@ -42,17 +56,33 @@ class EstimateView(Displayable):
         self.source = source
         self.plans = list(plans(needs, ranks))
 
-    def fits(self, plan: Plan) -> bool | None:
-        """Whether a plan fits the limit, None if there is none."""
+    def left(self, plan: Plan) -> int | None:
+        """Bytes that a plan leaves on each rank; negative if it does not fit, None if no limit."""
+        return None if self._each is None else self._each - plan.needs.total
+
+    @property
+    def _each(self) -> int | None:
+        """The limit of one rank."""
         if self.limit is None:
             return None
-        needed = plan.needs.total * (self.ranks if self.shared else 1)
-        return needed <= self.limit
+        return self.limit // (self.ranks if self.shared else 1)
+
+    def fits(self, plan: Plan) -> bool | None:
+        """Whether a plan fits the limit.
+
+        None if there is no limit, or if the model fits but activations are not known.
+        """
+        left = self.left(plan)
+        if left is None or (left >= 0 and not plan.needs.activations):
+            return None
+        return left >= 0
 
     def to_text(self) -> str:
         """The table in columns."""
         lines = [self._title(), *terminal.wrap("", self._verdict())]
-        lines += terminal.columns(self._rows(), _HEAD, (2, 3, 4, 5, 6))
+        lines += terminal.columns(self._rows(), self._head(), range(2, 6 + self._has_base))
+        lines += [f"  {name:<6}  {_signs(bar)}" for name, bar in self._bars()]
+        lines += terminal.wrap("", self._legend())
         return "\n".join([*lines, *terminal.wrap("", self._note())])
 
     def to_html(self) -> str:
@@ -60,7 +90,9 @@ class EstimateView(Displayable):
         return html.view(
             html.heading(self._title()),
             html.line(self._verdict()),
-            html.table(self._rows(), _HEAD),
+            html.table(self._rows(), self._head()),
+            html.table([(name, _coloured(bar)) for name, bar in self._bars()]),
+            html.line(self._legend()),
             html.line(self._note()),
         )
 
@@ -73,7 +105,8 @@ class EstimateView(Displayable):
         - ``activations``: what the forward pass keeps for backward
         - ``base``: the process without a model
         - ``total``: the sum of these
-        - ``fits``: whether that is within the limit; None without a limit
+        - ``fits``: whether that is within the limit; None without a limit, and if the model fits
+          but its activations are not known
         """
         names = [field.name for field in fields(Needs)]
         rows = [
@@ -89,39 +122,124 @@ class EstimateView(Displayable):
 
     def _verdict(self) -> str:
         first = self.plans[0]
-        needed = f"DDP needs {words.size(first.needs.total)} on each rank"
+        known = bool(first.needs.activations)
+        least = "" if known else " for the model alone"
+        needed = f"DDP needs {words.size(first.needs.total)} on each rank{least}"
         if self.limit is None:
             return needed
         room = f"{words.size(self.limit)} {'for all ranks' if self.shared else 'for each'}"
-        if self.fits(first):
+        fitting = next((plan for plan in self.plans if self._may_fit(plan)), None)
+        if fitting is first and known:
             return f"it fits: {needed}, and {room} is available"
-        fitting = next((plan for plan in self.plans if self.fits(plan)), None)
+        if fitting is first:
+            return (
+                f"the model fits if its activations do: {needed} and {room} is available, which "
+                f"leaves {words.size(self.left(first) or 0)} on each rank"
+            )
         if fitting is None:
             return f"it does not fit: {needed}, {room} is available; none of these ways is enough"
         batch = "" if fitting.batch == 1 else " and half the batch"
         way = f"{fitting.sharding}{batch}"
-        return f"it does not fit: {needed}, {room} is available; {way} would fit"
+        if known:
+            return f"it does not fit: {needed}, {room} is available; {way} would fit"
+        left = words.size(self.left(fitting) or 0)
+        return (
+            f"it does not fit: {needed}, {room} is available; {way} would leave {left} for "
+            "activations"
+        )
+
+    def _may_fit(self, plan: Plan) -> bool:
+        left = self.left(plan)
+        return left is not None and left >= 0
+
+    def _word(self, plan: Plan) -> str:
+        left = self.left(plan)
+        if left is None:
+            return ""
+        if left < 0:
+            return "no"
+        return "yes" if plan.needs.activations else f"if ≤ {words.size(left)}"
+
+    @property
+    def _has_base(self) -> bool:
+        return bool(self.needs.base)
+
+    def _head(self) -> tuple[str, ...]:
+        return tuple(name for name in _HEAD if name != "process" or self._has_base)
 
     def _rows(self) -> list[tuple[str, ...]]:
-        words_of = {True: "yes", False: "no", None: ""}
         return [
             (
                 plan.sharding,
                 _BATCHES.get(plan.batch, f"× {plan.batch:g}"),
                 words.size(plan.needs.total - plan.needs.activations - plan.needs.base),
-                words.size(plan.needs.activations),
-                words.size(plan.needs.base),
+                words.size(plan.needs.activations) if plan.needs.activations else "?",
+                *([words.size(plan.needs.base)] if self._has_base else []),
                 words.size(plan.needs.total),
                 words.size(plan.needs.total * self.ranks),
-                words_of[self.fits(plan)],
+                self._word(plan),
             )
             for plan in self.plans
         ]
+
+    def _bars(self) -> list[tuple[str, list[tuple[str, int]]]]:
+        """For each plan with the present batch, its parts in characters, and the limit's place.
+
+        The limit is the part with the sign ``"|"``; what stands behind it does not fit. It is left
+        out where it is far beyond all plans.
+        """
+        shown = [plan for plan in self.plans if plan.batch == 1]
+        longest = max(plan.needs.total for plan in shown)
+        limit = self._drawn_limit()
+        return [(plan.sharding, _bar(plan, max(longest, limit or 0), limit)) for plan in shown]
+
+    def _drawn_limit(self) -> int | None:
+        largest = max(plan.needs.total for plan in self.plans)
+        near = self._each is not None and self._each <= _FARTHEST * largest
+        return self._each if near else None
+
+    def _legend(self) -> str:
+        parts = [
+            f"{sign} {word}"
+            for names, sign, word, _ in _PARTS
+            if any(getattr(self.needs, name) for name in names)
+        ]
+        return " · ".join(
+            [*parts, *(["| what there is"] if self._drawn_limit() is not None else [])]
+        )
 
     @staticmethod
     def _note() -> str:
         return (
             "ZeRO-1 splits the optimizer state over the ranks, ZeRO-2 the gradients too, FSDP "
             "(ZeRO-3) also the parameters, of which it gathers a layer at a time: add the largest "
-            "layer. Temporary tensors are not counted"
+            "layer. Temporary tensors and the allocator's gaps are not counted"
         )
+
+
+def _bar(plan: Plan, longest: int, limit: int | None) -> list[tuple[str, int]]:
+    signs, done = "", 0
+    for names, sign, _, _ in _PARTS:
+        done += sum(getattr(plan.needs, name) for name in names)
+        signs = signs.ljust(round(_BAR * done / longest), sign)
+    if limit is not None:
+        at = round(_BAR * limit / longest)
+        signs = f"{signs[:at]:<{at}}|{signs[at:]}"
+    return [(sign, len(list(run))) for sign, run in groupby(signs)]
+
+
+def _signs(bar: list[tuple[str, int]]) -> str:
+    return "".join(sign * length for sign, length in bar)
+
+
+def _coloured(bar: list[tuple[str, int]]) -> Markup:
+    colours = {sign: colour for _, sign, _, colour in _PARTS}
+    cells = [
+        html.tag(
+            "span",
+            sign * length,
+            style=f"background-color:{colours[sign]};color:#000000" if sign in colours else "",
+        )
+        for sign, length in bar
+    ]
+    return sparklines.fixed_width(*cells)

@@ -1,4 +1,4 @@
-"""The pages that `ddt.explain` returns: a symptom, a fault card, or a list of search results."""
+"""The pages that `ddt.explain` returns: a symptom, a card, a message, or what a search found."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from .. import faults
 from ..diagnosis.advice import fixes
 from ..faults import FaultCard
 from ..faults.search import Hit, search
+from ..messages import Message
+from ..messages import messages as catalogue
 from ..model import Fix
 from ..spelling import similar_names
 from ..symptoms import FixPattern, Symptom, symptom
@@ -20,6 +22,7 @@ from ..symptoms.lessons import lesson_in_folder
 from . import code_diff, dataframe, html, safe, terminal, words
 from .displayable import Displayable
 from .html import Markup
+from .message import MessageView
 from .taxonomy import TaxonomyView
 
 #: Stands before what distinguishes a similar fault.
@@ -118,9 +121,10 @@ class ExplanationView(Displayable):
         """How many faults of this kind the study had."""
         symptom = self._symptom
         found = f"{words.count(symptom.faults, 'fault')} of this kind in the study"
-        if symptom.distributed_faults == symptom.faults:
-            return f"{found}, all of them only in distributed training"
-        return f"{found}, {symptom.distributed_faults} of them only in distributed training"
+        only = "all" if symptom.distributed_faults == symptom.faults else symptom.distributed_faults
+        several = sum(pattern.faults for pattern in self._patterns) > symptom.distributed_faults
+        note = "; some were repaired in several ways" if several else ""
+        return f"{found}, {only} of them only in distributed training{note}"
 
     def _rows(self) -> list[tuple[str, str, str]]:
         rows = [(p.pattern, str(p.faults), f"{p.share:.0%}") for p in self._patterns[:PATTERNS]]
@@ -302,7 +306,7 @@ class HitsView(Displayable):
         return f"{hit.title} (a symptom of the study)" if hit.kind == "symptom" else hit.title
 
 
-Page = ExplanationView | CardView | HitsView | TaxonomyView
+Page = ExplanationView | CardView | MessageView | HitsView | TaxonomyView
 
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
@@ -315,7 +319,8 @@ def page(query: str = "") -> Page:
     Parameters
     ----------
     query
-        A code such as ``"D.2.1"``, the id of a card, or words; empty: the whole taxonomy.
+        A code such as ``"D.2.1"``, the id of a card or of a message, an error message, or words;
+        empty: the whole taxonomy.
 
     Raises
     ------
@@ -329,6 +334,8 @@ def page(query: str = "") -> Page:
         return symptom_page(wanted)
     if wanted.lower() in faults.card_ids():
         return card_page(wanted.lower())
+    if (entry := _message(wanted.lower())) is not None:
+        return MessageView(entry)
     hits = search(wanted)
     near = similar_names(wanted, faults.card_ids())
     if near and " " not in wanted:  # a card, misspelt
@@ -336,13 +343,25 @@ def page(query: str = "") -> Page:
     if not hits:
         last = study.symptoms()[-1].code
         raise study.UnknownSymptom(
-            f"nothing is known about {wanted!r}; codes run from A.1 to {last}, and words of a "
-            "title or of an error message are searched for"
+            f"nothing is known about {wanted!r}; codes run from A.1 to {last}; another text has to "
+            "be the name of a fault card, or words of a title or of an error message"
         )
     if len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score:
         best = hits[0]
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     return HitsView(wanted, hits)
+
+
+def _message(wanted: str) -> Message | None:
+    """Return the entry of the catalogue with this id, or whose message the words are.
+
+    A message of which a card has the whole page is left to the search, unless its id is asked for.
+    """
+    named = next((entry for entry in catalogue() if entry.id == wanted), None)
+    found = [entry for entry in catalogue() if entry.find(wanted)]
+    broader = frozenset().union(*(entry.over for entry in found))
+    found = [one for one in found if one.id not in broader and one.card not in faults.card_ids()]
+    return named or min(found, key=lambda entry: entry.general, default=None)
 
 
 def symptom_page(code: str) -> ExplanationView:

@@ -25,7 +25,7 @@ COLOURS = {
     "line": "#808080",
 }
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
-#: A cell of at most so many characters, such as ``rank 1 +2.17 ms``, stays on one line.
+#: A cell of at most this many characters, such as ``rank 1 +2.17 ms``, stays on one line.
 _SHORT = 20
 _MONO = "font-family:monospace;font-size:0.95em"
 

@@ -224,7 +224,7 @@ def _place(report: RankReport) -> Position | None:
 
 
 def _ended(report: RankReport) -> str:
-    """What ended a rank that stands at no line."""
+    """What ended a rank that has no current line."""
     if report.state == "raised" and report.error is not None:
         return safe.one_line(str(report.error), 120)
     return words.ending(report) if report.state == "died" else ""

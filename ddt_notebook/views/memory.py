@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..model import Snapshot
-from ..model.memory import KINDS, RankMemory
+from ..model.memory import KINDS, MemoryKind, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
 from . import dataframe, figures, flags, html, sparklines, terminal, words
 from .figures import Figure, Figured
@@ -58,7 +58,9 @@ class MemoryView(RunView, Figured):
         self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
     ) -> None:
         super().__init__(snapshot, asked_now=asked_now)
-        self.flags = _flags(snapshot.memory)
+        # what else ranks hold changes while they run, and they answer one after the other
+        lasting = ("parameters", "buffers", "optimizer state") if snapshot.running else KINDS
+        self.flags = _flags(snapshot.memory, lasting)
 
     def _text(self) -> list[str]:
         lines = []
@@ -88,7 +90,8 @@ class MemoryView(RunView, Figured):
           ``tensors``: what models, optimizers and other variables hold; memory that several share
           counts once
         - ``activations``: what backward keeps after a forward pass; 0 if the run was not traced
-        - ``rest``: what is in none of these parts, of the process or of the GPU
+        - ``rest``: what is in none of these parts, of the process, or of what PyTorch's allocator
+          has handed out on the GPU; None if that was not asked
         - ``rss``: resident set of the process
         - ``peak``: largest resident set while the cell ran; None if it was not traced
         - ``pss``: resident set in which pages of several processes are divided among them; None if
@@ -196,7 +199,7 @@ class MemoryView(RunView, Figured):
         if not self.snapshot.memory:
             return "no rank was inspected"
         largest = max(self.snapshot.memory, key=_highest)
-        what = "on the GPU" if _on_gpu(largest) else "resident"
+        what = "on the GPU" if _on_gpu(largest) and largest.gpu_peak else "resident"
         room = [f"{words.size(limit)} is {_LIMITS[name]}" for name, limit in self._limits().items()]
         needed = f"rank {largest.rank} needed most: {words.size(_highest(largest))} {what}"
         return f"{needed}; {', '.join(room) or 'no limit is known'}"
@@ -221,7 +224,9 @@ class MemoryView(RunView, Figured):
             (kind, *(words.size(members[0].parts.get(kind, 0)) for members in shown))
             for kind in kinds
         ]
-        rows.append(("the rest", *(_spread([_rest(m) for m in members]) for members in shown)))
+        if any(_rest(m) is not None for members in shown for m in members):
+            rests = ([rest for m in members if (rest := _rest(m)) is not None] for members in shown)
+            rows.append(("the rest", *(_spread(rest) if rest else "" for rest in rests)))
         head = ("", *(words.ranks(m.rank for m in members) for members in shown))
         if len(groups) > GROUPS:
             head = (*head, f"and {len(groups) - GROUPS} more")
@@ -245,19 +250,34 @@ class MemoryView(RunView, Figured):
             return []
         first = min(m.measured for m in self.snapshot.memory)
         seen = "at the end of the cell" if first == "end" else f"after {first}"
-        seen = "now" if self.asked_now else seen
-        rest = "Python, torch's libraries, temporary tensors and pages that ranks share"
+        seen = "now" if self.asked_now else "while the ranks ran" if first == "running" else seen
         notes = self._not_observed(ACTIVATIONS, DDP_BUCKETS)
-        notes += [f"parts were counted {seen}; the rest is {rest}"]
+        notes += [f"parts were counted {seen}{self._about_rest()}"]
         if not any(m.at_ms for m in self.snapshot.memory):
-            notes.append("%%ddt_debug also shows activations and memory over time")
+            if self.snapshot.origin == "session":
+                notes.append("%%ddt_debug also shows activations and memory over time")
         elif self.asked_now:
             cell = self.snapshot.cell.title
             notes.append(f"activations, peak and curve were measured while {cell} ran")
         return notes
 
+    def _about_rest(self) -> str:
+        on_gpu = {_on_gpu(memory) for memory in self.snapshot.memory}
+        if on_gpu == {False}:
+            rest = "Python, torch's libraries, temporary tensors and pages that ranks share"
+            return f"; the rest is {rest}"
+        if all(memory.gpu_allocated is None for memory in self.snapshot.memory):
+            return (
+                "; what else is on the GPU was not asked, since the answer may have to wait for it"
+            )
+        return (
+            "; of a GPU, the rest is what else PyTorch's allocator has handed out, such as "
+            "activations; the CUDA context, NCCL's buffers and what the allocator keeps in reserve "
+            "come on top"
+        )
 
-def _flags(memories: Sequence[RankMemory]) -> list[Flag]:
+
+def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> list[Flag]:
     found = []
     for memory in memories:
         for name, used in (("rank", _data_peak(memory)), ("GPU", memory.gpu_peak)):
@@ -276,19 +296,22 @@ def _flags(memories: Sequence[RankMemory]) -> list[Flag]:
     if shared and needed >= _NEARLY_FULL * shared:
         share = f"{words.size(needed)} of {words.size(shared)}"
         found.append(Flag("warning", f"the ranks together fill the container: {share}"))
-    return found + _uneven(memories)
+    return found + _uneven(memories, compared)
 
 
-def _uneven(memories: Sequence[RankMemory]) -> list[Flag]:
-    """A flag for a rank that holds clearly more than another."""
+def _uneven(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> list[Flag]:
+    """A flag for a rank that holds clearly more than another of the compared kinds."""
     if len(memories) < 2:
         return []
-    most = max(memories, key=lambda m: m.known_bytes)
-    least = min(memories, key=lambda m: m.known_bytes)
-    more = most.known_bytes - least.known_bytes
-    if more < _DIFFERS_BYTES or most.known_bytes < _DIFFERS * least.known_bytes:
+
+    def held(memory: RankMemory) -> int:
+        return sum(memory.parts.get(kind, 0) for kind in compared)
+
+    most, least = max(memories, key=held), min(memories, key=held)
+    more = held(most) - held(least)
+    if more < _DIFFERS_BYTES or held(most) < _DIFFERS * held(least):
         return []
-    kind = max(KINDS, key=lambda k: most.parts.get(k, 0) - least.parts.get(k, 0))
+    kind = max(compared, key=lambda k: most.parts.get(k, 0) - least.parts.get(k, 0))
     sizes = f"{words.size(most.parts.get(kind, 0))} against {words.size(least.parts.get(kind, 0))}"
     return [
         Flag(
@@ -303,10 +326,12 @@ def _on_gpu(memory: RankMemory) -> bool:
     return memory.device.startswith("cuda")
 
 
-def _rest(memory: RankMemory) -> int:
-    """The bytes in none of the parts, of the GPU or of the process."""
+def _rest(memory: RankMemory) -> int | None:
+    """The bytes in none of the parts, of the GPU or of the process; None if that is not known."""
     whole = memory.gpu_allocated if _on_gpu(memory) else memory.rss_bytes
-    return max(0, (whole or 0) - memory.known_bytes + memory.parts.get("activations", 0))
+    if whole is None:
+        return None
+    return max(0, whole - memory.known_bytes + memory.parts.get("activations", 0))
 
 
 def _highest(memory: RankMemory) -> int:

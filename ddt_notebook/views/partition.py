@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from ..model import Snapshot
-from ..model.partition import Division, LoaderPartition, ModelShard, division
-from . import html, safe, terminal, words
+from ..model.partition import Coverage, Division, LoaderPartition, ModelShard, coverage, division
+from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -22,8 +25,21 @@ OBJECTS = 12
 FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
-#: The subject of a table, the titles of its columns, its rows.
-_Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+#: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
+_SLOTS, _SHARES, _READ = 56, "░▒▓█", "#0072B2"
+_LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
+_MARKS = {"0": html.COLOURS["error"], "+": html.COLOURS["warning"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The subject, the titles of the columns, the rows, and what the rows leave open."""
+
+    subject: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    strips: list[tuple[str, str]] = field(default_factory=list)
+
 
 _SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
 _SAMPLER = "give the loader a DistributedSampler"
@@ -42,7 +58,7 @@ class PartitionView(RunView):
         Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_loaders", "_shards")
+    __slots__ = ("_loaders", "_runs", "_shards")
 
     name = "partition"
     columns = (
@@ -63,25 +79,33 @@ class PartitionView(RunView):
                 self._shards.setdefault(shard.name, {})[partition.rank] = shard
         if not asked_now and not names:
             self._loaders = _used_in_run(self._loaders, snapshot)
-        self.flags = _find_flags(self._loaders, trains=_trained_ranks(snapshot))
+        self._runs = snapshot.running is not None
+        trains = _trained_ranks(snapshot)
+        self.flags = _find_flags(self._loaders, trains=trains, runs=self._runs)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
-        for head, columns, rows in self._tables():
-            lines += terminal.wrap("", head)
-            if rows:
-                right = (1, 2, 3, 4) if columns is _LOADER_HEAD else (1, 2, 3)
-                lines += terminal.columns(rows, columns, right, indent=4)
+        for table in self._tables():
+            lines += terminal.wrap("", table.subject)
+            if table.rows:
+                right = (1, 2, 3, 4) if table.columns is _LOADER_HEAD else (1, 2, 3)
+                lines += terminal.columns(table.rows, table.columns, right, indent=4)
+            width = max((len(who) for who, _ in table.strips), default=0)
+            lines += [f"    {who:<{width}}  │{strip}│" for who, strip in table.strips]
+            lines += [f"    {_LEGEND}"] if table.strips else []
         if self._left_out:
             lines.append(f"  and {words.count(self._left_out, 'more object')}")
         return lines
 
     def _html(self) -> list[Markup]:
         parts = []
-        for head, columns, rows in self._tables():
-            parts.append(html.heading(head))
-            if rows:
-                parts.append(html.table(rows, columns))
+        for table in self._tables():
+            parts.append(html.heading(table.subject))
+            if table.rows:
+                parts.append(html.table(table.rows, table.columns))
+            if table.strips:
+                parts.append(html.table([(who, _strip(strip)) for who, strip in table.strips]))
+                parts.append(html.line(_LEGEND))
         if self._left_out:
             parts.append(html.line(f"and {words.count(self._left_out, 'more object')}"))
         return parts
@@ -143,7 +167,8 @@ class PartitionView(RunView):
         used = [d for d in self.divisions().values() if d.ranks]
         parts = []
         if used:
-            parts.append(f"{words.count(len(used), 'loader')} divided without overlap or gaps")
+            without = "divided without overlap" + ("" if self._runs else " or gaps")
+            parts.append(f"{words.count(len(used), 'loader')} {without}")
         elif self._loaders:
             parts.append(f"{words.count(len(self._loaders), 'loader')}, not iterated yet")
         if self._shards:
@@ -153,15 +178,16 @@ class PartitionView(RunView):
     def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:
         used = any(loader.last is not None for loader in by_rank.values())
         earlier = used and not _ranks_of_run(by_rank, self.snapshot)
-        return _about_loader(name, by_rank) + (" · in an earlier cell" if earlier else "")
+        about = _about_loader(name, by_rank, runs=self._runs)
+        return about + (" · in an earlier cell" if earlier else "")
 
     def _tables(self) -> list[_Table]:
-        found: list[_Table] = [
-            (self._about(name, by_rank), _LOADER_HEAD, _loader_rows(by_rank))
-            for name, by_rank in self._loaders.items()
+        found = [
+            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x))
+            for name, x in self._loaders.items()
         ]
         found += [
-            (_about_shards(name, by_rank), _SHARD_HEAD, _shard_rows(by_rank))
+            _Table(_about_shards(name, by_rank), _SHARD_HEAD, _shard_rows(by_rank))
             for name, by_rank in self._shards.items()
         ]
         return found[:OBJECTS]
@@ -186,7 +212,7 @@ def _ranks_of_run(by_rank: dict[int, LoaderPartition], snapshot: Snapshot) -> se
     return {r for r, x in by_rank.items() if x.last is not None and x.last.run == runs[r]}
 
 
-def _about_loader(name: str, by_rank: dict[int, LoaderPartition]) -> str:
+def _about_loader(name: str, by_rank: dict[int, LoaderPartition], *, runs: bool) -> str:
     """``loader · TensorDataset of 101 · DistributedSampler, padding of 1 · 101 covered``."""
     first = next(iter(by_rank.values()))
     size = f" of {first.dataset_size:,}" if first.dataset_size is not None else ""
@@ -197,7 +223,7 @@ def _about_loader(name: str, by_rank: dict[int, LoaderPartition]) -> str:
     if not seen.ranks:
         return " · ".join([*parts, "not iterated yet"])
     early = [r for r, x in by_rank.items() if x.last is not None and not x.last.complete]
-    if early:
+    if early and not runs:
         parts.append(f"left early by {words.ranks(early)}")
     if seen.uneven and seen.joined:
         parts.append("uneven, as join() allows")
@@ -229,6 +255,41 @@ def _counts(loader: LoaderPartition) -> tuple[str, ...]:
     last = loader.epochs[-1]
     share = f"{last.samples / loader.dataset_size:.1%}" if loader.dataset_size else ""
     return (f"{last.in_cell or last.number}", f"{last.batches:,}", f"{last.samples:,}", share)
+
+
+def _strips(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, str]]:
+    """Where in the data set each rank read, as signs, and how many ranks read each part."""
+    found = coverage(by_rank, _SLOTS)
+    if found is None or len(found.read) < 2:
+        return []
+    seen = division(by_rank)
+    padded = seen.overlap <= seen.padding  # repeated on purpose, so that all ranks have as many
+    shown = found.read.items() if len(found.read) <= ROWS else ()
+    strips = [(f"rank {rank}", "".join(map(_share_sign, shares))) for rank, shares in shown]
+    return [(f"samples 0-{found.size - 1}", _marks(found, bool(seen.gaps), padded)), *strips]
+
+
+def _share_sign(share: float) -> str:
+    return _SHARES[math.ceil(share * len(_SHARES)) - 1] if share else " "
+
+
+def _marks(found: Coverage, gaps: bool, padded: bool) -> str:
+    """For each slot whether one rank read it; those that no rank had to read are left blank."""
+    nobody = "0" if gaps else " "
+    return "".join(
+        "+" if most > 1 and not padded else "1" if fewest or (most and not gaps) else nobody
+        for fewest, most in zip(found.fewest, found.most, strict=True)
+    )
+
+
+def _strip(signs: str) -> Markup:
+    cells = []
+    for sign, run in groupby(signs):
+        colour = _MARKS.get(sign)
+        style = f"background-color:{colour};color:#000000" if colour else ""
+        style = f"color:{_READ}" if sign in _SHARES else style
+        cells.append(html.tag("span", "".join(run), style=style))
+    return sparklines.fixed_width(*cells)
 
 
 def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:
@@ -263,7 +324,7 @@ def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _find_flags(
-    loaders: Mapping[str, Mapping[int, LoaderPartition]], *, trains: Collection[int]
+    loaders: Mapping[str, Mapping[int, LoaderPartition]], *, trains: Collection[int], runs: bool
 ) -> list[Flag]:
     """Flags for the loaders, the most severe first.
 
@@ -271,22 +332,31 @@ def _find_flags(
     ----------
     trains
         Ranks that trained in loops over loaders: their other loaders are for evaluation.
+    runs
+        Whether the ranks were asked one after the other while they ran, so that counts differ.
     """
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
         short = safe.middle(name, 60)
         if seen.ranks:
-            found += _of_loader(short, by_rank, seen)
+            found += _of_loader(short, by_rank, seen, runs=runs)
             found += _of_order(short, by_rank, trains)
         found += _of_sampler(short, by_rank)
     return ordered(found)
 
 
-def _of_loader(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
-    found = [*_overlap(name, by_rank, seen)]
+def _of_loader(
+    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, runs: bool
+) -> list[Flag]:
+    found = []
+    # ranks that were asked while they ran may be in different epochs
+    if not runs or len({x.last.number for x in by_rank.values() if x.last is not None}) == 1:
+        found += _overlap(name, by_rank, seen)
     if problem := next((x.problem for x in by_rank.values() if x.problem), ""):
         found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
+    if runs:
+        return found
     if seen.gaps:
         dropped = any(loader.drop_last for loader in by_rank.values())
         missing = sum(loader.replicas is not None for loader in by_rank.values())

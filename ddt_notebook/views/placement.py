@@ -10,8 +10,9 @@ from typing import Any
 
 from ..diagnosis.communication import hold_parts
 from ..model import Snapshot
+from ..model.collective import shape_label
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
-from . import html, safe, terminal, words
+from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -22,6 +23,8 @@ ROWS = 12
 #: Objects that are shown, and tensors in the list of all of them.
 OBJECTS = 20
 TENSORS = 200
+#: With more devices than this, the grid of ranks and devices has their numbers and no sizes.
+_NAMED_DEVICES = 6
 
 _WRAPPERS = {"DTensor": "DTensor shards"}
 _HEAD = ("part", "device", "type", "tensors", "bytes")
@@ -69,7 +72,8 @@ class PlacementView(RunView):
         self.flags = _find_flags(self._placements, parts)
 
     def _text(self) -> list[str]:
-        lines: list[str] = []
+        head, *rows = _grid(self._placements) or [()]
+        lines = terminal.columns(rows, head, indent=2) if rows else []
         shown = self._objects
         for item in shown[:OBJECTS]:
             lines += terminal.wrap("", safe.middle(item.item.name, 60) + _about(item))
@@ -82,6 +86,8 @@ class PlacementView(RunView):
 
     def _html(self) -> list[Markup]:
         parts: list[Markup] = []
+        if grid := _grid(self._placements):
+            parts.append(html.table(grid[1:], grid[0]))
         shown = self._objects
         for item in shown[:OBJECTS]:
             parts.append(html.line(html.tag("b", safe.middle(item.item.name, 60)), _about(item)))
@@ -136,6 +142,40 @@ class PlacementView(RunView):
             return "no rank holds a module, an optimizer or a tensor in its variables"
         devices = safe.listing(sorted({d for item in objects for d in item.devices}))
         return f"{words.count(len(objects), 'object')} on {devices}, nothing odd"
+
+
+def _grid(placements: Sequence[RankPlacement]) -> list[tuple[str, ...]]:
+    """How much each rank holds on each device, with a head; empty if there is only one device.
+
+    The signs grow with the bytes. A device that no rank uses has a column, too.
+    """
+    held = {p.rank: Counter[str]() for p in placements if p.objects}
+    for placement in placements:
+        for item in placement.objects:
+            for tensor in item.tensors:
+                held[placement.rank][tensor.device] += tensor.bytes
+    devices = {device for sizes in held.values() for device in sizes}
+    devices |= {a.device for p in placements for a in p.accelerators}
+    largest = max((size for sizes in held.values() for size in sizes.values()), default=0)
+    if len(devices) < 2 or not largest:
+        return []
+    shown = sorted(devices, key=lambda d: (d != "cpu", d.partition(":")[0], len(d), d))
+    wordy = len(shown) <= _NAMED_DEVICES
+    names = [safe.middle(d, 20) if wordy or ":" not in d else d.rpartition(":")[2] for d in shown]
+
+    def cell(size: int) -> str:
+        if not size:
+            return "·"
+        sign = sparklines.level(size / largest)
+        return f"{sign} {words.size(size)}" if wordy else sign
+
+    rows = {rank: tuple(cell(sizes[device]) for device in shown) for rank, sizes in held.items()}
+    alike = group(rows, lambda rank: rows[rank])
+    grid = [(words.rank_list(ranks), *cells) for cells, ranks in alike[:ROWS]]
+    if len(alike) > ROWS:
+        rest = words.count(sum(len(ranks) for _, ranks in alike[ROWS:]), "more rank")
+        grid.append((f"and {rest}", *[""] * len(shown)))
+    return [("rank", *names), *grid]
 
 
 def _merge(placements: Iterable[RankPlacement]) -> list[_Shown]:
@@ -246,7 +286,7 @@ def _row(name: str, tensors: list[TensorPlacement], shown: _Shown) -> tuple[str,
 
 
 def _shape(tensor: TensorPlacement) -> str:
-    whole = "×".join(map(str, tensor.shape)) or "scalar"
+    whole = shape_label(tensor.shape)
     if tensor.local_shape is None or tensor.local_shape == tensor.shape:
         return whole
     return f"{'×'.join(map(str, tensor.local_shape))} of {whole}"
@@ -356,7 +396,7 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
                 what = "a tensor that requires a gradient, but not a parameter"
             text = (
                 f"{item.name}.{tensor.name} is {what}: .to(device) does not move it, "
-                f"state_dict() and DDP do not know it; use {advice}"
+                f"state_dict() and DDP leave it out; use {advice}"
             )
             found.append(("warning", text))
     if item.loose_modules:
@@ -372,7 +412,7 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
 def _not_wrapped(item: PlacedObject, parts: Callable[[tuple[str, ...]], bool]) -> tuple[str, str]:
     text = f"{item.name} is trained but not wrapped in DDP or FSDP: each rank trains "
     parameters = (tensor for tensor in item.tensors if tensor.role == "parameter")
-    if parts(tuple("×".join(map(str, one.shape)) or "scalar" for one in parameters)):
+    if parts(tuple(shape_label(one.shape) for one in parameters)):
         return ("hint", f"{text}its own; they exchange activations, as parts of one model do")
     text += "a copy of its own, unless the cell averages the gradients itself"
     return ("warning", text)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import running
+
 if TYPE_CHECKING:
     from ..model import Snapshot
     from .run_view import RunView
@@ -86,6 +88,12 @@ class View:
         """Why there is nothing to show, and what to do; empty if there is something."""
         if self.is_in(snapshot):
             return ""
+        if reasons := running.lines(snapshot, self.needs):
+            return f"{self.name} of {snapshot.cell.title} is not known: {'; '.join(reasons)}"
+        if snapshot.origin == "job":
+            return f"the ranks of {snapshot.cell.title} have recorded nothing for {self.name}"
+        if snapshot.origin == "dumps":
+            return f"dumps of a job do not hold what {self.name} shows"
         when = f"; a run records it {self.recorded_when}" if self.recorded_when else ""
         return (
             f"nothing was recorded for {self.name} in {snapshot.cell.title}{when}: put "

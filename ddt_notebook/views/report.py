@@ -8,7 +8,17 @@ from dataclasses import dataclass, fields
 from ..diagnosis.corrections import Correction, correction
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import code_diff, failures, html, report_text, safe, source_positions, terminal, words
+from . import (
+    code_diff,
+    failures,
+    html,
+    last_collectives,
+    report_text,
+    safe,
+    source_positions,
+    terminal,
+    words,
+)
 from .displayable import Displayable
 from .html import Markup
 
@@ -54,7 +64,8 @@ class DisplayedReport(Displayable, Report):
         lines = [report_text.report(self, self.snapshot, but=self.but, colour=colour)]
         made = self._correction(self.findings[: report_text.FINDINGS_SHOWN])
         if made is not None and self.snapshot is not None:
-            lines += terminal.wrap("diff", f"{_OFFER}: {safe.one_line(made.says)}")
+            offer = f"{_OFFER}: " if self.snapshot.origin == "session" else ""
+            lines += terminal.wrap("diff", f"{offer}{safe.one_line(made.says)}")
             lines += code_diff.as_text(self.snapshot.cell.source, made.source, " " * 7)
         for note in self.notes:
             lines += terminal.wrap("note", safe.one_line(note, 1000))
@@ -110,19 +121,20 @@ def _html(report: DisplayedReport) -> str:
 
 def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
     parts = concluded(finding, snapshot)
+    parts += last_collectives.as_html(finding, snapshot) if snapshot is not None else []
     parts += [_fix(finding, number) for number in range(len(finding.fixes))]
     parts += seen(finding)
     made = correction(finding, snapshot) if snapshot is not None else None
     if made is not None and snapshot is not None:
         parts.append(
             html.details(
-                "the corrected cell",
+                "the corrected script" if snapshot.cell.file else "the corrected cell",
                 html.line(html.prose(safe.one_line(made.says))),
                 code_diff.as_html(snapshot.cell.source, made.source),
-                html.line(html.prose(_OFFER)),
+                *([html.line(html.prose(_OFFER))] if snapshot.origin == "session" else []),
             )
         )
-    pages = [html.code(page) for page in words.more_pages(finding)]
+    pages = [html.code(page) for page in words.more_pages(finding, snapshot)]
     if pages:
         parts.append(html.line("read on: ", Markup(" · ".join(pages))))
     return html.card(KINDS[finding.confidence], *parts)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import safe, source_positions, terminal, words
+from . import last_collectives, safe, source_positions, terminal, words
 
 #: Findings shown whole; the rest is counted.
 FINDINGS_SHOWN = 3
@@ -45,13 +45,14 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
     lines = [f"{style(_COLOURS[item.confidence], title)} · {stage} · {confidence}"]
     lines += terminal.wrap("", safe.one_line(item.title, 1000))
     lines += _place_lines(source_positions.of_finding(item, snapshot), style)
+    lines += last_collectives.as_text(item, snapshot) if snapshot is not None else []
     lines += terminal.labelled("seen", _news(item), EVIDENCE_SHOWN, style)
     for fix in item.fixes:
         advice = safe.one_line(fix.advice, 1000)
         if not words.is_unclassified(item):
             advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
         lines += terminal.wrap("fix", advice, style)
-    more = words.more_pages(item)
+    more = words.more_pages(item, snapshot)
     return "\n".join(lines + (terminal.wrap("more", " · ".join(more), style) if more else []))
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ..model import Snapshot
 from ..model.torch_features import Feature
-from . import dataframe, flags, html, words
+from . import dataframe, flags, html, running, terminal, words
 from .displayable import Displayable
 from .flags import Flag
 from .html import Markup
@@ -45,12 +45,13 @@ class RunView(Displayable):
     def to_text(self) -> str:
         """The title, the flags and the tables, 80 columns wide."""
         above = [self._title(), *flags.to_text(self.flags, self._healthy())]
-        return "\n".join([*above, *self._text()])
+        asked = [row for line in self._how_asked() for row in terminal.wrap("", line)]
+        return "\n".join([*above, *self._text(), *asked])
 
     def to_html(self) -> str:
         """The title, the flags and the tables."""
         above = [html.heading(self._title()), *flags.to_html(self.flags, self._healthy())]
-        return html.view(*above, *self._html())
+        return html.view(*above, *self._html(), *map(html.line, self._how_asked()))
 
     def to_json(self) -> dict[str, Any]:
         """The view's name, its flags, and its rows by column as plain data."""
@@ -73,9 +74,15 @@ class RunView(Displayable):
         parts.append(words.count(self._ranks(), "rank"))
         if self.asked_now:
             parts.append("asked now")
+        elif self._how_asked():
+            parts.append(f"while it ran, {self.snapshot.created[:19].replace('T', ' ')}")
         elif self.snapshot.created:
             parts.append(self.snapshot.created[:19].replace("T", " "))
         return " · ".join(parts)
+
+    def _how_asked(self) -> list[str]:
+        """How the ranks of a running job were asked for what the view shows."""
+        return running.lines(self.snapshot, self.name)
 
     def _ranks(self) -> int:
         """Number of ranks that the view shows."""

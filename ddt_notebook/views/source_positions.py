@@ -94,13 +94,14 @@ def _line(place: Position | None) -> tuple[str, int, str] | None:
 def _shown(
     place: Position | None, members: list[int], reports: list[RankReport], snapshot: Snapshot | None
 ) -> ShownPlace:
+    script = snapshot is not None and bool(snapshot.cell.file)
     if place is None:
-        return ShownPlace("", "", _who(members, reports))
+        return ShownPlace("", "", _who(members, reports, script=script))
     cell = place.cell
     return ShownPlace(
         safe.one_line(place.place),
         safe.one_line(place.code),
-        _who(members, reports, place),
+        _who(members, reports, place, script=script),
         cell,
         place.line if cell is not None else None,
         cell is not None
@@ -109,14 +110,22 @@ def _shown(
     )
 
 
-def _who(members: list[int], reports: list[RankReport], place: Position | None = None) -> str:
+def _who(
+    members: list[int],
+    reports: list[RankReport],
+    place: Position | None = None,
+    *,
+    script: bool,
+) -> str:
     if len(reports) != len(members):
         return ranks_label(members)
-    alike = group(reports, lambda report: _gone_on(report, place) or words.state(report))
+
+    def state(report: RankReport, ranks: int = 1) -> str:
+        return _gone_on(report, place) or words.state(report, ranks, script=script)
+
     return "; ".join(
-        f"{ranks_label(r.rank for r in same)} "
-        + (_gone_on(same[0], place) or words.state(same[0], len(same)))
-        for _, same in alike
+        f"{ranks_label(r.rank for r in same)} {state(same[0], len(same))}"
+        for _, same in group(reports, state)
     )
 
 
@@ -125,22 +134,18 @@ def _gone_on(report: RankReport, place: Position | None) -> str:
     waits_in, stands = report.blocked_call, report.position
     if report.state != "blocked" or waits_in is None or waits_in.where is None or place is None:
         return ""
-    if _same_line(place, waits_in.where) or (stands is not None and _same_line(place, stands)):
+    if any(one is not None and place.is_same_line(one) for one in (waits_in.where, stands)):
         return ""
     done = [
         call
         for call in report.calls
-        if call.status == "done" and call.where and _same_line(place, call.where)
+        if call.status == "done" and call.where and place.is_same_line(call.where)
     ]
     if not done:
         return ""
     there = waits_in.where
     where = f"line {there.line}" if there.file == place.file else there.place
     return f"called {done[-1].op}, then went on to wait in {where}"
-
-
-def _same_line(one: Position, other: Position) -> bool:
-    return (one.file, one.line) == (other.file, other.line)
 
 
 def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[SourceLine]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TypeVar
 
 from ..model.shares import Activity, Interval, TimeWindow
-from . import html
+from . import html, words
 from .html import Markup
 
 SLOTS = 56
@@ -18,6 +19,7 @@ SIGNS = {
     "communication": ("c", "communication", "#56B4E9"),
     "data": ("d", "loading data", "#CC79A7"),
 }
+_ENDED = "ended"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 Name = TypeVar("Name")
@@ -30,11 +32,23 @@ def strip(activity: Activity, window: TimeWindow) -> list[str]:
         "communication": activity.communication,
         "data": activity.data,
     }
+    if activity.ended_s is not None:
+        parts[_ENDED] = [(activity.ended_s, window.end_s)]
     kinds = []
     for share in slots(parts, window.start_s, window.end_s, SLOTS):
         share["work"] = 1 - sum(share.values())
         kinds.append(max(share, key=lambda kind: share[kind]))
     return kinds
+
+
+def ruler(window: TimeWindow) -> str:
+    """The time below a strip: where its quarters begin, and how long it is."""
+    length = window.end_s - window.start_s
+    if length <= 0:
+        return ""
+    width = SLOTS // 4
+    quarters = (words.short(length * at / 4) if at else "0" for at in range(4))
+    return "".join(f"{quarter:<{width}}" for quarter in quarters) + words.short(length)
 
 
 def slots(
@@ -69,18 +83,26 @@ def _spread(
 
 def as_text(kinds: Sequence[str]) -> str:
     """The signs."""
-    return "".join(SIGNS[kind][0] for kind in kinds)
+    return "".join(" " if kind == _ENDED else SIGNS[kind][0] for kind in kinds)
 
 
 def as_html(kinds: Sequence[str]) -> Markup:
     """The signs, coloured."""
     cells = []
     for kind, run in groupby(kinds):
+        if kind == _ENDED:
+            cells.append(html.tag("span", " " * len(list(run))))
+            continue
         sign, _, colour = SIGNS[kind]
         ink = colour if kind == "work" else "#000000"
         style = f"background-color:{colour};color:{ink}"
         cells.append(html.tag("span", sign * len(list(run)), style=style))
-    return html.tag("span", *cells, style="font-family:monospace;white-space:pre", role="code")
+    return fixed_width(*cells)
+
+
+def fixed_width(*content: str) -> Markup:
+    """Text or markup whose signs are aligned in columns."""
+    return html.tag("span", *content, style="font-family:monospace;white-space:pre", role="code")
 
 
 def legend() -> str:
@@ -94,6 +116,11 @@ def legend_as_html() -> Markup:
         Markup(f"{as_html([kind])} {html.escape(word)}") for kind, (_, word, _) in SIGNS.items()
     ]
     return Markup(" · ".join(shown))
+
+
+def level(share: float) -> str:
+    """A bar as high as a share from 0 to 1; the lowest one also for the smallest share."""
+    return _LEVELS[max(0, math.ceil(share * len(_LEVELS)) - 1)]
 
 
 def curve(values: Sequence[float], count: int = SLOTS, *, least_rise: float = 0.0) -> str:

@@ -69,7 +69,7 @@ class StacksView(RunView):
             for depth, frame in enumerate(_stack(report)):
                 yield {
                     "rank": report.rank,
-                    "state": words.state(report),
+                    "state": words.state(report, script=bool(self.snapshot.cell.file)),
                     "depth": depth,
                     "file": frame.file,
                     "line": frame.line,

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import statistics
 
-from ..model import Snapshot
+from ..model import RankReport, Snapshot
 from ..model.meetings import Meeting, lateness
 from . import words
 from .flags import Flag
+from .source_positions import group
 
 #: A rank is a straggler if the others lose this share of the time and this many seconds to it.
 _SHARE, _AT_LEAST_S = 0.05, 0.01
+#: With fewer collectives, a rank may be late by chance: `waited_without_flag` reports who waited.
+_ENOUGH = 10
 #: If every rank is one, the worst must cost this many times as much as the least.
 _APART = 3
-#: So many late arrivals may be chance.
+#: Up to this number, late arrivals may be chance.
 _FEW = 2
 #: Being late once or twice counts from here on: the machine may delay any process for less.
 _ONCE_S = 0.05
 #: Arrivals closer to each other than this are ignored.
 _NOTABLE_S = 1e-3
-#: A rank computes more than the others if its processor time is so many times that of the others
+#: A rank computes more than the others if its processor time is this many times that of the others
 #: (their median), as in the rule about stragglers.
 _FAR_MORE = 2.0
 #: The largest number of collectives that did not complete and are named.
@@ -34,6 +37,8 @@ def straggler_flags(
     found = _unfinished(snapshot, met)
     held = {r: cost for r, cost in costs.items() if cost >= max(_AT_LEAST_S, _SHARE * window_s)}
     worst = max(held.values(), default=0.0)
+    if len(met) < _ENOUGH or snapshot.calls_only_issue:
+        return found
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
     starved = {report.rank: report.starved_s or 0.0 for report in snapshot.performance}
@@ -83,6 +88,7 @@ def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
     if snapshot.outcome == "ok":
         return []
     found = []
+    blocked = {report.rank: report for report in snapshot.ranks if report.blocked_s is not None}
     for meeting in met:
         absent = sorted(set(meeting.members) - set(meeting.calls))
         waited = [
@@ -90,11 +96,36 @@ def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
             for rank, end in meeting.ends_s.items()
             if rank in meeting.arrivals_s
         ]
+        waited += [
+            blocked[rank].blocked_s or 0.0
+            for rank, call in meeting.calls.items()
+            if rank in blocked and blocked[rank].blocked_in == call.index
+        ]
         age = f" {words.short(max(waited))}" if waited else ""
         name, came = meeting.first.label, words.ranks(sorted(meeting.calls))
-        if absent:
+        ways = group(meeting.calls.items(), lambda item: item[1].op)
+        if len(ways) > 1 and any(call.status != "done" for call in meeting.calls.values()):
+            entered = [
+                f"{words.ranks(sorted(dict(same)))} entered {same[0][1].label}" for _, same in ways
+            ]
+            found.append(f"{' and '.join(entered)}, which do not fit")
+        elif absent:
             who = words.ranks(absent)
             found.append(f"{who} never entered {name}; {came} waited{age}")
         elif all(call.status == "failed" for call in meeting.calls.values()):
             found.append(f"{name} raised on {came}")
+    found += [_message_wait(report) for report in blocked.values() if _waits_for_message(report)]
     return [Flag("warning", text) for text in found[:_UNFINISHED]]
+
+
+def _waits_for_message(report: RankReport) -> bool:
+    call = report.blocked_call
+    return call is not None and call.kind == "p2p"
+
+
+def _message_wait(report: RankReport) -> str:
+    call = report.blocked_call
+    assert call is not None
+    way = "from" if "recv" in call.op else "to"
+    peer = "any rank" if call.peer is None else f"rank {call.peer}"
+    return f"rank {report.rank} waited {words.short(report.blocked_s)} in {call.label} {way} {peer}"

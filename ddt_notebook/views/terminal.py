@@ -27,7 +27,7 @@ class Style:
 
 
 def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) -> list[str]:
-    """A labelled paragraph; continuation lines stand below its first word."""
+    """A labelled paragraph; continuation lines begin below its first word."""
     indent = "  " if not label else " " * 7
     lines = textwrap.wrap(
         text,

@@ -10,7 +10,15 @@ from typing import Any
 
 from ..model import Snapshot
 from ..model.meetings import Meeting, lateness, meetings
-from ..model.shares import RankShare, activities, held_up, subtract, time_window, union
+from ..model.shares import (
+    RankShare,
+    activities,
+    held_up,
+    subtract,
+    time_window,
+    union,
+    untimed,
+)
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE
 from . import chrome_trace, figures, flags, html, sparklines, terminal, words
@@ -21,8 +29,8 @@ from .sparklines import slots
 from .stragglers import straggler_flags, waited_without_flag
 from .words import rate, short
 
-#: With more ranks than this, the ones that waited least and most are shown in a terminal.
-ROWS = 16
+#: With more ranks than this, the ones that waited least and most are shown: in a terminal, in HTML.
+ROWS, HTML_ROWS = 16, 64
 #: Height of a lane that is drawn in slots, and the smallest part of it that is drawn.
 _LANE, _VISIBLE = 0.8, 0.03
 
@@ -52,7 +60,7 @@ class TimelineView(RunView, Figured):
         Of a run with ``trace=True``; any other run has only the user's own synchronous collectives.
     """
 
-    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "window")
+    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "_untimed", "window")
 
     name = "timeline"
     columns = (
@@ -66,6 +74,7 @@ class TimelineView(RunView, Figured):
         self._late = lateness(self._met)
         self._activities = activities(snapshot, self._met)
         self._costs = self._held_up(self._met)
+        self._untimed = untimed(snapshot)
         self.window = time_window(snapshot, self._met)
         self._shares = [a.share(self.window) for a in self._activities] if self.window else []
         self.flags = self._stragglers()
@@ -91,28 +100,37 @@ class TimelineView(RunView, Figured):
         lines: list[str] = []
         if self.window is not None:
             lines += terminal.wrap("", self._summary())
-            shown = self._shown()
+            shown = self._shown(ROWS)
             lines += terminal.columns([self._row(s) for s in shown], _TEXT_HEAD, range(1, 7))
             width = max(len(str(share.rank)) for share in shown)
             by_rank = {activity.rank: activity for activity in self._activities}
             for share in shown:
                 signs = sparklines.as_text(sparklines.strip(by_rank[share.rank], self.window))
                 lines.append(f"  rank {share.rank:>{width}} │{signs}│")
+            if ruler := sparklines.ruler(self.window):
+                lines.append(f"  {'':>{width + 6}}{ruler}")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
-            lines.append(f"  {sparklines.legend()}")
-        return [*lines, *(f"  {note}" for note in self._notes())]
+            lines.append(f"  {sparklines.legend()}{self._blank()}")
+        return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
 
     def _html(self) -> list[Markup]:
         parts = []
         if self.window is not None:
             parts.append(html.line(self._summary()))
+            shown = self._shown(HTML_ROWS)
+            by_rank = {activity.rank: activity for activity in self._activities}
             rows = [
-                (str(activity.rank), sparklines.as_html(sparklines.strip(activity, self.window)))
-                for activity in self._activities
+                (str(s.rank), sparklines.as_html(sparklines.strip(by_rank[s.rank], self.window)))
+                for s in shown
             ]
-            parts.append(html.table(rows, ("rank", sparklines.legend_as_html())))
-            shares_table = html.table(map(self._row, self._shares), _HEAD)
+            if len(shown) < len(self._shares):
+                rest = words.count(len(self._shares) - len(shown), "more rank")
+                rows.append(("", Markup(f"and {rest}, which waited neither least nor most")))
+            head = Markup(f"{sparklines.legend_as_html()}{self._blank()}")
+            rows.append(("", sparklines.fixed_width(sparklines.ruler(self.window))))
+            parts.append(html.table(rows, ("rank", head)))
+            shares_table = html.table(map(self._row, shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]
 
@@ -122,7 +140,8 @@ class TimelineView(RunView, Figured):
         The first four times are parts of the stretch of time that the title of the view names.
 
         - ``rank``: global rank
-        - ``compute_ms``: the rank's own work, in milliseconds
+        - ``compute_ms``: the rank's own work, in milliseconds; in a run that was not traced with
+          the collectives of DDP and asynchronous ones
         - ``waiting_ms``: waiting for other ranks, in milliseconds
         - ``communication_ms``: moving bytes while the rank did nothing else, in milliseconds
         - ``data_ms``: loading data, in milliseconds
@@ -166,10 +185,13 @@ class TimelineView(RunView, Figured):
             plain = figures.gantt(lanes, ranks, self._describe)
         else:
             plain = figures.gantt(self._slots(begin, low, high), ranks, self._describe_slot)
-            title = "ms since the cell began · height of a colour: its share of the time"
+            began = "run" if self._is_script else "cell"
+            title = f"ms since the {began} began · height of a colour: its share of the time"
             plain["layout"]["xaxis"]["title"]["text"] = title
         above = [self._title(), *flags.as_lines(self.flags, self._healthy())]
-        return figures.framed(plain, above, _HEAD, [self._row(share) for share in self._shares])
+        return figures.framed(
+            plain, above, _HEAD, [self._row(share) for share in self._shown(HTML_ROWS)]
+        )
 
     @property
     def duration_ms(self) -> float:
@@ -200,13 +222,16 @@ class TimelineView(RunView, Figured):
     def _healthy(self) -> str:
         if self.window is None:
             return "no collective was called, and the run was not traced"
+        if self.snapshot.calls_only_issue:
+            return "how long the devices waited for a rank is not known"
         waited = waited_without_flag(self._costs, self.window.end_s - self.window.start_s)
         return waited or "no rank made the others wait for long"
 
     def _summary(self) -> str:
         assert self.window is not None
         length = self.window.end_s - self.window.start_s
-        parts = [f"{self.window.name}, {short(length)}"]
+        whole = "the whole run" if self._is_script else "the whole cell"
+        parts = [f"{self.window.name or whole}, {short(length)}"]
         steps = [
             after - before
             for timeline in self.snapshot.timeline
@@ -221,9 +246,19 @@ class TimelineView(RunView, Figured):
             parts.append(f"collectives moved {moving} from each rank while they transferred")
         return " · ".join(parts)
 
+    def _blank(self) -> str:
+        ended = any(activity.ended_s is not None for activity in self._activities)
+        return " · blank: ended" if ended else ""
+
+    @property
+    def _is_script(self) -> bool:
+        return bool(self.snapshot.cell.file) or self.snapshot.origin != "session"
+
     def _notes(self) -> list[str]:
         notes = self._not_observed(TIMELINE)
-        if not self.snapshot.timeline:
+        if self.snapshot.calls_only_issue:
+            notes.append(words.ISSUED)
+        elif not self.snapshot.timeline and self.snapshot.origin == "session":
             notes.append("not traced: %%ddt_debug also shows steps and collectives of DDP")
         for timeline in self.snapshot.timeline:
             until = timeline.traced_until_s
@@ -235,18 +270,19 @@ class TimelineView(RunView, Figured):
                 notes.append(f"rank {timeline.rank}: {left_out} left out")
         return notes[:4]
 
-    def _shown(self) -> list[RankShare]:
-        if len(self._shares) <= ROWS:
+    def _shown(self, limit: int) -> list[RankShare]:
+        if len(self._shares) <= limit:
             return self._shares
         by_wait = sorted(self._shares, key=lambda share: (share.waiting_s, share.rank))
-        chosen = by_wait[: ROWS // 2] + by_wait[-ROWS // 2 :]
+        chosen = by_wait[: limit // 2] + by_wait[-limit // 2 :]
         return sorted(chosen, key=lambda share: share.rank)
 
     def _row(self, share: RankShare) -> tuple[str, ...]:
         late = self._late.get(share.rank, [])
+        own = _percent(share.compute_s, share.window_s)
         return (
             str(share.rank),
-            _percent(share.compute_s, share.window_s),
+            f"≤ {own}" if own and self._untimed else own,
             _percent(share.waiting_s, share.window_s),
             _percent(share.communication_s, share.window_s),
             _percent(share.data_s, share.window_s),

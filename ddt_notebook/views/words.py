@@ -11,7 +11,7 @@ from ..faults import card_ids
 from ..formatting import count, rank_list, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
-from ..model import Fact, Finding, Fix, RankReport
+from ..model import Fact, Finding, Fix, RankReport, Snapshot
 from ..model.operations import PASSES, operation_of
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson_in_folder
@@ -40,6 +40,12 @@ __all__ = [
 _SYMBOLS = {"certain": "✖", "likely": "▲", "possible": "?"}
 _COUNTABLE = {"hang": "s", "error": "s", "issue": "s", "failure": "s", "mismatch": "es"}
 
+#: A note of the views of times.
+ISSUED = (
+    "a call of this backend returns when it has issued its collective to the device: times are "
+    "those of the hosts, and when a collective ran on the device is not known"
+)
+
 
 def symbol(finding: Finding) -> str:
     """A sign that stands beside the word and never replaces it."""
@@ -62,7 +68,7 @@ def heading(finding: Finding) -> tuple[str, str, str]:
 
 def is_unclassified(finding: Finding) -> bool:
     """Whether it is an exception that the study has no class for, such as the user's own."""
-    plain = finding.cause in (None, NAME_NOT_DEFINED, SYNTAX)
+    plain = finding.cause in (None, NAME_NOT_DEFINED, SYNTAX) and not _message(finding)
     others = plain and symptom(finding.symptom).title == "others"
     return others and any(rank in finding.places for rank in finding.ranks[:1])
 
@@ -74,9 +80,15 @@ def facts(finding: Finding) -> Iterator[tuple[Fact | None, str]]:
 
 
 def explained_by(finding: Finding) -> list[str]:
-    """The arguments for `ddt.explain`: the symptom, and the card's id if there is a card."""
+    """The arguments for `ddt.explain`: the symptom, and the ids of the card and of the message."""
     known = finding.cause in card_ids()
-    return [finding.symptom, *([finding.cause] if known and finding.cause else [])]
+    card = [finding.cause] if known and finding.cause else []
+    return [finding.symptom, *card, *_message(finding)]
+
+
+def _message(finding: Finding) -> list[str]:
+    """Return the id of the entry of the catalogue that names the cause; empty without one."""
+    return [fact.values["message"] for fact in finding.facts if fact.kind == "to-confirm"]
 
 
 def more(finding: Finding) -> list[str]:
@@ -84,11 +96,12 @@ def more(finding: Finding) -> list[str]:
     return [f"%ddt_explain {name}" for name in explained_by(finding)]
 
 
-def more_pages(finding: Finding) -> list[str]:
+def more_pages(finding: Finding, snapshot: Snapshot | None = None) -> list[str]:
     """Further reading: the commands of `more`, then the lesson, if there is one."""
     if is_unclassified(finding):  # the page of "others" does not describe it
         plain = finding.cause is not None  # the fix is known; a single rank would raise it as well
-        return [] if plain else ["%ddt_debug --single"]
+        can_run = snapshot is None or snapshot.origin == "session"
+        return ["%ddt_debug --single"] if can_run and not plain else []
     lesson = lesson_in_folder(finding.symptom)
     return [*more(finding), *([lesson] if lesson else [])]
 
@@ -113,7 +126,7 @@ def fix_source(code: str, fix: Fix) -> str:
     return f"{number} of {known.distributed_faults} {noun} in the study"
 
 
-def state(report: RankReport, ranks: int = 1) -> str:
+def state(report: RankReport, ranks: int = 1, *, script: bool = False) -> str:
     """What ranks did or were doing, as the end of a sentence that begins with "rank 1".
 
     Parameters
@@ -122,11 +135,13 @@ def state(report: RankReport, ranks: int = 1) -> str:
         Of one of them.
     ranks
         How many did the same.
+    script
+        Whether they ran a script, and not a cell.
     """
     one = ranks == 1
     match report.state:
         case "finished":
-            return "finished the cell"
+            return "finished" if script else "finished the cell"
         case "raised":
             return f"raised {report.error.type}" if report.error else "raised"
         case "died":

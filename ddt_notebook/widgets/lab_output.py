@@ -20,8 +20,8 @@ from ..model import Cell
 from ..model.waits import Waiting
 from ..views.output_log import OutputLog, of_texts
 
-#: The longest message, the least time between two that nobody asked for, and how many a question
-#: allows.
+#: The most bytes of a message, the least seconds between two that are sent without a request, and
+#: how many messages one request allows.
 _PAGE_BYTES, _EVERY_S, _ALLOWED = 100_000, 0.25, 1000
 
 Send = Callable[[dict[str, Any]], None]

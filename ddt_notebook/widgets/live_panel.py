@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SUBSHELL_WITHIN_S = 2.0
 
 _NO_SESSION = LiveView("no session: %ddt_start begins one")
-_HELD = "held as it is: %ddt_show stacks looks at it, %ddt_release ends it"
+_HELD = "the hang is kept: %ddt_show stacks shows where ranks wait, %ddt_release ends it"
 _LATE = (
     "this front end delivers clicks only when the cell has ended: to end it now, use the front "
     "end's own interrupt (■, or the keys i i)"

@@ -18,7 +18,7 @@ REPORT = "report"
 def answer(name: object) -> dict[str, str]:
     """Return one page as HTML, or the reason why there is none.
 
-    No rank is asked: this may run while the main thread speaks to them.
+    No rank is asked: this may run while the main thread exchanges messages with them.
 
     Parameters
     ----------

@@ -61,6 +61,8 @@ class TimelineZoom:
 
     def _ipython_display_(self) -> None:
         bundle = self.slider._repr_mimebundle_()
-        bundle["text/plain"] = "a slider that chooses the stretch of time, in an open notebook"
+        bundle["text/plain"] = (
+            "a slider that chooses the time span; it works while the notebook is open"
+        )
         self._shell.display_pub.publish(bundle)
         self._publish(update=False)

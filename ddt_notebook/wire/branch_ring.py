@@ -58,6 +58,8 @@ class BranchRingWriter:
     ----------
     path
         Path of the file, which is created if it does not exist.
+    reserve
+        Whether to take the file's space on the disk now, see `mapped_file.create`.
 
     Attributes
     ----------
@@ -67,8 +69,8 @@ class BranchRingWriter:
         How many of them before the current run.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._map = create(path, _FILE_BYTES)
+    def __init__(self, path: Path, *, reserve: bool = False) -> None:
+        self._map = create(path, _FILE_BYTES, reserve=reserve)
         whole = memoryview(self._map)
         self._header = whole[:_TIMES_AT].cast("Q")
         self._times = whole[_TIMES_AT:_EVENTS_AT].cast("Q")

@@ -12,11 +12,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def create(path: Path, size: int) -> mmap.mmap:
-    """Map a file of this size for writing; it is created if it does not exist."""
+def create(path: Path, size: int, *, reserve: bool = False) -> mmap.mmap:
+    """Map a file of this size for writing; it is created if it does not exist.
+
+    Parameters
+    ----------
+    reserve
+        Whether to take its space on the disk now. Otherwise unwritten pages take none, and a write
+        to one of them ends the process (SIGBUS) if the disk is full; reading one may do so as well.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be made, such as on a full disk.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(descriptor, size)
+        if reserve and hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(descriptor, 0, size)
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE)
     finally:
         os.close(descriptor)

@@ -76,7 +76,7 @@ def decode(data: bytes) -> tuple[Envelope, bool]:
         what = f"of kind {kind!r}" if version == VERSION else f"of version {version}"
         raise FormatError(
             f"a message {what} was received, which this ddt_notebook (messages of version "
-            f"{VERSION}) does not know: install the same ddt_notebook for the ranks and for the "
+            f"{VERSION}) cannot read: install the same ddt_notebook for the ranks and for the "
             "notebook"
         )
     return Envelope(codec.from_plain(known, fields), number), has_payload
@@ -384,6 +384,45 @@ class AskFlight(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskBranches(Message):
     """Ask for the values in the conditions that this cell has decided; `BranchValues` answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskRunning(Message):
+    """Ask a rank of a running job about the user's objects; `RunningAnswer` answers at once.
+
+    Attributes
+    ----------
+    probes
+        Names of fields of `Observation`.
+    at_step
+        If it is set, the rank's main thread compares what the ranks should agree on at the end of
+        the optimizer step of this number. The same question later gets the result.
+    """
+
+    probes: tuple[str, ...] = ()
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningAnswer(Message):
+    """What a running rank's objects are.
+
+    Attributes
+    ----------
+    observed
+        What was observed; None if nothing was, or not yet.
+    failed
+        Why a probe observed nothing, by its name.
+    steps
+        How many optimizer steps have ended.
+    stepping
+        Whether the rank is inside an optimizer step.
+    """
+
+    observed: Observation | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+    steps: int = 0
+    stepping: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

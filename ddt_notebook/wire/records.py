@@ -1,15 +1,16 @@
 """The record of one call of ``torch.distributed``, and its encoding in the ring.
 
 A `CallRecord` is written before every call, so it has to be fast and small. Its encoding is
-positional and binary. Values that repeat from call to call (names of operations, files, functions,
-dtypes, and the members of a process group, which may be hundreds of ranks) are written once to a
-table after the ring's slots, and the record contains their offsets in the table.
+positional and binary, and what equal calls share is encoded once. Values that repeat from call to
+call (names of operations, files, functions, dtypes, and the members of a process group, which may
+be hundreds of ranks) are written once to a table after the ring's slots, and the record contains
+their offsets in the table.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from json import dumps, loads
 
@@ -18,21 +19,27 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 3
+VERSION = 4
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
-#: Kind, flags, and how many shapes, dtypes and output shapes follow.
+#: What differs from call to call: number, operations before the call, branch events before the
+#: call, and their hash.
+_COUNTS = struct.Struct("<3qQ")
+#: What equal calls share. Kind, flags, and how many shapes, dtypes and output shapes follow.
 #: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous,
 #: ranks of a new group.
-#: Line, root, peer; then number, operations before the call, tag, branch events before the call,
-#: and their hash.
-_FIXED = struct.Struct("<5B8IIii4qQ")
+#: Line, root, peer, tag.
+_FIXED = struct.Struct("<5B8IIiiq")
+_FIXED_AT = _COUNTS.size
+_TENSORS_AT = _FIXED_AT + _FIXED.size
 #: Stands for "none" where a number may be missing.
 _NO_RANK = -(1 << 31)
 _NO_NUMBER = -(1 << 63)
 #: Name of a group in the table that only lists the ranks of a new group.
 _NEW = "new"
+#: The most different calls that are kept encoded.
+_MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,7 @@ def encode(
     text_at: Callable[[str | None], int],
     group_at: Callable[[Group], int],
     room: int,
+    known: dict[Hashable, bytes],
 ) -> bytes:
     """Encode a record.
 
@@ -161,7 +169,38 @@ def encode(
         Return the offset of a text or a group in the table; 0 stands for none.
     room
         The available number of bytes. Shapes that do not fit are left out, outputs first.
+    known
+        What equal calls share, encoded before; a training loop makes the same few calls again.
     """
+    key = (
+        call.op, call.group, call.line, call.file, call.function, call.library, call.kind,
+        call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
+        call.root, call.peer, call.tag, call.outside, call.rendezvous,
+        call.new_members,
+    )  # fmt: skip
+    shared = known.get(key)
+    if shared is None:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        shared = known[key] = _encode_shared(call, text_at, group_at, room - _COUNTS.size)
+    number, branches = call.number, call.branches_before
+    return (
+        _COUNTS.pack(
+            _NO_NUMBER if number is None else number,
+            call.operations_before,
+            _NO_NUMBER if branches is None else branches,
+            call.branch_hash,
+        )
+        + shared
+    )
+
+
+def _encode_shared(
+    call: CallRecord,
+    text_at: Callable[[str | None], int],
+    group_at: Callable[[Group], int],
+    room: int,
+) -> bytes:
     meeting = call.rendezvous
     shapes, dtypes, outputs = call.shapes, call.dtypes, call.output_shapes
     tensors = _encode_tensors(shapes, dtypes, outputs, text_at)
@@ -186,11 +225,7 @@ def encode(
             call.line,
             _NO_RANK if call.root is None else call.root,
             _NO_RANK if call.peer is None else call.peer,
-            _NO_NUMBER if call.number is None else call.number,
-            call.operations_before,
             call.tag,
-            _NO_NUMBER if call.branches_before is None else call.branches_before,
-            call.branch_hash,
         )
         + tensors
     )
@@ -221,12 +256,12 @@ def decode(
     ValueError, struct.error
         If the bytes are not a record, for instance because they were overwritten during the read.
     """
-    kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data)
-    op, group, reduce_op, file, function, library, meeting, new, *rest = rest
-    line, root, peer, number, operations_before, tag, branches, branch_hash = rest
+    number, operations_before, branches, branch_hash = _COUNTS.unpack_from(data)
+    kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data, _FIXED_AT)
+    op, group, reduce_op, file, function, library, meeting, new, line, root, peer, tag = rest
     count = shapes + outputs
-    dims = data[_FIXED.size : _FIXED.size + count]
-    numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _FIXED.size + count)
+    dims = data[_TENSORS_AT : _TENSORS_AT + count]
+    numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _TENSORS_AT + count)
     sizes = []
     at = 0
     for length in dims:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -58,7 +58,9 @@ _MAGIC = b"ddt\0"
 # A slot: number of the record plus 1; status; length of the encoded record; entered, left;
 # operations after the call. The encoded record follows.
 _SLOT = struct.Struct("<QBxHxxxxddq")
-_STATUS_AT = 8
+_NO_RECORD = bytes(_NUMBER.size)
+_STATUS_AT = _NUMBER.size
+_BEGUN = struct.Struct("<BxHxxxxddq")  # a slot without the number of its record
 _END = struct.Struct("<dq")
 _END_AT = _SLOT.size - _END.size
 _ROOM = SLOT_BYTES - _SLOT.size
@@ -114,13 +116,16 @@ class RingWriter:
     ----------
     path
         Path of the file, which is created if it does not exist.
+    reserve
+        Whether to take the file's space on the disk now, see `mapped_file.create`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._map = create(path, FILE_BYTES)
+    def __init__(self, path: Path, *, reserve: bool = False) -> None:
+        self._map = create(path, FILE_BYTES, reserve=reserve)
         self._count = self._turn = 0
         self._texts: dict[str | None, int] = {None: 0, "": 0}
         self._groups: dict[Group, int] = {NO_GROUP: 0}
+        self._encoded: dict[Hashable, bytes] = {}
         self._table_end = _TABLE_AT + _NUMBER.size
         self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
 
@@ -132,10 +137,10 @@ class RingWriter:
     def begin(self, call: CallRecord, now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made, and return its index."""
         index = self._count
-        data = encode(call, self._text_at, self._group_at, _ROOM)
+        data = encode(call, self._text_at, self._group_at, _ROOM, self._encoded)
         at = _slot_at(index)
-        self._put(at, _SLOT.pack(0, PENDING, len(data), now_s, 0.0, -1))
-        self._put(at + _SLOT.size, data)
+        self._put(at, _NO_RECORD)
+        self._put(at + _STATUS_AT, _BEGUN.pack(PENDING, len(data), now_s, 0.0, -1) + data)
         self._put(at, _NUMBER.pack(index + 1))
         self._count = index + 1
         self.block(index if blocking else None, now_s)
@@ -211,6 +216,11 @@ class RingReader(MappedReader):
         """Index of the record in which the rank is blocked, and since when; None if not blocked."""
         _, number, since_s = self._head()
         return (number - 1, since_s) if number else None
+
+    @property
+    def changed_s(self) -> float:
+        """When a call last began or ended, in the clock's seconds; 0 if none has."""
+        return self._head()[2]
 
     @property
     def table_full(self) -> bool:

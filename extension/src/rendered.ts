@@ -31,9 +31,9 @@ export class Rendered extends Widget {
 
   /** Show a plain sentence instead of the present parts. */
   say(text: string): Promise<void> {
-    const told = document.createElement('p');
-    told.textContent = text;
-    return this.draw([{ title: '', html: told.outerHTML }]);
+    const paragraph = document.createElement('p');
+    paragraph.textContent = text;
+    return this.draw([{ title: '', html: paragraph.outerHTML }]);
   }
 
   private async _draw(part: IPart): Promise<void> {

@@ -29,7 +29,7 @@ from .server import Lab
 LIMIT_MS = 90_000
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
 _SIZE: ViewportSize = {"width": 1400, "height": 900}
-#: Every control is reached with at most so many presses of Tab.
+#: Every control is reached with at most this many presses of Tab.
 _MOST_STEPS = 40
 expect.set_options(timeout=LIMIT_MS)
 
@@ -155,10 +155,6 @@ class Page:
             re.compile(r"\[\d+\]:")
         )
 
-    def run_all(self) -> None:
-        """Run every cell, by the menu."""
-        self.command("notebook:run-all-cells")
-
     def tab_to(self, button: Locator) -> None:
         """Press Tab until a button has the keyboard."""
         expect(button).to_be_visible()
@@ -166,7 +162,7 @@ class Page:
             if button.evaluate("button => button === document.activeElement"):
                 return
             self.tab.keyboard.press("Tab")
-        raise AssertionError(f"the keyboard does not come to {button}")
+        raise AssertionError(f"Tab does not reach {button}")
 
     def save(self) -> None:
         """Save the notebook that is shown, and wait until it is on the disk."""

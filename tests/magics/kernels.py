@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager, start_new_kernel
 
 _ANSWER_LIMIT_S = 20
 FAILED = pytest.StashKey[bool]()
@@ -20,13 +22,32 @@ get_ipython().run_line_magic("load_ext", "ddt_notebook")
 """
 
 
-class Client(Protocol):
-    """A client of a kernel with the extension loaded."""
+class Client(ABC):
+    """A kernel with the extension loaded, and its client."""
 
-    client: BlockingKernelClient
+    def __init__(self) -> None:
+        self.manager: KernelManager
+        self.manager, self.client = start_new_kernel(startup_timeout=60)
+        self.run("%load_ext ddt_notebook")
 
-    def run(self, source: str) -> Any: ...
-    def close(self) -> None: ...
+    @abstractmethod
+    def run(self, source: str) -> Any:
+        """Run a cell."""
+
+    def create_subshell(self) -> str:
+        """The id of a new subshell."""
+        return str(_controlled(self.client, "create_subshell_request")["subshell_id"])
+
+    def send(self, comm: str, data: dict[str, Any], subshell: str | None = None) -> None:
+        """Send a message on a comm, in a subshell if one is named."""
+        message = self.client.session.msg("comm_msg", {"comm_id": comm, "data": data})
+        message["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(message)
+
+    def close(self) -> None:
+        """End the kernel."""
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
 
 
 C = TypeVar("C", bound=Client)

@@ -53,7 +53,7 @@ def test_what_a_run_showed_need_not_be_answered(notebook: Notebook) -> None:
     notebook.run("%ddt_stop")
 
 
-def test_nothing_has_run_yet(notebook: Notebook) -> None:
+def test_a_session_in_which_nothing_has_run(notebook: Notebook) -> None:
     shown = repr(notebook.run("%ddt_debug"))
     assert shown.startswith("nothing has run on ranks yet: put %%ddt_debug on top of a cell")
     assert "How far did the job get?" in shown

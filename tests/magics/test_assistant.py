@@ -150,7 +150,7 @@ def test_from_the_questions_to_the_fault_and_back(quiet: Page) -> None:
     assert "there is no question" in str(errors)
 
 
-def test_a_check_is_done_and_can_be_taken_back(page: Page) -> None:
+def test_a_check_is_run_and_can_be_undone(page: Page) -> None:
     page.execute("%%ddt\ntorch.ones(2, 3) @ torch.ones(2, 3)")
     page.outputs.clear()
     page.execute("%ddt_debug ask")

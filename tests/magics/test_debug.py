@@ -67,7 +67,7 @@ def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_befor
     assert offered[0].startswith("%%ddt_debug\n# an example, not your cell: ")
 
 
-def test_the_same_cell_again(ranks: Notebook) -> None:
+def test_the_same_cell_runs_again(ranks: Notebook) -> None:
     ranks.shown(HANG)
     number = active.get().last_run.snapshot.cell.number  # type: ignore[union-attr]
     shown = ranks.shown("%ddt_debug --again -o run")
@@ -124,7 +124,7 @@ def test_one_rank_that_lacks_a_variable_says_which(ranks: Notebook) -> None:
     assert "nothing was decided: the cell needs only_there" in " ".join(repr(view).split())
 
 
-def test_mistakes(ranks: Notebook) -> None:
+def test_a_mistake_gives_one_line(ranks: Notebook) -> None:
     with pytest.raises(UsageError, match="nothing has run yet, so --again"):
         ranks.run("%ddt_debug --again")
     ranks.shown("%%ddt\n1 / 0")

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 from ddt_notebook.widgets.lab import TARGET
 
-from .kernels import Reused
+from .kernels import Client, Reused
 
 LIMIT_S = 60.0
 WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndist.barrier()"
@@ -17,12 +16,8 @@ WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndis
 State = dict[str, Any]
 
 
-class Panel:
+class Panel(Client):
     """Runs cells, and collects what the kernel sends to the side panel."""
-
-    def __init__(self) -> None:
-        self.manager, self.client = start_new_kernel(startup_timeout=60)
-        self.run("%load_ext ddt_notebook")
 
     def run(self, source: str, each: Callable[[State], None] = lambda s: None) -> list[State]:
         states: list[State] = []
@@ -35,16 +30,8 @@ class Panel:
         self.client.execute_interactive(source, timeout=LIMIT_S, output_hook=take)
         return states
 
-    def create_subshell(self) -> str:
-        self.client.control_channel.send(self.client.session.msg("create_subshell_request"))
-        reply = self.client.control_channel.get_msg(timeout=5)
-        return str(reply["content"]["subshell_id"])
-
     def say(self, word: str, subshell: str | None = None, **more: str) -> None:
-        content = {"comm_id": TARGET, "data": {"do": word, **more}}
-        message = self.client.session.msg("comm_msg", content)
-        message["header"]["subshell_id"] = subshell
-        self.client.shell_channel.send(message)
+        self.send(TARGET, {"do": word, **more}, subshell)
 
     def open(self) -> None:
         content = {"comm_id": TARGET, "target_name": TARGET, "data": {}}
@@ -69,10 +56,6 @@ class Panel:
             if message["msg_type"] == "comm_msg":
                 return dict(message["content"]["data"])
         raise TimeoutError("the kernel does not answer")
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +82,7 @@ def when_waiting(side_panel: Panel, word: str, subshell: str) -> Callable[[State
     return each
 
 
-def test_sends_nothing_until_it_is_asked(side_panel: Panel) -> None:
+def test_the_kernel_sends_nothing_until_it_is_asked(side_panel: Panel) -> None:
     assert side_panel.run("%ddt_start -n 2\n") == []
     assert side_panel.run("%%ddt\nimport time\ntime.sleep(0.7)") == []
     state = side_panel.hello()
@@ -114,7 +97,7 @@ def test_sends_nothing_until_it_is_asked(side_panel: Panel) -> None:
     assert side_panel.run("1 + 1") == []
 
 
-def test_keeps_up_while_a_cell_runs(side_panel: Panel) -> None:
+def test_the_panel_is_updated_while_a_cell_runs(side_panel: Panel) -> None:
     assert side_panel.hello()["session"] is None
     assert side_panel.run("%ddt_start -n 2 --memory 700M")[-1]["session"]["ranks"] == 2
     states = side_panel.run(
@@ -146,7 +129,7 @@ def test_keeps_up_while_a_cell_runs(side_panel: Panel) -> None:
     }
 
 
-def test_shows_what_was_found_and_where(side_panel: Panel) -> None:
+def test_the_panel_shows_findings_and_their_places(side_panel: Panel) -> None:
     side_panel.hello()
     side_panel.run("%ddt_start -n 2 --hang-after 0.5")
     states = side_panel.run("%%ddt\nif rank == 0:\n    dist.barrier()")
@@ -164,7 +147,9 @@ def test_shows_what_was_found_and_where(side_panel: Panel) -> None:
     assert side_panel.run("%ddt_stop")[-1]["earlier"] == report
 
 
-def test_interrupts_and_freezes_while_the_cell_blocks_the_kernel(side_panel: Panel) -> None:
+def test_the_panel_interrupts_and_freezes_while_the_cell_blocks_the_kernel(
+    side_panel: Panel,
+) -> None:
     side_panel.hello()
     side_panel.run("%ddt_start -n 2")
     subshell = side_panel.create_subshell()
@@ -188,7 +173,7 @@ def test_pages_open_the_comm_one_after_another(side_panel: Panel) -> None:
     assert side_panel.hello()["session"]["ranks"] == 1
 
 
-def test_is_gone_when_the_extension_is_unloaded(side_panel: Panel) -> None:
+def test_the_panel_shows_no_session_after_the_extension_was_unloaded(side_panel: Panel) -> None:
     side_panel.hello()
     side_panel.run("%ddt_start -n 2")
     assert side_panel.run("%unload_ext ddt_notebook") == []
@@ -196,7 +181,7 @@ def test_is_gone_when_the_extension_is_unloaded(side_panel: Panel) -> None:
     assert side_panel.hello()["session"] is None
 
 
-def test_shows_each_ranks_device_and_its_memory_against_its_cap(side_panel: Panel) -> None:
+def test_the_panel_shows_each_ranks_device_and_its_memory_with_its_cap(side_panel: Panel) -> None:
     side_panel.hello()
     rows = side_panel.run("%ddt_start -n 2 --memory 300M")[-1]["rows"]
     assert [row["device"] for row in rows] == ["cpu", "cpu"]
@@ -212,7 +197,7 @@ def test_shows_each_ranks_device_and_its_memory_against_its_cap(side_panel: Pane
     assert [row["share"] for row in rows] == [None, None]
 
 
-def test_draws_views_of_the_last_run_on_demand(side_panel: Panel) -> None:
+def test_views_of_the_last_run_are_drawn_on_demand(side_panel: Panel) -> None:
     side_panel.hello()
     assert "nothing has run on ranks yet" in side_panel.page("memory")["missing"]
     assert side_panel.page("<b>")["missing"].startswith("there is no view <b>")
@@ -230,7 +215,7 @@ def test_draws_views_of_the_last_run_on_demand(side_panel: Panel) -> None:
     assert "memory · after cell[" in side_panel.page("memory")["html"]
 
 
-def test_draws_the_last_run_that_has_ended_while_a_cell_blocks_the_kernel(
+def test_the_last_ended_run_is_drawn_while_a_cell_blocks_the_kernel(
     side_panel: Panel,
 ) -> None:
     side_panel.hello()

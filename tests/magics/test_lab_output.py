@@ -64,7 +64,7 @@ def test_nothing_is_sent_before_a_question(scene: Scene) -> None:
     assert len(scene.received) == 1
 
 
-def test_news_are_sent_once_and_not_too_often(scene: Scene) -> None:
+def test_new_output_is_sent_once_and_not_too_often(scene: Scene) -> None:
     scene.output.asked({"run": 0, "after": 0})
     assert (scene.received[0]["run"], scene.received[0]["lines"]) == (0, [])
     listener = scene.cell(4)
@@ -106,7 +106,7 @@ def test_a_page_that_reads_from_the_start_does_not_send_the_others_back(scene: S
     assert [page["lines"] for page in scene.tick(listener)] == [[(1, "stdout", "news")]]
 
 
-def test_values_and_figures_are_lines_too(scene: Scene) -> None:
+def test_values_and_figures_are_shown_as_lines(scene: Scene) -> None:
     listener = scene.cell(1)
     listener.on_output(1, "stdout", "unfinished")
     figure = {"image/png": "aaaa", "text/plain": "<Figure>"}
@@ -141,10 +141,7 @@ def side_panel(reused: Reused[Panel], request: pytest.FixtureRequest) -> Iterato
 
 
 def ask(side_panel: Panel, subshell: str | None = None, **question: int) -> None:
-    content = {"comm_id": TARGET, "data": {"do": "output", "run": 0, "after": 0} | question}
-    message = side_panel.client.session.msg("comm_msg", content)
-    message["header"]["subshell_id"] = subshell
-    side_panel.client.shell_channel.send(message)
+    side_panel.send(TARGET, {"do": "output", "run": 0, "after": 0} | question, subshell)
 
 
 def answer(side_panel: Panel) -> Page:
@@ -188,7 +185,7 @@ def test_a_running_cell_is_reported_in_the_order_of_arrival(side_panel: Panel) -
     assert received[-1]["folder"]
 
 
-def test_a_front_end_that_comes_late_gets_what_was_kept(side_panel: Panel) -> None:
+def test_a_front_end_that_connects_late_gets_the_output_that_was_kept(side_panel: Panel) -> None:
     side_panel.run("%ddt_start -n 2")
     side_panel.run("%%ddt\nprint('rank', rank)")
     side_panel.hello()
@@ -201,7 +198,7 @@ def test_a_front_end_that_comes_late_gets_what_was_kept(side_panel: Panel) -> No
     assert answer(side_panel)["lines"] == page["lines"]
 
 
-def test_a_question_is_heard_while_the_cell_blocks_the_kernel(side_panel: Panel) -> None:
+def test_a_request_is_answered_while_the_cell_blocks_the_kernel(side_panel: Panel) -> None:
     side_panel.run("%ddt_start -n 2")
     side_panel.hello()
     subshell = side_panel.create_subshell()

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 import ddt_notebook as ddt
 
-from .kernels import Reused
+from .kernels import Client, Reused
 
 LIMIT_S = 30.0
 WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndist.barrier()"
@@ -18,13 +17,12 @@ WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndis
 Message = dict[str, Any]
 
 
-class FrontEnd:
+class FrontEnd(Client):
     """Runs cells, collects what the kernel publishes, and clicks buttons meanwhile."""
 
     def __init__(self) -> None:
-        self.manager, self.client = start_new_kernel(startup_timeout=60)
         self.buttons: dict[str, str] = {}
-        self.run("%load_ext ddt_notebook")
+        super().__init__()
 
     def run(self, source: str, each: Callable[[Message], None] = lambda m: None) -> list[Message]:
         messages: list[Message] = []
@@ -40,23 +38,9 @@ class FrontEnd:
         self.client.execute_interactive(source, timeout=LIMIT_S, output_hook=take)
         return messages
 
-    def create_subshell(self) -> str:
-        self.client.control_channel.send(self.client.session.msg("create_subshell_request"))
-        reply = self.client.control_channel.get_msg(timeout=5)
-        return str(reply["content"]["subshell_id"])
-
     def click(self, button: str, subshell: str | None) -> None:
-        content = {
-            "comm_id": self.buttons[button],
-            "data": {"method": "custom", "content": {"event": "click"}},
-        }
-        message = self.client.session.msg("comm_msg", content)
-        message["header"]["subshell_id"] = subshell
-        self.client.shell_channel.send(message)
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
+        clicked = {"method": "custom", "content": {"event": "click"}}
+        self.send(self.buttons[button], clicked, subshell)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +78,9 @@ class ClickWhenWaiting:
             front_end.click(button, subshell)
 
 
-def test_keeps_up_while_a_cell_runs_and_is_quiet_without_a_session(front_end: FrontEnd) -> None:
+def test_the_panel_is_updated_while_a_cell_runs_and_quiet_without_a_session(
+    front_end: FrontEnd,
+) -> None:
     opened = front_end.run("%ddt_live")
     assert panel(opened) == ["no session: %ddt_start begins one"]
     started = front_end.run("%ddt_start -n 2")
@@ -148,7 +134,7 @@ def test_freeze_holds_the_cell_until_it_is_released(front_end: FrontEnd) -> None
     assert "ok" in plain(front_end.run("%%ddt\nassert kept == rank\ndist.barrier()")[-1])
 
 
-def test_shows_a_note_if_clicks_come_late(front_end: FrontEnd) -> None:
+def test_the_panel_shows_a_note_if_clicks_come_late(front_end: FrontEnd) -> None:
     front_end.run("%ddt_start -n 2\n%ddt_live")
     click = ClickWhenWaiting(front_end, "Interrupt", None)
     outputs = front_end.run(WAITS.replace("20", "3"), click)

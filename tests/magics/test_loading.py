@@ -60,6 +60,8 @@ def test_a_folder_without_dumps_is_one_line(notebook: Notebook, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("target", "problem"), [("train.py", "process id or HOST:PORT"), ("4194305", "does not exist")]
 )
-def test_a_job_that_cannot_be_looked_at(notebook: Notebook, target: str, problem: str) -> None:
+def test_a_job_that_cannot_be_observed_is_one_line(
+    notebook: Notebook, target: str, problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         notebook.run(f"%ddt_attach {target}")

@@ -128,7 +128,7 @@ def session() -> FakeSession:
 @pytest.mark.parametrize(
     ("text", "ranks"), [("0", (0,)), ("0,2-3", (0, 2, 3)), ("3,0-1,1", (0, 1, 3))]
 )
-def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
+def test_lists_of_ranks_are_parsed(text: str, ranks: tuple[int, ...]) -> None:
     assert rank_list(text) == ranks
 
 
@@ -166,7 +166,9 @@ def test_rank_lists(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_push", "ddt_push: NAME is missing: variables of the notebook"),
     ],
 )
-def test_mistakes_are_one_line_that_says_what_to_do(fake: Notebook, line: str, says: str) -> None:
+def test_a_mistake_gives_one_line_that_says_what_to_do(
+    fake: Notebook, line: str, says: str
+) -> None:
     with pytest.raises(UsageError) as raised:
         fake.run(line)
     assert type(raised.value) is UsageError  # a subclass would be shown with its traceback
@@ -379,7 +381,7 @@ def test_a_semicolon_silences_the_view(fake: Notebook) -> None:
     assert fake.shown("%ddt_start -n 2;").strip() == ""
 
 
-def test_unloading_stops_the_session_and_takes_everything_away(fake: Notebook) -> None:
+def test_unloading_stops_the_session_and_removes_every_name(fake: Notebook) -> None:
     fake.run("%ddt_start -n 2")
     running = session()
     unload_ipython_extension(fake.shell)

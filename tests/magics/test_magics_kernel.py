@@ -9,21 +9,15 @@ from typing import Any
 
 import psutil
 import pytest
-from jupyter_client.manager import KernelManager, start_new_kernel
 
-from .kernels import Reused
+from .kernels import Client, Reused
 
 LIMIT_S = 30.0
 GONE_LIMIT_S = 10.0
 
 
-class Kernel:
+class Kernel(Client):
     """Runs cells in an ipykernel and collects their outputs."""
-
-    def __init__(self) -> None:
-        self.manager: KernelManager
-        self.manager, self.client = start_new_kernel(startup_timeout=60)
-        self.run("%load_ext ddt_notebook")
 
     def run(
         self, source: str, *, until: str = "", do: Callable[[], None] = lambda: None
@@ -45,10 +39,6 @@ class Kernel:
     def start_ranks(self, number: int) -> list[int]:
         *_, table = self.run(f"%ddt_start -n {number} --hang-after 0.5")
         return [int(pid) for pid in re.findall(r"^  \d+\s+(\d+)", plain(table), re.MULTILINE)]
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
 
 
 def plain(output: dict[str, Any]) -> str:

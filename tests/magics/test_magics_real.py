@@ -46,7 +46,7 @@ def test_equal_output_is_shown_once(ranks: Notebook) -> None:
     assert "ok · 3 ranks" in shown
 
 
-def test_some_ranks_only(ranks: Notebook) -> None:
+def test_a_cell_runs_on_some_ranks(ranks: Notebook) -> None:
     shown = ranks.shown("%%ddt -r 0,2 -o run\nprint('here')")
     assert "[ranks 0, 2] here\n" in shown
     assert sorted(ranks.names["run"].outputs) == [0, 2]
@@ -116,7 +116,7 @@ def test_push_and_pull(ranks: Notebook) -> None:
         ranks.run("%ddt_push lock")
 
 
-def test_a_name_that_only_the_notebook_has(ranks: Notebook) -> None:
+def test_the_advice_for_a_name_that_only_the_notebook_has(ranks: Notebook) -> None:
     ranks.run("lr, math = 0.1, __import__('math')")
     shown = ranks.shown("%%ddt\nx = 2 * lr")
     assert "fix  `lr` is a variable of the notebook, not of the ranks: `%ddt_push lr`" in shown
@@ -133,7 +133,7 @@ def test_a_name_that_only_the_notebook_has(ranks: Notebook) -> None:
     assert "variable of the notebook" not in shown
 
 
-def test_a_restart_loses_the_variables_and_the_time(ranks: Notebook) -> None:
+def test_a_restart_loses_variables_and_shows_how_long_ranks_have_run(ranks: Notebook) -> None:
     ranks.run("%%ddt\nloss = 1")
     with pytest.raises(UsageError, match=r"no 'los' on this rank; did you mean loss\?"):
         ranks.run("%ddt_pull los")

@@ -22,7 +22,7 @@ def test_variables_persist_and_the_group_works(session: ddt.Session) -> None:
     assert len({report.pid for report in run.snapshot.ranks}) == 2
 
 
-def test_the_names_that_a_script_expects(session: ddt.Session) -> None:
+def test_a_cell_has_the_names_that_a_script_expects(session: ddt.Session) -> None:
     run = session.run(
         "import os\n"
         "assert (rank, world_size, local_rank) == (dist.get_rank(), dist.get_world_size(), rank)\n"
@@ -89,7 +89,7 @@ def test_the_session_continues_after_any_exception_of_a_cell(
         ("x = 1\nfor step in range(3):\n\n  \n", 2, "expected an indented block"),
     ],
 )
-def test_what_is_not_complete_is_reported_at_its_own_line(
+def test_incomplete_code_is_reported_at_its_own_line(
     session: ddt.Session, source: str, line: int, says: str
 ) -> None:
     error = session.run(source).errors[0]
@@ -132,7 +132,7 @@ def test_a_cell_on_some_ranks(session: ddt.Session) -> None:
             session.run("1", ranks=wrong)  # type: ignore[arg-type]
 
 
-def test_objects_travel(session: ddt.Session) -> None:
+def test_objects_are_pushed_and_pulled(session: ddt.Session) -> None:
     offset = 3
     sizes = session.push(numbers=[1, 2], add=lambda value: value + offset)
     assert set(sizes) == {"numbers", "add"}

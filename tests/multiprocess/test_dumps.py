@@ -40,7 +40,7 @@ def patient() -> Iterator[ddt.Session]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_dumps_and_session_accuse_the_same_ranks(
+def test_dumps_and_session_name_the_same_ranks(
     patient: ddt.Session, tmp_path: Path, fault: str
 ) -> None:
     run = patient.run(TRAIN + WRITE.format(folder=tmp_path) + FAULTS[fault])

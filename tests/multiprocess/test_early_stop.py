@@ -47,7 +47,7 @@ def test_the_condition_is_named_if_all_loaders_have_equal_length(ranks: Ranks) -
     assert any("if mine >= 1.0" in fact for fact in finding.evidence)
 
 
-def test_different_numbers_of_rounds_are_named_if_the_loop_is_uneven(ranks: Ranks) -> None:
+def test_uneven_iterations_are_named_if_the_loop_is_uneven(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.run(MODEL + "total_of_all = -1.0\n")
     (finding,) = ddt.diagnose(session.run(UNEVEN)).findings

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.jobs import recorder_folder
 from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
+from ddt_notebook.wire import job_files
 
 LIMIT_S = 90
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+#: With a port of its own: another job of this machine may use the usual one.
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--nproc-per-node", "2"),
+)
 HEAD = """
 import sys, time
 import torch
@@ -47,9 +58,23 @@ if __name__ == "__main__":
 class Job:
     """A command below ``ddt-notebook run``, and the folder to which it records."""
 
+    started: ClassVar[list[Job]] = []
+
     def __init__(self, folder: Path, *arguments: object, **environment: str) -> None:
-        self.folder = folder
         command = [sys.executable, "-c", _MAIN, "run", "--to", folder, *arguments]
+        self._start(folder, command, environment)
+
+    @classmethod
+    def of(cls, folder: Path, command: Sequence[object], **environment: str) -> Job:
+        """A whole command that records to a folder."""
+        job = cls.__new__(cls)
+        job._start(folder, command, environment)
+        return job
+
+    def _start(
+        self, folder: Path, command: Sequence[object], environment: Mapping[str, str]
+    ) -> None:
+        self.folder = folder
         self.process = subprocess.Popen(
             list(map(str, command)),
             stdout=subprocess.PIPE,
@@ -58,11 +83,22 @@ class Job:
             env=os.environ | environment,
             start_new_session=True,
         )
+        self.started.append(self)
 
     def end(self) -> tuple[int, str, str]:
         """Exit status, output and errors, when it has ended."""
         output, errors = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, output, errors
+
+    def kill(self) -> None:
+        """End what is left of the command and of its ranks."""
+        for pid in (self.process.pid, *self.pids):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                for one in (process, *process.children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
+        self.process.wait(LIMIT_S)
 
     @property
     def pids(self) -> list[int]:
@@ -75,6 +111,15 @@ class Job:
         while len(list(self.folder.glob(condition))) < ranks:
             assert time.monotonic() < deadline, self.process.poll()
             time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """End the processes of a test that failed."""
+    yield
+    for job in Job.started:
+        job.kill()
+    Job.started.clear()
 
 
 def script(folder: Path, body: str) -> Path:
@@ -105,7 +150,8 @@ def test_a_healthy_job_ends_as_it_would_alone(tmp_path: Path) -> None:
     print(f"rank {rank} of {dist.get_world_size()}", flush=True)
     dist.destroy_process_group()
     """
-    job = Job(tmp_path / "job", "--", *TORCHRUN, script(tmp_path, body))
+    command = (*TORCHRUN, script(tmp_path, body))
+    job = Job(tmp_path / "job", "--", *command, PYTHONUNBUFFERED="")  # whole lines are written
     status, output, errors = job.end()
     assert status == 0, errors
     assert sorted(output.splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
@@ -137,6 +183,7 @@ def test_a_hang_is_named_and_the_job_stopped(tmp_path: Path) -> None:
     assert (finding.symptom, finding.cause) == ("D.2.1", "collective-under-rank-condition")
     assert {place.line for place in finding.places.values()} == {14, 15}
     assert all(place.file == str(file) for place in finding.places.values())
+    assert ddt.diagnose(snapshot_of_folder(job.folder)).findings == [finding]
     saved = json.loads((job.folder / "report-1.json").read_text())
     assert not saved["ok"]
     assert "hangs" in errors
@@ -158,6 +205,25 @@ def test_an_exception_is_the_finding_and_the_launchers_signals_are_not(tmp_path:
     assert_gone(job.pids)
 
 
+def test_an_exception_before_the_group_is_formed(tmp_path: Path) -> None:
+    file = script(tmp_path, "dist.barrier()")
+    helper = """
+import os, subprocess
+if os.environ["RANK"] == "0":
+    subprocess.run([sys.executable, "-c", "import torch; raise KeyError('of a helper')"])
+else:
+    import no_such_package
+"""
+    file.write_text(file.read_text().replace("\n\ndef main", f"{helper}\n\ndef main", 1))
+    job = Job(tmp_path / "job", "--", *TORCHRUN, file)
+    status, _, errors = job.end()
+    assert status == 1, errors
+    (finding,) = report(job.folder).findings
+    assert (finding.kind, finding.ranks) == ("raised", [1])
+    assert finding.places[1].line == 10
+    assert_gone(job.pids)
+
+
 @pytest.mark.parametrize(
     ("leaves", "status", "kinds"),
     [
@@ -166,7 +232,9 @@ def test_an_exception_is_the_finding_and_the_launchers_signals_are_not(tmp_path:
         ("import os; os._exit(4 * rank)", 1, ["died"]),
     ],
 )
-def test_ways_to_leave(tmp_path: Path, leaves: str, status: int, kinds: list[str]) -> None:
+def test_ways_in_which_a_rank_ends_itself(
+    tmp_path: Path, leaves: str, status: int, kinds: list[str]
+) -> None:
     job = Job(tmp_path / "job", "--", *TORCHRUN, script(tmp_path, f"dist.barrier()\n{leaves}"))
     returned, _, errors = job.end()
     assert returned == status, errors
@@ -174,6 +242,55 @@ def test_ways_to_leave(tmp_path: Path, leaves: str, status: int, kinds: list[str
     assert [finding.kind for finding in findings] == kinds
     assert all(finding.ranks == [1] for finding in findings)
     assert_gone(job.pids)
+
+
+TRAINS = """
+    import os
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(200, 200))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    if rank == 1:
+        model.module.weight.data.add_(1)
+    stops = torch.zeros(1)
+    while not stops:
+        optimizer.zero_grad()
+        model(torch.ones(2, 200)).sum().backward()
+        optimizer.step()
+        stops.fill_(os.path.exists("FILE"))
+        dist.all_reduce(stops)
+    if rank == 0:
+        dist.barrier()
+    else:
+        dist.all_reduce(stops)
+"""
+
+
+def test_ranks_are_asked_while_they_train_and_while_they_hang(tmp_path: Path) -> None:
+    file = script(tmp_path, TRAINS.replace("FILE", str(tmp_path / "stop")))
+    job = Job(tmp_path / "job", "--on-hang", "wait", "--hang-after", "60", "--", *TORCHRUN, file)
+    job.wait_for("*.rank")
+    deadline = time.monotonic() + LIMIT_S
+    trains = snapshot_of_folder(job.folder)
+    while not (trains.running and trains.running.step and all(p.objects for p in trains.placement)):
+        assert time.monotonic() < deadline, trains.running
+        trains = snapshot_of_folder(job.folder)
+    (tmp_path / "stop").touch()
+    while not _all_wait(job.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    hangs = snapshot_of_folder(job.folder)
+    assert hangs.running is not None
+    assert hangs.running.stood
+    assert hangs.running.step >= trains.running.step
+    for snapshot in (trains, hangs):
+        assert not snapshot.running.unanswered
+        (flag,) = ddt.parity(snapshot).flags
+        assert flag.kind == "error"
+        different = ddt.parity(snapshot).to_frame().query("not equal")
+        assert set(different["name"]) == {"model.weight"}
+        assert [m.parts["parameters"] for m in snapshot.memory] == [4 * 200 * 201] * 2
+        assert {one.name for p in snapshot.placement for one in p.objects} >= {"model", "optimizer"}
+    assert [rank.state for rank in hangs.ranks] == ["blocked", "blocked"]
+    job.kill()
 
 
 def test_a_hang_is_read_from_the_files_of_killed_ranks(tmp_path: Path) -> None:
@@ -204,6 +321,279 @@ def _all_wait(folder: Path) -> bool:
         return sorted(ops) == [("all_reduce", "pending"), ("barrier", "pending")]
     finally:
         job.close()
+
+
+def test_a_rank_that_was_killed_is_named(tmp_path: Path) -> None:
+    body = """
+    if rank == 1:
+        time.sleep(0.3)
+        import os, signal
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+    """
+    job = Job(tmp_path / "job", "--", *TORCHRUN, script(tmp_path, body))
+    status, _, errors = job.end()
+    assert status == 1, errors
+    (finding,) = report(job.folder).findings
+    assert (finding.kind, finding.ranks) == ("died", [1])
+    assert_gone(job.pids)
+
+
+def test_a_folder_is_read_long_after_its_job_and_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = script(tmp_path, HANG + "    dist.barrier()")
+    job = Job(tmp_path / "job", "--on-hang", "wait", "--hang-after", "60", "--", *TORCHRUN, file)
+    job.wait_for("*.rank")
+    deadline = time.monotonic() + LIMIT_S
+    while not _all_wait(job.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    waited_s = time.monotonic()
+    job.kill()  # the watcher, too
+    waited_s = time.monotonic() - waited_s + LIMIT_S
+    now = time.monotonic
+    for later_s, host in ((7200.0, socket.gethostname()), (-7200.0, "another-machine")):
+        with monkeypatch.context() as changed:
+            changed.setattr(time, "monotonic", lambda later_s=later_s: now() + later_s)
+            changed.setattr(socket, "gethostname", lambda host=host: host)
+            snapshot = snapshot_of_folder(job.folder)
+        assert [rank.state for rank in snapshot.ranks] == ["blocked", "blocked"]
+        assert all(0 <= (rank.blocked_s or 0.0) < waited_s for rank in snapshot.ranks)
+        (finding,) = ddt.diagnose(snapshot).findings
+        assert finding.symptom == "D.2.1"
+
+
+@pytest.mark.parametrize("autoload", ["1", "0"])
+def test_a_recorder_that_cannot_be_imported_does_no_harm(tmp_path: Path, autoload: str) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    environment = recorder_folder.environment(
+        folder, os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload}, branches=False
+    )
+    package = folder / "recorder" / socket.gethostname() / "ddt_notebook"
+    package.unlink()
+    package.mkdir()
+    (package / "__init__.py").write_text("def newer syntax than this Python knows")
+    run = subprocess.run(
+        [sys.executable, "-c", "import torch; print('alone')"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "alone\n"), run.stderr
+    (noted,) = folder.glob("*.failed")
+    assert "SyntaxError" in noted.read_text()
+
+
+def test_a_hidden_sitecustomize_runs_and_its_error_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('mine')\nraise ValueError('mine')\n")
+    own = f"{tmp_path / 'own'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    environment = os.environ | {"PYTHONPATH": own, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    folder = tmp_path / "job"
+    run = subprocess.run(
+        [sys.executable, "-c", "print('alone')"],
+        env=recorder_folder.environment(folder, environment, branches=False),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (0, "mine\nalone\n")
+    assert "ValueError: mine" in run.stderr
+
+
+def test_a_folder_holds_one_job(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / f"{socket.gethostname()}-7.rank").write_text("")
+    job = Job(tmp_path / "job", "--", sys.executable, "-c", "print('alone')")
+    status, output, errors = job.end()
+    assert (status, output) == (2, "")
+    assert "another job" in errors
+    elsewhere = job_files.RankStarted(
+        rank=0, world_size=2, host="old", pid=7, born_s=0.0, allocation="SLURM_JOB_ID=17"
+    )
+    (tmp_path / "other").mkdir()
+    job_files.write(tmp_path / "other" / "old-7.rank", elsewhere)
+    for own, refused in (("18", True), ("17", False)):
+        job = Job(tmp_path / "other", "--", "true", SLURM_JOB_ID=own)
+        status, _, errors = job.end()
+        assert ("another job" in errors, status == 2) == (refused, refused), errors
+
+
+def test_a_stopped_job_leaves_no_rank_behind_its_launcher(tmp_path: Path) -> None:
+    meet = f'"gloo", init_method="file://{tmp_path / "store"}", rank=int(os.environ["RANK"])'
+    file = script(tmp_path, HANG + "    dist.barrier()")
+    text = file.read_text().replace('"gloo"', f"{meet}, world_size=2")
+    file.write_text(f"import os\n{text}")
+    two = (sys.executable, "-c", START_TWO, file, "RANK")
+    job = Job(tmp_path / "job", "--on-hang", "stop", "--hang-after", "1", "--", *two)
+    status, _, errors = job.end()
+    assert status == 128 + signal.SIGTERM, errors
+    assert len(job.pids) == 2
+    assert_gone(job.pids)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the space cannot be reserved")
+def test_a_job_continues_if_there_is_no_disk_space_for_its_record(tmp_path: Path) -> None:
+    body = "import os\ndist.barrier()\nos.write(1, b'ended\\n')\ndist.destroy_process_group()"
+    file = script(tmp_path, body)
+    limited = ("bash", "-c", 'ulimit -f 1024; exec "$@"', "bash", *TORCHRUN, file)
+    job = Job(tmp_path / "job", "--", *limited, PYTHONUNBUFFERED="")
+    status, output, errors = job.end()
+    assert (status, output) == (0, "ended\n" * 2), errors
+    assert "no rank was seen" in errors
+    assert not list(job.folder.glob("*.calls"))  # what was begun takes no room
+    assert not list(job.folder.glob("*.branches"))
+
+
+RESTARTED = """
+import os
+generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+if generation == 0 and rank == 1:
+    raise ValueError("a bad sample")
+dist.barrier()
+os.write(1, f"generation {generation}\\n".encode())  # in one write: the ranks share the pipe
+"""
+
+
+def test_ranks_before_a_restart_are_judged_by_themselves(tmp_path: Path) -> None:
+    command = (*TORCHRUN, "--max-restarts", "1", script(tmp_path, RESTARTED))
+    # torchrun's own store serves one generation of gloo only
+    once = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHONUNBUFFERED": ""}
+    job = Job(tmp_path / "job", "--on-hang", "stop", "--", *command, **once)
+    status, output, errors = job.end()
+    assert (status, output) == (0, "generation 1\n" * 2), errors
+    (finding,) = report(job.folder).findings
+    assert (finding.kind, finding.ranks) == ("raised", [1])
+    later = ddt.diagnose(ddt.Snapshot.load(job.folder / "report-2.ddt.json"))
+    assert later.ok
+    assert "a bad sample" in errors
+    assert_gone(job.pids)
+
+
+#: What each launcher sets, for rank 1 of 2.
+LAUNCHERS = {
+    "mpirun": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
+    "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "2"},
+    "srun": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
+    "": {"RANK": "1", "WORLD_SIZE": "2"},
+}
+#: Starts two processes, with the variables of rank 1 and with those of rank 0.
+START_TWO = """
+import os, subprocess, sys
+names = sys.argv[2:]
+ranks = [
+    subprocess.Popen([sys.executable, sys.argv[1]], env=os.environ | {names[0]: str(rank)})
+    for rank in range(2)
+]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: str) -> None:
+    variables = LAUNCHERS[launcher]
+    rank, size = variables
+    file = tmp_path / "train.py"
+    meet = f'"gloo", init_method="file://{tmp_path / "store"}"'
+    numbers = f'rank=int(os.environ["{rank}"]), world_size=int(os.environ["{size}"])'
+    body = (
+        f"import os\nimport torch.distributed as dist\ndist.init_process_group({meet}, {numbers})\n"
+    )
+    file.write_text(f"{body}dist.barrier()\nprint('ended', flush=True)\n")
+    two = (sys.executable, "-c", START_TWO, file, *variables)
+    job = Job(tmp_path / "job", "--", *two, PYTHONUNBUFFERED="", **{size: "2"})
+    status, output, errors = job.end()
+    assert (status, output) == (0, "ended\n" * 2), errors
+    recorded = RecordedJob.load(job.folder)
+    assert [one.rank for one in recorded.ranks] == [0, 1]
+    assert [one.started.launcher for one in recorded.ranks] == [launcher] * 2
+    recorded.close()
+    assert_gone(job.pids)
+
+
+def _can_be_hosts() -> bool:
+    """Whether this user may give processes another host name and another clock."""
+    unshare = ["unshare", "--uts", "--time", "--monotonic", "1", "--fork"]
+    try:
+        tried = subprocess.run(
+            [*unshare, "hostname", "tried"], capture_output=True, timeout=LIMIT_S, check=False
+        )
+    except OSError:
+        return False
+    return tried.returncode == 0
+
+
+needs_hosts = pytest.mark.skipif(
+    not _can_be_hosts(), reason="the system permits no further host names or clocks"
+)
+
+
+def on_two_hosts(folder: Path, file: Path, *options: str) -> list[Job]:
+    """Two names and two clocks on this machine; the network and the folder are the same."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    hosts = []
+    for number, clock in enumerate(("0", "5000")):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
+        launch += ["--node-rank", str(number), "--nproc-per-node", "1"]
+        launch += ["--master-addr", "127.0.0.1", "--master-port", str(port), str(file)]
+        job = [sys.executable, "-c", _MAIN, "run", "--to", str(folder), *options, "--"]
+        named = f"hostname node{number}; exec {shlex.join([*job, *launch])}"
+        command = ["unshare", "--uts", "--time", "--monotonic", clock, "--fork", "sh", "-c", named]
+        hosts.append(Job.of(folder, command, GLOO_SOCKET_IFNAME="lo"))
+    return hosts
+
+
+@needs_hosts
+def test_hosts_share_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    file = script(tmp_path, HANG + "    dist.barrier()")
+    hosts = on_two_hosts(folder, file, "--on-hang", "stop")
+    (_, _, first), (_, _, second) = [host.end() for host in hosts]
+    (finding,) = report(folder).findings
+    assert finding.symptom == "D.2.1"
+    assert {place.line for place in finding.places.values()} == {14, 15}
+    assert "1 finding" in first
+    assert "node0" in second
+    snapshot = ddt.Snapshot.load(folder / "report-1.ddt.json")
+    assert all((rank.blocked_s or 0.0) > 1 for rank in snapshot.ranks)
+    one, other = (rank.calls[1] for rank in snapshot.ranks)
+    assert (one.op, other.op) == ("all_reduce", "all_reduce")
+    assert abs((one.left_s or 0.0) - (other.left_s or 0.0)) < 60
+    assert_gone(hosts[0].pids)
+
+
+@needs_hosts
+def test_the_calls_of_ddp_on_another_host_are_known(tmp_path: Path) -> None:
+    body = """
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    for _ in range(2 + rank):
+        model(torch.ones(2, 4)).sum().backward()
+    dist.barrier()
+    """
+    folder = tmp_path / "job"
+    hosts = on_two_hosts(folder, script(tmp_path, body))
+    hosts[0].wait_for("report-1.json", ranks=1)
+    # this machine has another name, so that it only sees what the two watchers share
+    for snapshot in (ddt.Snapshot.load(folder / "report-1.ddt.json"), snapshot_of_folder(folder)):
+        waits = [(call.op, call.source) for rank in snapshot.ranks if (call := rank.blocked_call)]
+        assert waits == [("barrier", "call log"), ("all_reduce", "flight recorder")]
+        issued = [sum(call.caller is not None for call in rank.calls) for rank in snapshot.ranks]
+        assert issued[1] == issued[0] + 1 > 1, "each host shows what its rank's DDP has issued"
+        (finding,) = ddt.diagnose(snapshot).findings
+        assert finding.symptom == "D.2.1"
+        assert {rank: place.line for rank, place in finding.places.items()} == {0: 14, 1: 13}
+        assert not any("nothing shows" in note for note in snapshot.notes)
+    for host in hosts:
+        host.kill()
+    assert_gone(hosts[0].pids)
 
 
 SPAWN = """
@@ -238,9 +628,9 @@ def test_spawned_ranks_are_recorded_with_and_without_entry_points(
     job = Job(tmp_path / "job", "--", sys.executable, file, TORCH_DEVICE_BACKEND_AUTOLOAD=autoload)
     status, _, errors = job.end()
     assert status == 1, errors
-    (finding,) = report(job.folder).findings
-    assert (finding.kind, finding.ranks) == ("raised", [1])
-    assert finding.places[1].line == 11
+    found = report(job.folder).findings
+    assert [(finding.kind, finding.ranks) for finding in found] == [("raised", [1])], errors
+    assert found[0].places[1].line == 11
     assert_gone(job.pids)
 
 

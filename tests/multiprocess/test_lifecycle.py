@@ -166,7 +166,7 @@ class _Faulty(SilentListener):
         raise LookupError("a mistake in what shows the output")
 
 
-def test_a_mistake_while_a_cell_runs_ends_the_cell(session: ddt.Session) -> None:
+def test_an_internal_error_while_a_cell_runs_ends_the_cell(session: ddt.Session) -> None:
     session.run("kept = 1")
     with pytest.raises(LookupError):
         session.run_cell("print('x')\nwhile True:\n    pass", listener=_Faulty())
@@ -351,7 +351,7 @@ def test_dataloader_workers_end_with_the_session() -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_the_notebook(end: signal.Signals) -> None:
+def test_no_process_outlives_the_notebook(end: signal.Signals) -> None:
     script = (
         "import ddt_notebook as ddt, psutil\n"
         "session = ddt.Session(3)\n"

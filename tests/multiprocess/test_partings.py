@@ -120,6 +120,29 @@ def main():
         if is_main:  #!
             print(mean(torch.zeros(())))
 """
+EXPRESSION = """
+class Trainer:
+    def __init__(self):
+        self.best = 0.5
+    def sync(self, loss):
+        total = torch.ones(1)
+        loss < self.best and dist.all_reduce(total)  #!
+
+trainer = Trainer()
+for step in range(3):
+    trainer.sync(0.1 if rank == 0 or step < 2 else 0.9)
+"""
+COMPREHENSION = """
+def is_large(x):
+    total = torch.tensor([float(x)])
+    dist.all_reduce(total)
+    return total.item() > 100
+
+def check(items, limit):
+    return any(is_large(x) for x in items if x < limit)  #!
+
+check([1, 2, 3 + 4 * rank], 5)
+"""
 HEALTHY = """
 def load(attempt):
     if rank == 1 and attempt == 0:
@@ -136,6 +159,10 @@ for step in range(3):
     if rank == 0 and step % 2 == 0:
         print(step)
     dist.all_reduce(x)
+    rank == 0 and str(step)
+    y = dist.all_reduce(x) if step % 2 == 0 else None
+    z = [t.sum() for t in (x, x) if t.numel() > rank]
+    w = x is None or dist.barrier()
 """
 
 
@@ -154,6 +181,8 @@ class Fault:
 FAULTS = {
     "method": Fault(STOPPER, "collective-under-local-condition"),
     "callback": Fault(HANDLED, "exception-swallowed"),
+    "expression": Fault(EXPRESSION, "collective-under-local-condition"),
+    "comprehension": Fault(COMPREHENSION, "collective-under-local-condition"),
     "generator": Fault(FILTERED, "collective-under-local-condition"),
     "collectives of DDP alone": Fault(DDP_ALONE, "collective-under-local-condition"),
     "file": Fault(MODULE, "collective-under-rank-condition"),

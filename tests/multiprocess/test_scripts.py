@@ -97,7 +97,7 @@ def test_a_script_runs_as_main_and_leaves_the_cells_alone(
     assert session.run("print(model.in_features)").outputs[1] == "2\n"
 
 
-def test_an_edited_project_is_imported_again(session: ddt.Session, script: Path) -> None:
+def test_a_project_that_was_edited_is_imported_again(session: ddt.Session, script: Path) -> None:
     assert session.run_script(script, ["works"]).ok
     helper = script.parent / "helper.py"
     helper.write_text(HELPER.replace("x.item()", "x.item() + 40"))

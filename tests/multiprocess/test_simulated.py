@@ -25,7 +25,7 @@ class Net(torch.nn.Module):
 torch.manual_seed(0)
 torch.cuda.set_device(0)
 """
-SAME = "Expected all tensors to be on the same device, but found at least two devices"
+SAME = "Expected all tensors to be on the same device"
 
 
 @pytest.fixture(scope="module")
@@ -129,29 +129,36 @@ def test_gradients_as_views_and_a_model_on_two_gpus(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "devices", "operation"),
+    ("source", "said"),
     [
-        ("Net().to(device)(torch.randn(2, 10))", "cpu and cuda:0", "addmm"),
-        ("Net().cuda()(torch.randn(2, 10, device='cpu'))", "cpu and cuda:0", "addmm"),
-        ("DDP(Net())(torch.randn(2, 10).cuda())", "cuda:0 and cpu", "addmm"),
-        ("torch.ones(3).cuda(0) + torch.ones(3, device='cuda:1')", "cuda:0 and cuda:1", "add"),
-        ("torch.cat([torch.ones(2).cuda(0), torch.ones(2).cuda(1)])", "cuda:0 and cuda:1", "cat"),
+        ("Net().to(device)(torch.randn(2, 10))", ("mat1", "cpu", "cuda:0", "addmm")),
+        ("Net().cuda()(torch.randn(2, 10, device='cpu'))", ("mat1", "cpu", "cuda:0", "addmm")),
+        ("DDP(Net())(torch.randn(2, 10).cuda())", ("mat1", "cuda:0", "cpu", "addmm")),
+        ("torch.ones(3).cuda(0) + torch.ones(3, device='cuda:1')", ("cuda:0", "cuda:1")),
+        ("torch.cat([torch.ones(2).cuda(0), torch.ones(2).cuda(1)])", ("cuda:0", "cuda:1")),
         (
             "torch.nn.functional.cross_entropy(torch.ones(2, 3).cuda(), torch.tensor([0, 1]))",
-            "cuda:0 and cpu",
-            "nll_loss_forward",
+            ("target", "cpu", "cuda:0", "nll_loss_forward"),
         ),
         (
             "torch.nn.Embedding(4, 2).cuda()(torch.tensor([1]))",
-            "cuda:0 and cpu",
-            "embedding",
+            ("indices", "cpu", "cuda:0", "embedding"),
         ),
     ],
 )
 def test_tensors_on_different_devices_cannot_meet(
-    session: Session, source: str, devices: str, operation: str
+    session: Session, source: str, said: tuple[str, ...]
 ) -> None:
-    assert fails(session, source).startswith(f"RuntimeError: {SAME}, {devices}! (in {operation}")
+    """The two messages of PyTorch: of an argument that is elsewhere, and of two devices."""
+    if len(said) == 4:
+        name, device, others, operation = said
+        expected = (
+            f"got {name} is on {device}, different from other tensors on {others} "
+            f"(when checking argument in method wrapper_CUDA_{operation})"
+        )
+    else:
+        expected = f"found at least two devices, {' and '.join(said)}!"
+    assert fails(session, source) == f"RuntimeError: {SAME}, but {expected}"
 
 
 def test_a_tensor_attribute_is_left_behind(session: Session) -> None:
@@ -243,6 +250,10 @@ def test_what_a_gpu_allows_is_allowed(session: Session) -> None:
         attention = torch.nn.MultiheadAttention(8, 2).cuda()
         batch = torch.ones(2, 3, 8).cuda()
         assert attention(batch, batch, batch)[0].is_cuda
+        scores = torch.randn(5, 2, 4, device=device).log_softmax(2)
+        lengths = torch.tensor([5, 5]), torch.tensor([3, 3])
+        labels = torch.ones(2, 3, dtype=torch.long, device=device)
+        assert torch.nn.functional.ctc_loss(scores, labels, *lengths).is_cuda
         """,
     )
 
@@ -273,6 +284,14 @@ def test_a_gpu_may_be_given_by_its_number(session: Session) -> None:
         torch.cuda.set_device(0)
         assert torch.ones(2).cuda().type() == "torch.cuda.FloatTensor"
         assert torch.ones(2).type(torch.cuda.DoubleTensor).dtype == torch.float64
+        made = torch.cuda.FloatTensor([1.0, 2.0])
+        assert made.is_cuda and made.tolist() == [1, 2]
+        assert isinstance(made, torch.cuda.FloatTensor)
+        assert not isinstance(torch.ones(1), torch.cuda.FloatTensor)
+        torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+        assert torch.zeros(1).is_cuda and torch.zeros(1).dtype == torch.float64
+        torch.set_default_tensor_type(torch.FloatTensor)
+        assert torch.zeros(1).is_cpu and torch.zeros(1).dtype == torch.float32
         """,
     )
 
@@ -298,14 +317,60 @@ def test_streams_events_generators_and_properties(session: Session) -> None:
             for seed in (1, 1, 2)
         ]
         assert drawn[0].is_cuda and drawn[0].equal(drawn[1]) and not drawn[0].equal(drawn[2])
+        assert isinstance(None, torch.cuda.CUDAGraph | None)  # as libraries annotate it
         assert torch.Generator(device).device == device and torch.Generator().device.type == "cpu"
         assert isinstance(torch.default_generator, torch.Generator)
         assert torch.cuda.get_device_properties(rank).name == f"simulated GPU {rank}"
         assert torch.cuda.get_device_properties(0).total_memory > 0
+        assert torch.cuda.get_device_properties(0).uuid == ""
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        torch.cuda.reset_max_memory_allocated()
+        torch.cuda.default_generators[0].manual_seed(1)
+        alone = torch.nn.DataParallel(torch.nn.Linear(2, 1).cuda(), device_ids=[0])
+        assert alone(torch.ones(3, 2)).device == torch.device("cuda:0")
         state = torch.cuda.get_rng_state()
         first = torch.rand(2, device="cuda")
         torch.cuda.set_rng_state(state)
         assert torch.rand(2, device="cuda").equal(first)
+        """,
+    )
+
+
+def test_autocast_computes_in_the_type_that_it_would_on_a_gpu(session: Session) -> None:
+    works(
+        session,
+        """
+        layer = torch.nn.Linear(4, 2).to(device)
+        scaler = torch.amp.GradScaler("cuda", init_scale=8.0)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        x = torch.ones(3, 4, device=device)
+        with torch.autocast("cuda"):
+            assert layer(x).dtype == torch.float16
+            with torch.autocast("cuda", enabled=False):
+                assert layer(x).dtype == torch.float32
+            loss = torch.nn.functional.mse_loss(layer(x).float(), torch.zeros(3, 2).to(device))
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+        assert layer(x).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        scaler.scale(loss / 2).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert layer.weight.grad.is_cuda and torch.cuda.nccl.version() < (2, 10)
+        """,
+    )
+
+
+def test_tensors_are_gathered_and_scattered_whatever_their_shape(session: Session) -> None:
+    works(
+        session,
+        """
+        mine = torch.full((1, 2), float(rank), device=device)
+        every = torch.empty(4, device=device)
+        dist.all_gather_into_tensor(every, mine)
+        assert every.is_cuda and every.tolist() == [0, 0, 1, 1]
+        half = torch.empty(1, 2, device=device)
+        dist.reduce_scatter_tensor(half, every)
+        assert half.tolist() == [[2.0 * rank] * 2]
         """,
     )
 

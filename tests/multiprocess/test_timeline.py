@@ -14,7 +14,7 @@ from ddt_notebook.model.meetings import Meeting, lateness, meetings
 from .conftest import Ranks
 
 LATE_S = 0.15
-STEPS = 5
+STEPS = 11
 TRAINING = """
 import time
 torch.set_num_threads(1)
@@ -181,7 +181,7 @@ def test_the_users_own_profiler_works_in_a_traced_cell(ranks: Ranks) -> None:
     assert len(first.steps_us) == 2
 
 
-def test_nothing_of_the_trace_stays_behind(ranks: Ranks) -> None:
+def test_a_trace_leaves_nothing_behind(ranks: Ranks) -> None:
     session = ranks.session(2)
     session.restart()
     check = """

@@ -90,7 +90,7 @@ def fresh_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_server")
 @pytest.mark.parametrize("name", [*NAMES, *_LAZILY_IMPORTED])
-def test_without_a_name_ranks_start_and_a_hang_is_named(
+def test_without_a_private_name_ranks_start_and_a_hang_is_named(
     mother: socket.socket, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     server = type("Server", (_Server,), {"mother": mother, "without": name})
@@ -111,7 +111,7 @@ def test_without_a_name_ranks_start_and_a_hang_is_named(
 
 
 @pytest.mark.usefixtures("fresh_server")
-def test_without_all_names_ranks_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_private_name_ranks_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDT_TORCH_WITHOUT", ",".join(NAMES))
     with ddt.Session(2, hang_after=0.2) as session:
         run = session.run(TRAINING, trace=True)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_found(ranks: Ranks, fault: Fault) -> None:
+def test_a_fault_of_training_is_found(ranks: Ranks, fault: Fault) -> None:
     run = ranks.session(fault.n).run(COMMON + fault.source)
     assert run.ok, run.errors
     report = ddt.diagnose(run)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_finding(ranks: Ranks, name: str) -> None:
+def test_healthy_training_gives_no_finding(ranks: Ranks, name: str) -> None:
     run = ranks.session(2).run(COMMON + PROGRAMS[name])
     assert run.ok, run.errors
     assert run.snapshot.training, "nothing was recorded"

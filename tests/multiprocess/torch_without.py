@@ -49,7 +49,7 @@ def main() -> None:
     import torch.utils.data.distributed  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # a fork need not look through all of this
+    gc.freeze()  # so that the collector of a fork skips these objects
     asked = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaps
     while True:

@@ -20,7 +20,9 @@ import ddt_notebook as ddt
         (ddt.diagnose_text, "diagnose_text takes a text, not NoneType"),
     ],
 )
-def test_no_text(function: Callable[[object], object], message: str) -> None:
+def test_none_is_refused_where_a_text_is_expected(
+    function: Callable[[object], object], message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
         function(None)
 

@@ -59,7 +59,7 @@ def test_other_targets_are_refused(target: str) -> None:
         ddt.attach(target)
 
 
-def test_a_process_that_is_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_not_a_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_environment", lambda _: {})
     with pytest.raises(ddt.CannotAttach, match="no RANK"):
         ddt.attach(os.getpid())
@@ -127,7 +127,7 @@ def test_recorders_of_debug_servers_name_the_rank(
     assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [1], [0])
 
 
-def test_a_job_that_went_on_between_the_looks(
+def test_a_job_that_makes_progress_between_two_observations(
     servers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = recorder(6, done=5), recorder(5, done=5)
@@ -138,7 +138,7 @@ def test_a_job_that_went_on_between_the_looks(
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\x80\x04.", b"elsewhere", b'{"entries": 3}'])
-def test_servers_that_answer_nonsense(
+def test_invalid_answers_of_servers_are_refused(
     servers: dict[str, Any], monkeypatch: pytest.MonkeyPatch, data: bytes
 ) -> None:
     with pytest.raises(ddt.CannotAttach, match="nothing of this job"):
@@ -150,7 +150,7 @@ def test_no_other_address_is_opened(address: str) -> None:
     assert sources.ask_server(address, "fr_trace_json") == b""
 
 
-def test_py_spy_shows_who_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_py_spy_shows_the_rank_that_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [RankProcess(rank, 2, 100 + rank, None, 0) for rank in range(2)]
     printed = {100: json.dumps(SPY), 101: json.dumps(LOADS)}
     monkeypatch.setattr(attach, "ranks_of", lambda _: ranks)
@@ -160,7 +160,7 @@ def test_py_spy_shows_who_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding.kind, finding.ranks, finding.waiting) == ("stands-elsewhere", [1], [0])
 
 
-def test_a_loop_whose_variables_change_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_whose_variables_change_is_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [RankProcess(rank, 2, 100 + rank, None, 0) for rank in range(2)]
     looks = iter(range(100))
 
@@ -174,7 +174,7 @@ def test_a_loop_whose_variables_change_is_no_hang(monkeypatch: pytest.MonkeyPatc
     assert ddt.diagnose(attach.look_at([1], between_s=0.0).snapshot()).ok
 
 
-def test_without_py_spy_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_py_spy_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach, "ranks_of", lambda _: [RankProcess(0, 2, 100, None, 0)])
     monkeypatch.setattr(sources, "py_spy", lambda: None)
     with pytest.raises(ddt.CannotAttach, match="pip install"):

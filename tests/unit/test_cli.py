@@ -63,7 +63,7 @@ def test_explain_a_card_words_and_everything(capsys: pytest.CaptureFixture[str])
         (["demo", "--html", "nowhere/at/all/demo.html"], "does not exist"),
     ],
 )
-def test_mistakes_get_one_line_and_status_2(
+def test_mistakes_give_one_line_and_status_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -74,14 +74,16 @@ def test_mistakes_get_one_line_and_status_2(
     assert shown.err.count("\n") == 1
 
 
-def test_json_that_is_not_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_that_is_not_a_snapshot_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "settings.json"
     path.write_text("{}")
     assert main(["diagnose", str(path)]) == 2
     assert "is not a ddt_notebook snapshot" in capsys.readouterr().err
 
 
-def test_a_log_of_a_job_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_a_job_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.log"
     path.write_text(
         "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
@@ -92,6 +94,21 @@ def test_a_log_of_a_job_from_elsewhere(tmp_path: Path, capsys: pytest.CaptureFix
     assert (first["symptom"], first["ranks"]) == ("D.1.2", [2])
 
 
-def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_logs_of_a_folder_are_diagnosed_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = "RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:4242\n"
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text(peer)
+    (tmp_path / "rank3.log").write_text(
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    main()\n'
+        "ValueError: `FlatParameter` requires uniform `requires_grad`\n"
+    )
+    assert main(["diagnose", str(tmp_path), "--json"]) == 1
+    first = json.loads(capsys.readouterr().out)["findings"][0]
+    assert (first["symptom"], first["ranks"]) == ("C.8", [3])
+
+
+def test_a_missing_script_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["script", "-n", "2", "missing.py", "--lr", "0.1"]) == 2
     assert "missing.py is not a file" in capsys.readouterr().err

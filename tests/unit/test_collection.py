@@ -136,7 +136,7 @@ def test_the_signal_that_a_log_shows(tmp_path: Path) -> None:
     assert (finding.places[1].file, finding.places[1].line) == ("/job/kernels.py", 5)
 
 
-def test_an_exception_that_was_caught_is_no_end(tmp_path: Path) -> None:
+def test_a_caught_exception_is_not_the_end_of_a_rank(tmp_path: Path) -> None:
     dumps(tmp_path, True, False, True)
     later = "".join(f"[rank0]: retried, error {n % 3}: connection {n}\n" for n in range(60))
     (tmp_path / "rank_0.log").write_text(TRACEBACK.format(rank=0) + later)
@@ -172,7 +172,7 @@ def test_logs_alone_are_diagnosed_as_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\1", b"a,b\n"])
-def test_a_folder_without_anything(tmp_path: Path, content: bytes) -> None:
+def test_a_folder_without_evidence_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "table.csv").write_bytes(content)
     (tmp_path / "empty.log").write_bytes(b"")
     with pytest.raises(ddt.FormatError, match="no Flight Recorder dump"):
@@ -181,7 +181,7 @@ def test_a_folder_without_anything(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["error.json", "rank_0.log", "rank_0.txt"])
 @pytest.mark.parametrize("text", ["{", '{"message": 3}', "Thread 1 (idle)", "exitcode  : -99999"])
-def test_strange_files_do_no_harm(tmp_path: Path, name: str, text: str) -> None:
+def test_strange_files_are_tolerated(tmp_path: Path, name: str, text: str) -> None:
     dumps(tmp_path, True, False)
     (tmp_path / name).write_text(text)
     found = collect(tmp_path)

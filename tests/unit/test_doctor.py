@@ -49,7 +49,7 @@ def verdicts(checks: object) -> dict[str, str]:
 # -- this machine ----------------------------------------------------------------------------------
 
 
-def test_a_machine_that_runs_the_tests_is_well() -> None:
+def test_a_machine_that_runs_the_tests_passes() -> None:
     steps: list[str] = []
     report = doctor(2, progress=steps.append)
     assert report.ok, str(report)
@@ -84,7 +84,7 @@ def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not psutil.pid_exists(int(note.read_text()))
 
 
-def test_ranks_must_be_some() -> None:
+def test_the_number_of_ranks_must_be_positive() -> None:
     with pytest.raises(ValueError, match="the number of ranks is 1 or more"):
         doctor(0)
 
@@ -92,7 +92,7 @@ def test_ranks_must_be_some() -> None:
 # -- versions --------------------------------------------------------------------------------------
 
 
-def test_versions_that_go_together() -> None:
+def test_versions_that_fit_each_other_pass() -> None:
     assert set(verdicts(versions.version_checks(VERSIONS, WELL)).values()) == {"ok"}
 
 
@@ -107,7 +107,9 @@ def test_versions_that_go_together() -> None:
         ({"capability": "12.0"}, "CUDA architectures", "error"),
     ],
 )
-def test_versions_that_do_not(changed: dict[str, str], name: str, verdict: str) -> None:
+def test_versions_that_do_not_fit_each_other_are_reported(
+    changed: dict[str, str], name: str, verdict: str
+) -> None:
     found = verdicts(versions.version_checks(VERSIONS | changed, WELL))
     assert {n: v for n, v in found.items() if v != "ok"} == {name: verdict}
 
@@ -158,7 +160,7 @@ def test_code_for_an_older_gpu_of_the_same_generation_runs() -> None:
         ("OMP_NUM_THREADS", "0", "error", "invalid"),
     ],
 )
-def test_variables(name: str, value: str, verdict: str, shown: str) -> None:
+def test_environment_variables_are_checked(name: str, value: str, verdict: str, shown: str) -> None:
     (check,) = variable_checks({name: value})
     assert (check.name, check.verdict) == (name, verdict)
     assert shown in check.fix
@@ -172,7 +174,7 @@ def test_variables(name: str, value: str, verdict: str, shown: str) -> None:
         "NCCL_MID_NCHANNELS_X",  # close to NCCL_MIN_NCHANNELS, but more than one slip away
     ],
 )
-def test_variables_that_are_none_of_our_business(name: str) -> None:
+def test_other_variables_are_ignored(name: str) -> None:
     assert list(variable_checks({name: "1"})) == []
 
 
@@ -181,7 +183,7 @@ def test_variables_that_are_none_of_our_business(name: str) -> None:
 FACTS = {"timeout gloo": "1800.0", "timeout nccl": "600.0"}
 
 
-def test_the_time_outs_that_hold() -> None:
+def test_the_time_outs_in_effect_are_reported() -> None:
     group, session = timeout_checks(FACTS, {}, (10.0, 2.0))
     assert (group.verdict, group.seen) == ("ok", "gloo 30 min, nccl 10 min")
     assert "timedelta" in group.meaning
@@ -234,14 +236,14 @@ def test_settings_of_time_outs(environment: dict[str, str], verdict: str, shown:
         {"HOROVOD_STALL_CHECK_TIME_SECONDS": "20", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30"},
     ],
 )
-def test_settings_of_time_outs_that_are_well(environment: dict[str, str]) -> None:
+def test_correct_settings_of_time_outs_pass(environment: dict[str, str]) -> None:
     assert [check.name for check in timeout_checks(FACTS, environment)] == ["process group"]
 
 
 # -- network ---------------------------------------------------------------------------------------
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_that_is_in_use_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
@@ -262,17 +264,19 @@ def test_a_port_that_is_taken() -> None:
         ("NCCL_SOCKET_IFNAME", "ib0", "error"),
     ],
 )
-def test_interfaces_by_name(variable: str, value: str, verdict: str) -> None:
+def test_names_of_network_interfaces_are_checked(variable: str, value: str, verdict: str) -> None:
     assert verdicts(network_checks({variable: value}))[variable] == verdict
 
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid", "x" * 80, "a..b"])
-def test_an_unknown_address(address: str) -> None:
+def test_an_unknown_address_is_reported(address: str) -> None:
     found = verdicts(network_checks({"MASTER_ADDR": address}))
     assert found["MASTER_ADDR"] == "error"
 
 
-def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_server_that_does_not_answer_is_waited_for_only_briefly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answered = threading.Event()
     monkeypatch.setattr(network, "_RESOLVE_S", 0.2)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait(20) and [])
@@ -285,7 +289,7 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 # -- limits and modules ----------------------------------------------------------------------------
 
 
-def test_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_and_threads_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "free_memory", lambda: 200 << 20)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     found = verdicts(resources.resource_checks(2, 1, {}))
@@ -294,7 +298,7 @@ def test_memory_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found["memory"], found["threads"]) == ("error", "warning")
 
 
-def test_modules_that_hide_a_package(tmp_path: Path) -> None:
+def test_modules_that_hide_a_package_are_reported(tmp_path: Path) -> None:
     assert verdicts(shadow_checks([tmp_path])) == {"shadowing": "ok"}
     (tmp_path / "train.py").write_text("")
     (tmp_path / "utils.py").write_text("")
@@ -314,7 +318,7 @@ def test_a_checkout_does_not_hide_itself(root: Path) -> None:
 # -- ranks and machines ----------------------------------------------------------------------------
 
 
-def test_ranks_that_differ() -> None:
+def test_differences_between_ranks_are_reported() -> None:
     alike = {rank: {"torch": "2.13.0", "threads": "1"} for rank in range(3)}
     (check,) = rank_checks(alike)
     assert check.verdict == "ok"
@@ -324,7 +328,7 @@ def test_ranks_that_differ() -> None:
     assert found["NCCL_DEBUG"].verdict == "warning"
 
 
-def test_machines_that_differ(tmp_path: Path) -> None:
+def test_differences_between_machines_are_reported(tmp_path: Path) -> None:
     facts = {"versions.torch": "2.13.0", "environment.NCCL_DEBUG": "INFO"}
     trouble = Check(topic="network", name="host name", verdict="error", seen="x", fix="y")
     one = Preflight(machine="alpha", facts=facts)
@@ -344,14 +348,14 @@ def test_machines_that_differ(tmp_path: Path) -> None:
         compare_reports(paths)
 
 
-def test_what_a_machine_says_is_escaped() -> None:
+def test_text_of_a_machine_is_escaped() -> None:
     check = Check(topic="x", name="<b>n", verdict="error", seen="<script>", meaning="m", fix="f")
     shown = PreflightView(Preflight(machine="<i>host", checks=(check,))).to_html()
     assert "<script>" not in shown
     assert "<i>" not in shown
 
 
-def test_from_a_shell(tmp_path: Path) -> None:
+def test_the_command_reports_the_checks(tmp_path: Path) -> None:
     run = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", run, "doctor", "--quick"]
     environment = os.environ | {"NCCL_DEBUG": "LOUD"}
@@ -368,7 +372,7 @@ def test_from_a_shell(tmp_path: Path) -> None:
     assert [c["name"] for c in plain["checks"] if c["verdict"] == "error"] == ["NCCL_DEBUG"]
 
 
-def test_interrupted_it_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_interrupted_check_leaves_no_process_behind(tmp_path: Path) -> None:
     run = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
     running = subprocess.Popen(
         [sys.executable, "-c", run, "doctor"], cwd=tmp_path, stderr=subprocess.PIPE

@@ -15,6 +15,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.dumps import calls, readers
 from ddt_notebook.dumps.collection import collect
 from ddt_notebook.model.codec import FormatError
+from ddt_notebook.model.last_collectives import last_collectives
 
 TRAIN = {"filename": "/job/train.py", "line": 42, "name": "step"}
 TORCH = {"filename": "/x/site-packages/torch/nn/parallel/distributed.py", "line": 1, "name": "f"}
@@ -47,6 +48,31 @@ def write(folder: Path, rank: int, *entries: dict, world: int = 4) -> None:
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
     dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": list(entries)}
     (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+
+
+def test_a_device_that_waits_is_told_from_python_that_has_gone_on(tmp_path: Path) -> None:
+    """With NCCL, ranks issue collectives behind the one in which their devices wait."""
+    done = [entry(number) for number in range(1, 6)]
+    for rank in range(4):
+        ahead = [entry(6, state="started"), *(entry(n, state="scheduled") for n in (7, 8))]
+        write(tmp_path, rank, *done, *(ahead if rank != 1 else ()))
+    report = ddt.diagnose_dumps(tmp_path)
+    (finding,) = report.findings
+    assert (finding.ranks, finding.waiting, finding.values["sequence"]) == ([1], [0, 2, 3], 6)
+    (behind,) = (fact for fact in finding.facts if fact.kind == "issued-behind")
+    assert (behind.ranks, behind.values["count"], behind.values["sequence"]) == ((0, 2, 3), 2, 8)
+    assert report.snapshot is not None
+    drawn = last_collectives(report.snapshot, finding.waiting, 3)
+    assert drawn is not None
+    assert drawn.columns[-1] == (6, "all_reduce")  # what is behind it has not happened
+    assert [lane.entries[-1].step for lane in drawn.lanes] == ["waiting", "missing"]
+
+
+def test_a_device_that_waits_with_nothing_behind_it_says_nothing_of_python(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path, rank, entry(1), *([entry(2, state="started")] if rank != 1 else ()))
+    (finding,) = ddt.diagnose_dumps(tmp_path).findings
+    assert "issued-behind" not in {fact.kind for fact in finding.facts}
 
 
 @pytest.fixture(autouse=True, params=["small", "large"])
@@ -88,7 +114,7 @@ def test_without_a_library_nothing_is_reported_as_the_reason(tmp_path: Path) -> 
     assert (finding.cause, finding.ranks) == ("rank-not-at-collective", [0])
 
 
-def test_other_operations_under_one_number(tmp_path: Path) -> None:
+def test_different_operations_with_one_number_are_reported(tmp_path: Path) -> None:
     for rank in range(4):
         op = "broadcast" if rank == 1 else "all_reduce"
         write(tmp_path, rank, entry(1), entry(2, op, "scheduled"))
@@ -96,7 +122,7 @@ def test_other_operations_under_one_number(tmp_path: Path) -> None:
     assert (finding.cause, finding.ranks) == ("different-collectives", [1])
 
 
-def test_other_sizes(tmp_path: Path) -> None:
+def test_different_sizes_are_reported(tmp_path: Path) -> None:
     for rank in range(4):
         write(tmp_path, rank, entry(1, state="started", input_sizes=[[4 if rank == 3 else 6]]))
     (finding,) = ddt.diagnose_dumps(tmp_path).findings
@@ -104,7 +130,7 @@ def test_other_sizes(tmp_path: Path) -> None:
     assert "6 on ranks 0-2; 4 on rank 3" in finding.title
 
 
-def test_a_rank_without_a_dump(tmp_path: Path) -> None:
+def test_a_rank_without_a_dump_is_named(tmp_path: Path) -> None:
     for rank in range(3):
         write(tmp_path, rank, entry(1), entry(2, state="started"))
     report = ddt.diagnose_dumps(tmp_path)
@@ -113,7 +139,7 @@ def test_a_rank_without_a_dump(tmp_path: Path) -> None:
     assert any("no dump of rank 3" in note for note in report.snapshot.notes)
 
 
-def test_a_job_in_which_all_came(tmp_path: Path) -> None:
+def test_a_job_in_which_every_rank_arrived_is_healthy(tmp_path: Path) -> None:
     for rank in range(4):
         write(tmp_path, rank, entry(1), entry(2))
     report = ddt.diagnose_dumps(tmp_path)
@@ -122,14 +148,14 @@ def test_a_job_in_which_all_came(tmp_path: Path) -> None:
     assert report.scope.collectives + report.scope.calls_dropped == 2
 
 
-def test_a_ring_that_has_turned_accuses_no_rank(tmp_path: Path) -> None:
+def test_a_ring_buffer_that_overwrote_entries_accuses_no_rank(tmp_path: Path) -> None:
     for rank in range(4):
         kept = range(50, 60) if rank == 2 else range(40, 60)
         write(tmp_path, rank, *(entry(number) for number in kept))
     assert ddt.diagnose_dumps(tmp_path).ok
 
 
-def test_what_came_before_a_group_was_formed_again_is_left_out(tmp_path: Path) -> None:
+def test_entries_from_before_a_group_was_formed_again_are_left_out(tmp_path: Path) -> None:
     for rank in range(4):
         before = [entry(1), *([entry(2)] if rank else [])]  # the fault of an earlier attempt
         now = [entry(1, pg_id=1, record_id=5)]
@@ -154,7 +180,7 @@ def test_a_message_that_no_rank_sent(tmp_path: Path) -> None:
     assert "recv" in finding.title
 
 
-def test_json_is_read_as_well(tmp_path: Path) -> None:
+def test_dumps_in_json_are_read(tmp_path: Path) -> None:
     for rank in range(2):
         entries = [entry(1), *([entry(2, state="started")] if rank else [])]
         plain = {"pg_config": {}, "entries": entries}
@@ -163,7 +189,7 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
     assert finding.ranks == [0]
 
 
-def test_what_a_dump_says_survives_the_trip_through_json(tmp_path: Path) -> None:
+def test_a_snapshot_of_dumps_survives_json(tmp_path: Path) -> None:
     write(tmp_path, 0, entry(1, state="started"), world=2)
     snapshot = load(tmp_path)
     assert ddt.Snapshot.from_json(snapshot.to_json()) == snapshot
@@ -213,14 +239,14 @@ def test_a_dump_of_strange_entries_is_one_error(tmp_path: Path, strange: dict[st
         ddt.diagnose_dumps(tmp_path)
 
 
-def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
+def test_dumps_of_two_jobs_in_one_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path, 0, entry(1))
     (tmp_path / "other_rank_0").write_bytes((tmp_path / "nccl_trace_rank_0").read_bytes())
     with pytest.raises(FormatError, match="both of rank 0"):
         ddt.diagnose_dumps(tmp_path)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_diagnoses_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in range(2):
         entries = [entry(1), *([entry(2, state="started")] if rank else [])]
         write(tmp_path, rank, *entries, world=2)
@@ -242,7 +268,7 @@ def in_group(number: int, name: str, **other: Any) -> dict:
     return entry(number, process_group=(name, "mesh_tp"), pg_id=int(name), **other)
 
 
-def test_what_all_completed_alike_is_counted(tmp_path: Path, size: str) -> None:
+def test_calls_that_all_ranks_completed_alike_are_only_counted(tmp_path: Path, size: str) -> None:
     for rank in range(3):
         last = [entry(21, state="started")] if rank != 1 else []
         write(tmp_path, rank, *map(entry, range(1, 21)), *last, world=3)
@@ -335,7 +361,7 @@ def test_processes_read_what_one_process_reads(
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_strange_entries_in_another_process(tmp_path: Path) -> None:
+def test_strange_entries_are_reported_from_another_process(tmp_path: Path) -> None:
     for rank in range(2):
         write(tmp_path, rank, entry(1, frames=[3]), world=2)
     with pytest.raises(FormatError, match="does not write"):

@@ -13,10 +13,11 @@ import ddt_notebook as ddt
 from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
 from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.views import exported_page
+from ddt_notebook.views.registry import below_diagnosis
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
 HOSTILE = "</style><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>"
-#: Attributes through which a page fetches something.
+#: Attributes that make a page fetch something.
 FETCHES = {"src", "srcset", "background", "action", "data", "poster"}
 
 
@@ -40,16 +41,19 @@ class Page(HTMLParser):
             self.elements.append("")
 
 
-def test_holds_the_diagnosis_and_what_was_recorded(tmp_path: Path) -> None:
+def test_the_page_has_the_diagnosis_and_the_recorded_views(tmp_path: Path) -> None:
     snapshot = replace(Snapshot.load(FIXTURE), memory=(RankMemory(rank=0, rss_bytes=5_000_000),))
     written = ddt.export_report(snapshot, tmp_path / "report.html")
     text = written.read_text(encoding="utf-8")
-    assert Page(text).headings == ["diagnosis", "memory", "collectives", "timeline"]
+    recorded = [view.name for view in below_diagnosis() if view.is_in(snapshot)]
+    assert Page(text).headings == ["diagnosis", *recorded]
+    assert {"memory", "collectives", "timeline"} <= set(recorded)
+    assert not {"placement", "partition", "parity"} & set(recorded)
     assert "rank 1 never entered all_reduce" in text
     assert "5.0 MB" in text
 
 
-def test_fetches_nothing_and_runs_nothing() -> None:
+def test_the_page_fetches_nothing_and_runs_nothing() -> None:
     error = RankError(type="ValueError", message=HOSTILE, traceback=HOSTILE)
     snapshot = Snapshot(
         cell=Cell(number=1, source=HOSTILE),

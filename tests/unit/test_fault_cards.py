@@ -21,7 +21,7 @@ from ddt_notebook.symptoms import loader as study
 CARDS = cards()
 NAMED = [symptom for symptom in study.symptoms() if symptom.title != "others"]
 MOST_FREQUENT = sorted(NAMED, key=lambda symptom: -symptom.faults)[:8]
-#: (symptom, fix pattern) pairs of which the study saw much.
+#: (symptom, fix pattern) pairs that are frequent in the study.
 PAIRS = [
     (symptom.code, fix.pattern)
     for symptom in NAMED
@@ -121,7 +121,7 @@ def causes_in_rules(root: Path) -> set[str]:
     return written
 
 
-def test_what_findings_name_as_their_cause_is_known(root: Path) -> None:
+def test_the_causes_that_findings_name_are_known(root: Path) -> None:
     written = causes_in_rules(root)
     assert len(written) > 20, "the rules are read from another folder"
     assert written <= causes()
@@ -135,7 +135,7 @@ def test_every_named_symptom_has_cards(symptom: study.Symptom) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
-def test_every_frequent_repair_is_that_of_a_card(pair: tuple[str, str]) -> None:
+def test_every_frequent_fix_belongs_to_a_card(pair: tuple[str, str]) -> None:
     code, pattern = pair
     assert any(code in one.symptoms and pattern in one.fix_patterns for one in CARDS)
 

@@ -15,7 +15,7 @@ from ddt_notebook import formatting
         ([0, 1, 2, 5, 7, 8, 9], "ranks 0-2, 5 and 7-9"),
     ],
 )
-def test_ranks(ranks: list[int], text: str):
+def test_lists_of_ranks(ranks: list[int], text: str):
     assert formatting.ranks_text(ranks) == text
     assert formatting.ranks_label(ranks) == text.replace(" and", ",")
 
@@ -38,7 +38,7 @@ def test_ranks(ranks: list[int], text: str):
         (7500, "2 h 5 min"),
     ],
 )
-def test_seconds(value: float, text: str):
+def test_times_in_seconds(value: float, text: str):
     assert formatting.seconds(value) == text
 
 
@@ -46,11 +46,11 @@ def test_seconds(value: float, text: str):
     ("number", "text"),
     [(None, "?"), (512, "512 B"), (4_200_000, "4.2 MB"), (630_000_000, "630 MB")],
 )
-def test_size(number: int | None, text: str):
+def test_sizes_in_bytes(number: int | None, text: str):
     assert formatting.size(number) == text
 
 
-def test_numbers():
+def test_counts_and_listings():
     assert formatting.count(1, "group") == "1 group"
     assert formatting.count(2, "batch") == "2 batches"
     assert formatting.count(2000, "call") == "2,000 calls"

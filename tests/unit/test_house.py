@@ -14,7 +14,7 @@ import pytest
 
 #: A file is as long as its subject needs; beyond this it has probably more than one.
 MAX_LINES = 1000
-#: Absolute paths of whoever wrote it, and hosts from which packages are fetched.
+#: Absolute paths of the author's machine, and hosts from which packages are fetched.
 PRIVATE = re.compile(
     r"(?<![\w./-])/(?:work|root|home|Users|farm|opt)/[\w.-]+"
     r"|\b(?:files\.pythonhosted|download\.pytorch|(?:test\.)?pypi\.org/simple|registry\.npmjs)\b"
@@ -79,7 +79,7 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
     assert not mute
 
 
-#: What reads an attribute by its name.
+#: Functions that read an attribute by its name.
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 #: Names with an underscore of the standard library, and those that this package puts into others.
 _NOT_OF_TORCH = re.compile(r"(?:os|sys|multiprocessing\.util)\._|.*\._ddt_|_ddt_")

@@ -17,7 +17,7 @@ def bundle(root: Path) -> Path:
     return root / "ddt_notebook" / "labextension"
 
 
-def test_was_built_from_the_sources_that_stand_beside_it(root: Path) -> None:
+def test_the_bundle_was_built_from_the_sources(root: Path) -> None:
     """After a change in extension/: make extension."""
     folder = root / "extension"
     files = [
@@ -31,7 +31,7 @@ def test_was_built_from_the_sources_that_stand_beside_it(root: Path) -> None:
     assert (bundle(root) / "sources.sha256").read_text().strip() == total.hexdigest()
 
 
-def test_is_whole_and_small(root: Path) -> None:
+def test_the_bundle_is_complete_and_small(root: Path) -> None:
     about = json.loads((bundle(root) / "package.json").read_text())
     assert (bundle(root) / about["jupyterlab"]["_build"]["load"]).is_file()
     assert (bundle(root) / "schemas" / "ddt-notebook" / "plugin.json").is_file()
@@ -39,7 +39,7 @@ def test_is_whole_and_small(root: Path) -> None:
     assert sum(path.stat().st_size for path in files) < LIMIT_BYTES
 
 
-def test_menu_and_keys_name_commands_that_there_are(root: Path) -> None:
+def test_menus_and_keys_name_commands_that_exist(root: Path) -> None:
     known = set(re.findall(r"'(ddt-notebook:[\w-]+)'", (root / "extension/src/ids.ts").read_text()))
     schema = json.loads((root / "extension" / "schema" / "plugin.json").read_text())
     items = schema["jupyter.lab.menus"]["main"][0]["items"]
@@ -59,7 +59,7 @@ def test_the_menu_of_views_is_that_of_the_registry(root: Path) -> None:
     assert [item["args"] for item in views] == expected
 
 
-def test_asks_the_network_for_nothing(root: Path) -> None:
+def test_the_front_end_requests_nothing_from_the_network(root: Path) -> None:
     """The sources contain no address; only JupyterLab itself gets requests."""
     sources = [*(root / "extension" / "src").iterdir(), *(root / "extension" / "style").iterdir()]
     text = "".join(path.read_text() for path in sources)
@@ -67,7 +67,7 @@ def test_asks_the_network_for_nothing(root: Path) -> None:
     assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
-def test_what_the_front_end_imports_in_the_kernel_is_there(root: Path) -> None:
+def test_modules_that_the_front_end_imports_in_the_kernel_exist(root: Path) -> None:
     sources = (root / "extension" / "src").glob("*.ts*")
     imported = [
         found

@@ -35,7 +35,7 @@ def copy(root: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_the_bundle_is_what_its_sources_give(root: Path, copy: Path) -> None:
+def test_the_bundle_equals_a_build_of_its_sources(root: Path, copy: Path) -> None:
     """After a change in extension/: make extension."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:

@@ -64,7 +64,9 @@ def test_the_list_begins_with_the_quick_start(capsys: pytest.CaptureFixture[str]
     assert all(not line.startswith(("a-", "b-", "c-")) for line in rest[hang:])
 
 
-def test_a_copy_leaves_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_does_not_overwrite_existing_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = tmp_path / "00-quickstart.ipynb"
     mine.write_text("mine")
     assert main(["lessons", "--copy", str(tmp_path)]) == 0
@@ -75,7 +77,7 @@ def test_a_copy_leaves_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")]
 
 
-def test_an_installation_without_notebooks_says_so(
+def test_an_installation_without_notebooks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lessons, "__file__", str(tmp_path / "package" / "taxonomy" / "lessons.py"))
@@ -95,7 +97,7 @@ def test_the_command_says_where_a_lesson_is(capsys: pytest.CaptureFixture[str]) 
     ("code", "message"),
     [("D.2", "near it: D.2.1"), ("hang", "codes run from"), ("D.2.6", "no lesson on D.2.6")],
 )
-def test_a_lesson_that_is_none_is_reported_in_one_line(
+def test_an_unknown_lesson_is_reported_in_one_line(
     code: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["lessons", code]) == 2

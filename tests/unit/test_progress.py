@@ -59,7 +59,7 @@ def test_a_member_that_died_inside_never_completes_it():
     assert stuck([blocked(0, entered()), dead]) == {0}
 
 
-def test_transferring():
+def test_a_transfer_of_data_makes_progress():
     assert stuck([blocked(rank, entered()) for rank in MEMBERS]) == frozenset()
 
 
@@ -70,7 +70,7 @@ def test_a_dropped_call_had_matched():
     assert waits(reports)[0].missing == frozenset()
 
 
-def test_circle_over_two_groups():
+def test_a_cycle_of_waits_over_two_groups_cannot_end():
     reports = [
         blocked(0, entered(group="1", members=(0, 1))),
         blocked(1, entered(group="2", members=(0, 1))),
@@ -78,7 +78,7 @@ def test_circle_over_two_groups():
     assert stuck(reports) == {0, 1}
 
 
-def test_chain_to_a_rank_that_runs():
+def test_a_chain_of_waits_for_a_running_rank_can_end():
     reports = [
         blocked(0, entered(group="1", members=(0, 1))),
         blocked(1, entered(group="2", members=(1, 2))),
@@ -87,7 +87,7 @@ def test_chain_to_a_rank_that_runs():
     assert stuck(reports) == frozenset()
 
 
-def test_set_up_is_for_every_rank():
+def test_init_process_group_needs_every_rank():
     forming = entered(op="init_process_group", kind="setup", members=())
     assert waits([blocked(0, forming), RankReport(rank=1)])[0].missing == {1}
 
@@ -96,7 +96,7 @@ def message(op: str, peer: int | None, **fields) -> Call:
     return entered(op=op, kind="p2p", peer=peer, **fields)
 
 
-def test_receive_from_anyone_needs_one():
+def test_a_receive_from_any_source_needs_one_sender():
     finished, running = RankReport(rank=1), RankReport(rank=2, state="running")
     receiver = blocked(0, message("recv", None))
     assert stuck([receiver, finished, running]) == frozenset()

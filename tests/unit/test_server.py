@@ -14,6 +14,7 @@ from ddt_notebook.model.placement import RankPlacement
 pytest.importorskip("jupyter_server", reason="Jupyter server is not installed")
 
 from ddt_notebook.server import render
+from ddt_notebook.views.registry import below_diagnosis
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
 
@@ -23,22 +24,24 @@ def named(parts: list[tuple[str, str]]) -> list[str]:
     return [title.split()[0] for title, _ in parts]
 
 
-def test_shows_the_diagnosis_and_the_views_of_which_something_was_recorded() -> None:
+def test_the_page_shows_the_diagnosis_and_the_recorded_views() -> None:
     (untitled, diagnosis), *views = render(FIXTURE.read_text())
     assert untitled == ""
     assert "rank 1 never entered all_reduce" in diagnosis
-    assert named(views) == ["collectives", "timeline"]
+    snapshot = Snapshot.load(FIXTURE)
+    recorded = [view.name for view in below_diagnosis() if view.is_in(snapshot)]
+    assert named(views) == recorded
+    assert {"collectives", "timeline"} <= set(recorded)
+    assert "placement" not in recorded
     assert all(page.startswith("<div") for _, page in views)
 
-    looked = replace(Snapshot.load(FIXTURE), placement=(RankPlacement(rank=0),))
-    assert named(render(json.dumps(looked.to_json()))[1:]) == [
-        *("placement", "collectives", "timeline")
-    ]
+    looked = replace(snapshot, placement=(RankPlacement(rank=0),))
+    assert named(render(json.dumps(looked.to_json()))[1:]) == ["placement", *recorded]
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"format": "<b>"}', '{"format": "ddt-snapshot"}']
 )
-def test_refuses_what_is_not_a_snapshot(text: str) -> None:
+def test_files_that_are_not_snapshots_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         render(text)

@@ -93,6 +93,6 @@ def test_codes_are_read_leniently_and_unknown_ones_refused_with_what_is_near() -
         symptom("")
 
 
-def test_everything_named_is_exported() -> None:
+def test_every_name_in_all_is_exported() -> None:
     taxonomy = importlib.import_module("ddt_notebook.symptoms")
     assert all(hasattr(taxonomy, name) for name in taxonomy.__all__)

@@ -19,7 +19,7 @@ SERVER = "etc/jupyter/jupyter_server_config.d/ddt_notebook.json"
 
 
 def run(*command: object, env: dict[str, str] | None = None) -> str:
-    """Run a command to its end; what it said."""
+    """Run a command and return its output."""
     done = subprocess.run(
         [*map(str, command)],
         check=False,
@@ -43,7 +43,7 @@ def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_holds_the_bundle_and_what_jupyter_reads(wheel: Path, root: Path) -> None:
+def test_the_wheel_has_the_bundle_and_the_files_that_jupyter_reads(wheel: Path, root: Path) -> None:
     version = wheel.name.split("-")[1]
     names = set(ZipFile(wheel).namelist())
     bundle = root / "ddt_notebook" / "labextension"
@@ -55,7 +55,7 @@ def test_holds_the_bundle_and_what_jupyter_reads(wheel: Path, root: Path) -> Non
     assert "ddt_notebook/_notebooks/00-quickstart.ipynb" in names
 
 
-def test_is_listed_by_jupyter_without_node(wheel: Path, tmp_path: Path) -> None:
+def test_jupyter_lists_the_extension_without_node(wheel: Path, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     venv.create(fresh, symlinks=True)
     python = fresh / "bin" / "python"

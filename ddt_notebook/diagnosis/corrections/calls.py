@@ -89,7 +89,7 @@ def form_group_once(fault: Fault) -> Correction | None:
         condition = f"if not {ast.unparse(call.func.value)}.is_initialized():"
         new = [own[0][: node.col_offset] + condition, *(f"    {line}" for line in own)]
         changed = fault.with_lines(node.lineno, end(node), new)
-        return Correction(changed, f"`{condition}` stands above it")
+        return Correction(changed, f"`{condition}` is above it")
     return None
 
 

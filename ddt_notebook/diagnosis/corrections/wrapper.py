@@ -43,7 +43,7 @@ def wrap(fault: Fault) -> Correction | None:
         if not set_before or not used <= _SHARED:
             continue
         line = f"{model} = {_wrapper_name(fault.tree)}({model})"
-        return Correction(fault.insert(statement, line), f"`{line}` stands before the optimizer")
+        return Correction(fault.insert(statement, line), f"`{line}` comes before the optimizer")
     return None
 
 

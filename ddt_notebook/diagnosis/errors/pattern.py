@@ -11,11 +11,20 @@ from ddt_notebook.model.finding import Confidence
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an exception means: a code of the taxonomy and the id of a cause."""
+    """What an exception means.
+
+    Attributes
+    ----------
+    symptom, cause
+        A code of the taxonomy, and the id of a cause.
+    message
+        The id of its entry in the catalogue of messages, if its advice is that of the entry.
+    """
 
     symptom: str
     cause: str | None
     confidence: Confidence = "certain"
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

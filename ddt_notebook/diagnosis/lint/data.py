@@ -29,7 +29,7 @@ def _may_be_divided(program: TracedProgram) -> bool:
     return divided or (program.calls(*_RANDOM) and not program.calls(*_SEEDS))
 
 
-def _speaks_of(node: ast.AST, *words: str) -> bool:
+def _mentions(node: ast.AST, *words: str) -> bool:
     """Whether a name or string inside a node contains one of these words, e.g. ``num_replicas``."""
     constants = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
     strings = (value for value in constants if isinstance(value, str))
@@ -77,7 +77,7 @@ def _is_alike(data: Value) -> bool:
         return False
     match held:
         case Instance():
-            own = _speaks_of(held.of.node, "rank", "replica")
+            own = _mentions(held.of.node, "rank", "replica")
             known = held.of.derives_from("Dataset") and not own
             return known and not any(value.differs for value in held.attributes.values())
         case LibraryObject():
@@ -157,10 +157,12 @@ def streams(program: TracedProgram) -> Iterator[Foreseen]:
         node, workers = data.of.node, loader.given("num_workers", 5)
         several = isinstance(workers, int) and workers > 1
         own = any(value.differs for value in data.attributes.values())
-        if several and not _speaks_of(node, "worker", "shard"):
+        divides = program.calls_anywhere(*_DIVIDING)
+        divides = divides or loader.argument("worker_init_fn", 10) is not None
+        if several and not divides:
             stream = shown(node.lineno, "does-not-ask-for-worker")
             kind, cause = "workers-repeat-stream", "workers-repeat-stream"
-        elif _speaks_of(node, "rank", "world", "worker", "replica", "shard") or own:
+        elif _mentions(node, "rank", "world", "worker", "replica", "shard") or own:
             continue
         elif (
             program.first.made("DistributedDataParallel")
@@ -171,7 +173,8 @@ def streams(program: TracedProgram) -> Iterator[Foreseen]:
             kind, cause = "every-rank-reads-all", "iterable-not-sharded"
         else:
             continue
-        yield foreseen(kind, cause, loader.line, stream, name=node.name)
+        found = foreseen(kind, cause, loader.line, stream, name=node.name)
+        yield unless_doubted(found, proof.reads_alone(program, node))
 
 
 RULES = (every_rank_trains_on_all, no_set_epoch, samplers, streams)

@@ -80,7 +80,10 @@ def _is_proved(program: TracedProgram, passage: Passage, one: Divergence) -> boo
     lines = [line for line in (one.line, one.decided_at, one.unsure_at) if line]
     if one.reason is Reason.UNKNOWN or any(map(Project.is_elsewhere, lines)):
         return False
+    by_rank = one.reason in _BY_RANK
     if proof.is_cell(program):
+        if by_rank and proof.is_called_elsewhere(program, one.op, one.line):
+            return False
         guarded = one.unsure_at > 0
         return not guarded or proof.in_one_function(program, one.unsure_at, one.decided_at)
     if one.reason in _BY_VALUES:
@@ -88,7 +91,7 @@ def _is_proved(program: TracedProgram, passage: Passage, one: Divergence) -> boo
     if one.reason is Reason.EXCEPTION_CAUGHT:
         return False  # no line proves that it raises
     together = proof.in_one_function(program, *lines)
-    if one.reason in _BY_RANK and one.decided_at and proof.reads_rank(program, one.decided_at):
+    if by_rank and one.decided_at and proof.reads_rank(program, one.decided_at):
         if passage.called and one.sure:
             return True
         return (

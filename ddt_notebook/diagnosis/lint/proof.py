@@ -7,6 +7,8 @@ or what the environment holds. A finding is more than a hint only if both paths 
 from __future__ import annotations
 
 import ast
+import builtins
+import sys
 
 from ddt_notebook.model.operations import OPERATIONS
 from ddt_notebook.program.conditions import mentions_rank
@@ -16,7 +18,15 @@ from ddt_notebook.program.names import (
     RANK_NAMES,
     RANK_VARIABLES,
 )
-from ddt_notebook.program.nodes import FunctionNode, called_name, is_constant, keyword
+from ddt_notebook.program.nodes import (
+    FunctionNode,
+    called_name,
+    calls_in,
+    is_constant,
+    keyword,
+    last_name,
+    root_name,
+)
 from ddt_notebook.program.project import Project
 from ddt_notebook.program.trace import Kind
 from ddt_notebook.program.traced_program import TracedProgram
@@ -27,6 +37,15 @@ _RANK = RANK_NAMES | RANK_CALLS | RANK_VARIABLES | FIRST_RANK - {"should_save", 
 _ABOUT_OBJECTS = ("callable", "getattr", "hasattr", "isinstance")
 #: Functions that start processes, which then share one environment.
 _STARTS = ("spawn", "start_processes", "Process")
+#: Packages whose functions do not depend on what other workers or ranks read.
+_KNOWN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy"}
+#: Methods of Python's own types.
+_BUILTIN_METHODS = frozenset(
+    name for kind in (str, bytes, list, tuple, dict, set, range, int, float) for name in dir(kind)
+)
+#: Modules and functions of random numbers, which differ between the workers of a loader.
+_RANDOM_MODULES = frozenset({"random", "secrets"})
+_RANDOM = frozenset({"rand", "randn", "randint", "randperm", "normal", "multinomial", "uniform"})
 
 
 def is_cell(program: TracedProgram) -> bool:
@@ -42,28 +61,28 @@ def in_one_function(program: TracedProgram, *lines: int) -> bool:
 
 
 def reads_rank(program: TracedProgram, line: int) -> bool:
-    """Whether the condition at a line of the program tells ranks apart by the rank itself."""
+    """Whether the condition at a line of the program compares the rank itself."""
     match program.tree.statement_at(line):
         case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test):
-            return _tells_apart(test)
+            return _compares_rank(test)
         case ast.Match(subject=subject):
             return mentions_rank(subject, _RANK)
         case ast.stmt() as statement:
             conditions = (one.test for one in ast.walk(statement) if isinstance(one, ast.IfExp))
-            return any(map(_tells_apart, conditions))
+            return any(map(_compares_rank, conditions))
     return False
 
 
-def _tells_apart(test: ast.expr) -> bool:
+def _compares_rank(test: ast.expr) -> bool:
     """Whether a condition names the rank in a comparison that does not hold for all ranks alike.
 
     ``rank >= 0``, ``rank is None`` and ``rank < world_size`` ask whether there are ranks.
     """
     match test:
         case ast.BoolOp(values=values):
-            return any(map(_tells_apart, values))
+            return any(map(_compares_rank, values))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _tells_apart(operand)
+            return _compares_rank(operand)
         case ast.Call() if called_name(test) in _ABOUT_OBJECTS:
             return False
         case ast.Compare(left=left, ops=[sign], comparators=[right]):
@@ -107,13 +126,13 @@ def is_called_elsewhere(program: TracedProgram, op: str, line: int) -> bool:
     """
     here = program.tree.function_at(line)
     for call in program.tree.calls.get(op, ()):
+        if program.tree.function_at(call.lineno) is here:
+            continue
         at: ast.AST | None = call
-        conditional = False
-        while at is not None and not isinstance(at, FunctionNode):
-            conditional = conditional or (isinstance(at, ast.If) and mentions_rank(at.test, _RANK))
+        while at is not None:  # the function may be defined under the condition
+            if isinstance(at, ast.If) and mentions_rank(at.test, _RANK):
+                return True
             at = program.tree.parents.get(at)
-        if at is not here and conditional:
-            return True
     return False
 
 
@@ -137,3 +156,40 @@ def knows_all_calls(program: TracedProgram) -> bool:
 def is_tried(program: TracedProgram, node: ast.AST) -> bool:
     """Whether a statement is in a ``try`` block or depends on a condition, e.g. on the version."""
     return any(isinstance(block.owner, (ast.Try, ast.If)) for block in program.tree.blocks(node))
+
+
+def reads_alone(program: TracedProgram, node: ast.ClassDef) -> bool:
+    """Whether nothing in a class can make one process read other data than another.
+
+    It calls only functions whose behaviour is known: Python's own, its own methods, and functions
+    of the standard library, torch and numpy that give the same in every process.
+    """
+    # Cells need not import torch, which every rank has done.
+    packages = {"torch": "torch"} | {
+        (alias.asname or alias.name).partition(".")[0]: module.partition(".")[0]
+        for statement in program.tree.nodes
+        if isinstance(statement, (ast.Import, ast.ImportFrom))
+        for alias in statement.names
+        for module in [_module(statement, alias)]
+    }
+    own = {one.name for one in node.body if isinstance(one, FunctionNode)}
+    return all(_is_known(call, packages, own) for call in calls_in(node))
+
+
+def _module(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    """The module of an imported name; one that an import names relatively has no name here."""
+    if isinstance(statement, ast.Import):
+        return alias.name
+    return "" if statement.level else statement.module or ""
+
+
+def _is_known(call: ast.Call, packages: dict[str, str], own: set[str]) -> bool:
+    """Whether a call is known to give the same in every process."""
+    root, name = root_name(call.func), last_name(call.func)
+    if root in packages:
+        package = packages[root]
+        alike = package not in _RANDOM_MODULES and name not in _RANDOM
+        return alike and package in _KNOWN_PACKAGES
+    if isinstance(call.func, ast.Name):
+        return hasattr(builtins, name)
+    return name in _BUILTIN_METHODS or name in own or root == "super"

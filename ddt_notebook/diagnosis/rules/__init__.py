@@ -46,6 +46,7 @@ from . import (
     diverged,
     economy,
     epochs,
+    evaluations,
     exception,
     gradients,
     groups,
@@ -68,7 +69,7 @@ from . import (
 
 Rule = Callable[[Context], Iterable[Finding]]
 
-#: Every module with rules, in the order of their findings: a cause stands before its consequences.
+#: Every module with rules, in the order of their findings: a cause comes before its consequences.
 #: A rule leaves out what a finding of another rule explains.
 _MODULES = (
     crash,
@@ -90,6 +91,7 @@ _MODULES = (
     normalisation,
     data,
     epochs,
+    evaluations,
     placing,
     checkpoints,
     performance,

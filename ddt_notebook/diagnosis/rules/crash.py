@@ -144,6 +144,8 @@ def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence
     if number == signal.SIGABRT:
         if _OTHER_SIZE.search(report.abort_text):
             return "D.1.1", "different-collectives", "likely"
+        if not report.abort_text and _parted_on_gloo(context, report):
+            return "D.1.1", "different-collectives", "likely"
         call = context.last_call(report.rank)
         if call is not None and call.kind != "setup":
             return "D.1.1", "collective-arguments", "likely"
@@ -151,6 +153,19 @@ def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence
     if number is not None:
         return "D.1.11", "killed-from-outside", "certain"
     return "D.1.11", "process-exit", "certain"
+
+
+def _parted_on_gloo(context: Context, died: RankReport) -> bool:
+    """Whether gloo may have aborted since another rank was in another collective.
+
+    gloo aborts when a message has another size than its collective expects. What it prints then is
+    not known of a rank whose output nobody has kept.
+    """
+    frame = next(iter(crash_frames(died.crash_text)), None)
+    if "gloo" not in context.snapshot.backend or frame is None or "/torch/" not in frame.file:
+        return False
+    others = [rank for rank in context.reports if rank != died.rank]
+    return any(_why_apart(context, died, rank) is not None for rank in others)
 
 
 def _in_ddp_with_detail(context: Context, report: RankReport) -> bool:

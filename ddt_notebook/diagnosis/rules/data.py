@@ -20,7 +20,7 @@ from .parallel_groups import take_parts
 _SPLIT_OFF = 0.1
 #: Ranks that each got at least this share of all samples have the same data. From 0.72 to 0.95 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
-_NEARLY_ALL = 0.9
+NEARLY_ALL = 0.9
 #: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
@@ -116,14 +116,13 @@ def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact]) -> Findi
 def _trained_and_evaluated(shared: Shared) -> int:
     """Return how many samples a rank trained on that this or another one evaluated on."""
     first = shared.first()
-    trained = reduce(or_, (unpack_indices(x.handed_out) for x in shared.loaders.values()))
     evaluated = 0
     for partition in shared.context.snapshot.partition:
         for loader in partition.loaders:
             same = (loader.dataset, loader.dataset_size) == (first.dataset, first.dataset_size)
             if same and loader.last is not None and not loader.last.trained:
                 evaluated |= unpack_indices(loader.handed_out)
-    return (trained & evaluated).bit_count()
+    return (shared.handed_out & evaluated).bit_count()
 
 
 def same_data(context: Context) -> Iterator[Finding]:
@@ -180,7 +179,7 @@ def _mostly_the_same(shared: Shared) -> bool:
     """Whether each rank got almost as much as all ranks together."""
     sets = [unpack_indices(loader.handed_out) for loader in shared.loaders.values()]
     everything = reduce(or_, sets).bit_count()
-    return min(one.bit_count() for one in sets) >= _NEARLY_ALL * everything > 0
+    return min(one.bit_count() for one in sets) >= NEARLY_ALL * everything > 0
 
 
 def _same_start(shared: Shared) -> bool:
@@ -272,7 +271,7 @@ def _made(shared: Shared) -> Iterator[Fact]:
 
 def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
     """Report samples that no rank got, unless another loader has them or they were split off."""
-    mine = reduce(or_, (unpack_indices(x.handed_out) for x in shared.loaders.values()))
+    mine = shared.handed_out
     size = shared.first().universe or 0
     if size != shared.first().dataset_size:
         return

@@ -24,7 +24,8 @@ _SAMPLE = 200
 #: (2 to 10) and in all (25 to 200), and as expensive above this share of the time (0.075 to 0.375).
 _SMALL_BYTES, _PER_STEP, _IN_ALL, _TIME = 1 << 16, 8, 100, 0.3
 
-#: Of the graphs of 32 backward passes so many are alive. A loop keeps one or two; chosen.
+#: A program keeps graphs if this many of 32 backward passes are alive; a loop keeps one or two (6
+#: to 96).
 _KEPT_GRAPHS = 24
 
 

@@ -75,6 +75,7 @@ def _handled(context: Context, rank: int, error: RankError) -> Finding:
         ],
         confidence="likely",
         op=call.op,
+        message=meaning.message,
     )
 
 
@@ -104,7 +105,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     late = context.exhausted.intersection(ranks)
     if late:
         facts.append(Fact(kind="raised-after-release", ranks=tuple(sorted(late))))
-    case, slots = _known_elsewhere(context, meaning.cause, error, ranks)
+    case, slots = _case(context, meaning.cause, error, ranks)
     return conclude(
         meaning.symptom,
         "raised",
@@ -118,13 +119,16 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         op=call.op if call else "the call",
         case=case,
         slots=slots,
+        message=meaning.message,
     )
 
 
-def _known_elsewhere(
+def _case(
     context: Context, cause: str | None, error: RankError, ranks: list[int]
 ) -> tuple[str, dict[str, str]]:
-    """Return the case of the advice and its slots, for a name that ranks lack."""
+    """Return the case of the advice and its slots: in a script, or for a name that ranks lack."""
+    if context.snapshot.cell.file and cause in (None, NAME_NOT_DEFINED):
+        return "script", {}
     name = of_error(error).get("name", "")
     if cause != NAME_NOT_DEFINED or not name:
         return "", {}

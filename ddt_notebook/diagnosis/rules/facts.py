@@ -111,6 +111,8 @@ def _instead(context: Context, rank: int, group: str | None) -> list[Fact]:
     values: Values = {}
     if report.state == "died":
         values = {"signal": report.exit_signal, "exit_code": report.exit_code}
+    elif report.state == "finished":
+        values = of_script(context)
     if not calls:
         place = context.place(report.position) if standing else None
         return [Fact(kind=STATES[report.state], place=place, values=values)]
@@ -138,6 +140,11 @@ STATES: dict[RankState, str] = {
     "idle": "not-asked",
     "recorded": "record-ends-before",
 }
+
+
+def of_script(context: Context) -> Values:
+    """Return ``script`` if the ranks ran a script, and nothing if they ran a cell."""
+    return {"script": True} if context.snapshot.cell.file else {}
 
 
 def reasons(found: Iterable[Reason]) -> list[Fact]:

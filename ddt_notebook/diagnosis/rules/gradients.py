@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.communication import all_elements, elements
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.gradients import factor
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.training import LossGraph, RankTraining
 
 from .steps import usual_passes
@@ -114,16 +116,12 @@ def _is_mean(loss: LossGraph | None, passes: set[int | None]) -> bool:
 def _reduces(context: Context, group: Replicas, rank: int) -> Place | None:
     """Return the line that reduces gradients; that of the step if it is not known."""
     shapes = group.first.shapes
-    whole = sum(_elements(shape) * times for shape, times in shapes.items())
+    whole = all_elements(shapes)
     for call in context.reports[rank].calls:
-        sent = ["×".join(map(str, shape)) or "scalar" for shape in call.shapes]
-        if call.reduce_op == "SUM" and any(s in shapes or _elements(s) >= whole for s in sent):
+        sent = [shape_label(shape) for shape in call.shapes]
+        if call.reduce_op == "SUM" and any(s in shapes or elements(s) >= whole for s in sent):
             return context.place(call.where, "called")
     return context.place(group.ranks[rank].where, "steps")
-
-
-def _elements(shape: str) -> int:
-    return 1 if shape == "scalar" else math.prod(map(int, shape.split("×")))
 
 
 def accumulated_undivided(context: Context) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
 
-from .facts import blocked_in, did_instead, of_call, of_wait, reasons
+from .facts import blocked_in, did_instead, of_call, of_script, of_wait, reasons
 from .groups import hung_by_skip
 
 #: States in which a rank can no longer enter a call, and those in which it still could.
@@ -134,7 +134,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         cause, explained = _cause(context, ranks, direct[0], call, state)
     if call.op == "init_process_group" and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
-    facts = blocked_in(context, direct)
+    facts = blocked_in(context, direct) + _gone_on(context, direct)
     if state != "idle":
         at_locks = {rank for lock in locks for rank in lock.ranks}
         others = [rank for rank in ranks if rank not in at_locks]
@@ -163,6 +163,31 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     )
 
 
+def _gone_on(context: Context, waiting: list[int]) -> list[Fact]:
+    """Return how many collectives ranks had issued behind the open one, as dumps of NCCL show.
+
+    The device waits in the open one; Python has gone on from its line.
+    """
+    if context.snapshot.origin != "dumps":
+        return []
+    behind: dict[tuple[int, str, int | None], list[int]] = defaultdict(list)
+    for rank in waiting:
+        open_ = context.halted.get(rank)
+        calls = context.reports[rank].calls
+        later = [c for c in calls if open_ is not None and c.index > open_.index]
+        if later and all(call.source == "flight recorder" for call in later):
+            key = len(later), later[-1].op, later[-1].sequence
+            behind[key].append(rank)
+    return [
+        Fact(
+            kind="issued-behind",
+            ranks=tuple(ranks),
+            values={"count": key[0], "op": key[1], "sequence": key[2]},
+        )
+        for key, ranks in behind.items()
+    ]
+
+
 def _locks(context: Context, ranks: list[int]) -> list[Fact]:
     """Return the files' locks that keep ranks from the call, if a rank that waits holds them."""
     facts = []
@@ -187,7 +212,8 @@ def _stage(context: Context, cause: str) -> list[Fact]:
     trained = any(one.backwards for one in context.snapshot.training)
     if trained or context.snapshot.origin == "dumps":
         return []
-    return [Fact(kind="before-training", values={"symptom": _PREPARATION})]
+    values = {"symptom": _PREPARATION} | of_script(context)
+    return [Fact(kind="before-training", values=values)]
 
 
 def _group(call: Call) -> str | None:

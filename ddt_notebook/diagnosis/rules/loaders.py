@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Place
-from ddt_notebook.model.partition import Division, LoaderPartition, division
+from ddt_notebook.model.partition import Division, LoaderPartition, division, unpack_indices
 
 from .parallel_groups import Team, teams
 
@@ -44,6 +46,11 @@ class Shared:
     def first(self) -> LoaderPartition:
         """Return the loader of the lowest rank."""
         return self.loaders[min(self.loaders)]
+
+    @property
+    def handed_out(self) -> int:
+        """The indices that any rank got in the last epoch, as bits; see `pack_indices`."""
+        return reduce(or_, (unpack_indices(x.handed_out) for x in self.loaders.values()))
 
     def places(self) -> dict[int, Place]:
         """Return the line of the loop, by rank."""

@@ -16,6 +16,8 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.result_use import Use
 from ddt_notebook.program.sharded_values import ShardedValue, ShardedValues, slices_by_rank
 
+from .data import NEARLY_ALL
+
 #: Words by which a line of output shows its reader that a value is of one rank, or of all ranks.
 #: They are searched in what was written, or in a string literal that is written, and never in names
 #: or comments: nothing else says for what the reader will take the value.
@@ -28,9 +30,6 @@ _GLOBAL = re.compile(
     r"|all (the )?(ranks|workers|processes|gpus|devices))(?![a-z])",
     re.IGNORECASE,
 )
-#: An evaluation of one rank on at least this share of all evaluated samples is one of all of them:
-#: the share from which on ranks have the same data (`data._NEARLY_ALL`).
-_NEARLY_ALL = 0.9
 
 
 def shown_values(context: Context) -> Iterator[Finding]:
@@ -43,6 +42,8 @@ def shown_values(context: Context) -> Iterator[Finding]:
         return
     nothing = {rank: RankShown(rank=rank) for rank in context.reports}
     by_rank = nothing | {one.rank: one for one in snapshot.shown}
+    if not all(one.complete for one in by_rank.values()):
+        return  # a line that a record does not have may have written on that rank, too
     seen: dict[tuple[str, int], dict[int, ShownValue]] = {}
     for rank, one in by_rank.items():
         for value in one.values:
@@ -87,7 +88,7 @@ def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: Sh
         indexed = [part for part, by_index in known if by_index]
         if len(indexed) == len(known):
             everything = reduce(or_, indexed)
-            return max(p.bit_count() for p in indexed) < _NEARLY_ALL * everything.bit_count()
+            return max(p.bit_count() for p in indexed) < NEARLY_ALL * everything.bit_count()
         return False
     return _fed_by_hand(context, by_rank)
 

@@ -11,7 +11,7 @@ from ddt_notebook.model import Fact, Finding
 
 from .facts import forward_passes
 
-#: After so many searches without a result, DDP's search counts as needless. From 1 to 4 no hint
+#: After this many searches without a result, DDP's search counts as needless. From 1 to 4 no hint
 #: on the recorded runs changes (`benchmarks.thresholds`).
 _LOOKED_OFTEN_ENOUGH = 2
 

@@ -19,12 +19,12 @@ from ddt_notebook.program.parse import Document
 #: A rank lags if the others wait for it during this share of the time (0.1 to 0.4), and for at
 #: least this long (0.01 to 0.2 s).
 _SHARE, _LEAST_S = 0.2, 0.05
-#: It is late in this share of the steps (0.3 to 0.9), the run has at least so many steps (5 to
-#: 10), and it delays the others so many times longer than any other rank does (0.75 to 12).
+#: It is late in this share of the steps (0.3 to 0.9), the run has at least this many steps (5
+#: to 10), and it delays the others this many times longer than any other rank does (0.75 to 12).
 _REGULAR, _STEPS, _DOMINANT = 0.6, 5, 3.0
 #: What it did instead takes this share of that time (0.2 to 0.8; 0.03 to 0.4).
 _EXPLAINED, _NOTICEABLE = 0.4, 0.1
-#: It spent so many times more on it (0.25 to 2); a smaller excess may come from a busy machine.
+#: It spent this many times more on it (0.25 to 2); a smaller excess may come from a busy machine.
 _FAR_MORE = 1.0
 #: A longer delay is sleep and not jitter of the machine (1 to 10 ms).
 _DELAY_S = 5e-3

@@ -15,7 +15,8 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
-#: With fewer steps, the first one may differ from all others. Chosen, not measured.
+#: With fewer steps, the first one may differ from all others. From 1 to 8 no verdict
+#: on the recorded runs changes (`benchmarks.thresholds`).
 _STEPS_TO_JUDGE = 2
 
 

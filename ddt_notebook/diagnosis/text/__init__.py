@@ -83,7 +83,8 @@ def _diagnose(lines: list[Line], total: int) -> Report:
     named = {code for match in found if match.weight == 1.0 for code in _symptoms(match)}
     shown += [one for one in ranked if one.symptom in named and one not in shown]
     # A healthy log also describes what is being done.
-    likely = not text.is_log and ranked[0].probability >= _BY_CONTEXT
+    in_catalogue = any(match.message is not None for match in found)
+    likely = not text.is_log and (in_catalogue or ranked[0].probability >= _BY_CONTEXT)
     known = bool(worth) and (ranking.is_specific(found) or likely)
     made = [findings.finding(one, lines, speaks_of, text.lower) for one in shown]
     hints = [

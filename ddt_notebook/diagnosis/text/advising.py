@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from importlib import resources
 
 from ddt_notebook.diagnosis import advice
+from ddt_notebook.messages import Message
 from ddt_notebook.model import Fix
 from ddt_notebook.symptoms import loader as taxonomy
 
 #: Number of pieces of advice that are shown. Chosen, not measured.
 _FIXES = 4
+#: Number of these that the message itself gives before the advice for its framework.
+_OF_MESSAGES = 2
 _GENERAL = "general"
 
 
@@ -30,17 +33,25 @@ class _Message:
 
 
 def fixes(
-    symptom: str, cause: str | None, frameworks: Sequence[str], lower: str, rank: int
+    symptom: str,
+    cause: str | None,
+    messages: Sequence[Message],
+    frameworks: Sequence[str],
+    lower: str,
+    rank: int,
 ) -> list[Fix]:
     """Return what to change, the best first.
 
-    First come fixes for the cause and for messages that a change of version explains; then the
-    study's patterns for the symptom by their share, in the words of the text's framework.
+    First come fixes for the messages in the text, for messages that a change of version explains
+    and for the cause; then the study's patterns for the symptom by their share, in the words of the
+    text's framework.
 
     Parameters
     ----------
     symptom, cause
         Code of the symptom, and the cause if it is known.
+    messages
+        Entries of the catalogue that the text contains, the strongest first.
     frameworks
         Those that the text names, the outermost first.
     lower
@@ -54,8 +65,17 @@ def fixes(
         Fix(pattern=message.pattern, advice=message.advice, share=shares.get(message.pattern, 0.0))
         for message in _messages(symptom, frameworks, lower)
     ]
+    of_messages = [
+        Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0))
+        for message in messages
+        for pattern, text in message.fixes
+    ]
     first = [*by_version, *chosen]
     known = {fix.pattern for fix in first}
+    if of_messages:
+        of_framework = [fix for fix, own in _by_pattern(symptom, frameworks, shares) if own]
+        best, more = of_messages[:_OF_MESSAGES], of_messages[_OF_MESSAGES:]
+        return [*by_version, *best, *of_framework[:1], *more, *chosen][:_FIXES]
     rest = [
         fix
         for fix, own in _by_pattern(symptom, frameworks, shares)

@@ -39,7 +39,7 @@ application timeout caused pair closure""",
 \bhung
 \bstuck
 freez
-\bfroze(?!n (runpy|importlib))
+<froze>
 dead ?-?lock
 blocks? (forever|indefinite)
 never (finish|return|complete|end|start|proceed|reach)

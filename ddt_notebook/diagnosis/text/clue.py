@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,13 +51,35 @@ class Clue:
     kind: Kind = "error"
     apart: str = ""
 
-    def find(self, text: str) -> re.Match[str] | None:
-        """Return the first match in a text, which must be in lower case."""
-        found = [match for branch in _branches(self.pattern) if (match := branch.search(text))]
+    def find(self, text: str, known: Sequence[tuple[int, int]] = ()) -> re.Match[str] | None:
+        """Return the first match in a text, which must be in lower case.
+
+        Parameters
+        ----------
+        known
+            Positions in the text whose meaning is known; a match that begins there does not count.
+        """
+        found = [
+            match for branch in _branches(self.pattern) if (match := _outside(branch, text, known))
+        ]
         for match in sorted(found, key=lambda m: m.start()):
             if not self.apart or not _branches(self.apart)[0].search(line_of(text, match)):
                 return match
         return None
+
+
+def _outside(
+    pattern: re.Pattern[str], text: str, known: Sequence[tuple[int, int]]
+) -> re.Match[str] | None:
+    """Return the first match that does not begin in one of the known parts of the text."""
+    match = pattern.search(text)
+    while match is not None:
+        start = match.start()
+        end = max((end for first, end in known if first <= start < end), default=None)
+        if end is None:
+            return match
+        match = pattern.search(text, end)
+    return None
 
 
 @functools.cache
@@ -73,11 +95,14 @@ def line_of(text: str, match: re.Match[str]) -> str:
     return text[start:] if end < 0 else text[start:end]
 
 
+#: "frozen after an hour" is a hang, and "frozen parameters" are none.
+_FROZE = r"\bfroze(?!n (?!at\b|after\b|on\b|in\b|during\b|when\b|for\b|while\b|and\b|but\b)\w)"
 _TIMEOUT = r"(?<![-_])time ?d? ?out"
 _GROUPS = {
     "timeout": _TIMEOUT,
+    "froze": _FROZE,
     "hang": (
-        rf"(\bhang|\bhung|\bstuck|freez|froze|\bblock|dead ?-?lock|\bstall"
+        rf"(\bhang|\bhung|\bstuck|freez|{_FROZE}|\bblock|dead ?-?lock|\bstall"
         rf"|stops? (at|in|on|respond)|\bhalt|not proceed|{_TIMEOUT})"
     ),
     "when": r"\b(after|during|in|at|while|when|every|on|halfway|around)\b",

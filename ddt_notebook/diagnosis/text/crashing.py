@@ -98,7 +98,7 @@ signal \(?11
 address not mapped
 failing at address
 exitcode *:? -11
-core dumped
+(?<!aborted \()core dumped
 exit ?code *:? 139
 double free
 (free|munmap_chunk|malloc|realloc)\(\):

@@ -18,6 +18,9 @@ _TRIGGERS = tuple(
         "already", "nable to", "an't", "Root Cause", "exhausted", "atchdog", "waiting for", "peer",
     )
 )  # fmt: skip
+#: Every rank prints this line, and which ranks did is evidence: this many of the lines are kept.
+_WATCHDOG = b"Watchdog caught collective operation timeout"
+_WATCHDOGS = 5_000
 _TRACEBACK = b"Traceback (most recent call last)"
 #: The limits below bound memory and time. With them, a log of 200 MB takes 4 s and 32 MB
 #: (``python -m benchmarks.text_diagnosis``); each value alone is chosen, without a measurement.
@@ -77,7 +80,7 @@ class _Keeper:
     def offer(self, number: int, line: bytes) -> None:
         """Offer a line with a trigger in it."""
         template = line[:_TEMPLATE].translate(None, _DIGITS)
-        if self.seen[template] >= _PER_TEMPLATE:
+        if self.seen[template] >= _most(template):
             return
         if template not in self.seen and len(self.seen) >= _KEPT:
             return
@@ -196,13 +199,18 @@ def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
     start = 0
     for line in block.split(b"\n"):
         template = line[:_TEMPLATE].translate(None, _DIGITS)
-        if keeper.seen[template] < _PER_TEMPLATE or _TRACEBACK in line:
+        if keeper.seen[template] < _most(template) or _TRACEBACK in line:
             places = (line.find(trigger) for trigger in _TRIGGERS)
             at = next((place for place in places if place >= 0), -1)
             if at >= 0:
                 found[start] = (start + at, start + len(line))
         start += len(line) + 1
     return found
+
+
+def _most(template: bytes) -> int:
+    """Return how many lines with this template are kept."""
+    return _WATCHDOGS if _WATCHDOG in template else _PER_TEMPLATE
 
 
 def _around(block: bytes, start: int, at: int, end: int) -> bytes:

@@ -113,9 +113,13 @@ gradient tape
 gradienttape
 autograd(?!\.backward\(|[/\\])
 internalerror
-find_unused_parameters
-assertionerror""",
+find_unused_parameters""",
         {"D.1.4": 2.2, "D.1.11": 0.4},
+    ),
+    Clue(
+        "an assertion failed",
+        r"assertionerror",
+        {"D.1.4": 1.4, "D.1.11": 1.0},
     ),
     Clue(
         "the shapes or types of two tensors do not fit",

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis import advice
+from ddt_notebook.diagnosis.advice import to_confirm
 from ddt_notebook.diagnosis.wording import worded
+from ddt_notebook.messages import Message
 from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.symptoms import loader as taxonomy
 
-from . import advising
+from . import advising, timeouts
 from .lines import Line
 from .matches import Match
 from .ranking import Ranked
@@ -22,6 +24,8 @@ from .ranking import Ranked
 _CERTAIN, _LIKELY = 0.8, 0.12
 #: Number of lines of the text, cards and characters that are shown. Chosen, not measured.
 _EVIDENCE = 4
+#: The ids of the entries for a collective that NCCL's watchdog gave up begin like this.
+_WATCHDOG = "nccl-watchdog-"
 _HANGS = ("B.2", "C.4", "D.2.1")
 _CARDS = 6
 _EXCERPT = 160
@@ -47,7 +51,12 @@ def finding(
             facts=_facts(ranked, lines),
             confidence=_confidence(ranked),
             fixes=advising.fixes(
-                ranked.symptom, cause, frameworks, lower, ranks[0] if ranks else 0
+                ranked.symptom,
+                cause,
+                _messages(ranked),
+                frameworks,
+                lower,
+                ranks[0] if ranks else 0,
             ),
         )
     )
@@ -59,10 +68,19 @@ def _confidence(ranked: Ranked) -> Confidence:
     return "likely" if ranked.probability >= _LIKELY else "possible"
 
 
+def _messages(ranked: Ranked) -> list[Message]:
+    """Return the entries of the catalogue that support the symptom, the strongest first."""
+    return [match.message for match in ranked.matches if match.message is not None]
+
+
 def _said(ranked: Ranked) -> Values | None:
     """Return the meaning of the strongest match that has one, and who printed it; None without."""
-    for match in ranked.matches:
-        if match.says and _mostly(match, ranked.symptom):
+    # What the catalogue says about a described problem names a cause; words alone do not.
+    words_last = sorted(
+        ranked.matches, key=lambda match: match.kind == "complaint" and match.message is None
+    )
+    for match in words_last:
+        if match.says and (match.message or _mostly(match, ranked.symptom)):
             printed_by = match.rank if match.kind == "error" else None
             return {"says": _one_line(match.says), "printed_by": printed_by}
     return None
@@ -80,9 +98,12 @@ def _mostly(match: Match, symptom: str) -> bool:
 def _cause(ranked: Ranked) -> str | None:
     """Return the cause that a message names, if this symptom is the one that it supports most."""
     known = advice.causes()
-    # A card's message is more precise than an exception, and an exception more than a clue.
-    exact = sorted(ranked.matches, key=lambda s: (not s.cards, s.raised is None))
+    # A message of the catalogue has one cause. A card's message is more precise than an exception,
+    # and an exception more than a clue.
+    exact = sorted(ranked.matches, key=lambda s: (s.message is None, not s.cards, s.raised is None))
     for match in exact:
+        if match.message is not None and match.cause in known and _has(match, ranked.symptom):
+            return match.cause
         others = {
             name for other in ranked.matches if other.line == match.line for name in other.cards
         }
@@ -106,7 +127,7 @@ def _ranks(ranked: Ranked) -> list[int]:
         if match.kind == "error"
         and match.weight == 1.0
         and match.rank is not None
-        and _mostly(match, ranked.symptom)
+        and (match.message or _mostly(match, ranked.symptom))
     }
     return sorted(found)
 
@@ -152,6 +173,10 @@ def _facts(ranked: Ranked, lines: Sequence[Line]) -> list[Fact]:
                 values={"number": match.line, "text": _marked(texts[match.line], match.words)},
             )
     facts = list(found.values())
+    known = _messages(ranked)
+    if any(message.id.startswith(_WATCHDOG) for message in known):
+        facts += timeouts.read(lines).facts()
+    facts += [to_confirm(message) for message in known[:1]]
     raised = [m.raised.error.where for m in ranked.matches if m.raised and m.rank is None]
     if places := [_place(where) for where in raised if where is not None]:
         facts.append(Fact(kind="raised-at", place=places[-1]))

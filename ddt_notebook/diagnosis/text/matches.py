@@ -1,9 +1,10 @@
-"""Finds what supports a symptom in a text: clues, exceptions and messages of fault cards."""
+"""Finds what supports a symptom in a text: messages, clues, exceptions and cards."""
 
 from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis import errors
+from ddt_notebook.messages import Message, messages
 
 from . import behaving, building, crashing, exceptions, failing, preparing, setting_up
 from .clue import Clue, Kind
@@ -33,6 +35,21 @@ _ANY_EXCEPTION = 0.6
 #: exception, whose whole message is known: with twice as much, three texts of the tests get another
 #: first symptom.
 _CARD = 1.6
+#: The vote of a card's message that is an entry of the catalogue, which votes itself.
+_EXPLAINED_CARD = 0.3
+#: The vote of a message of the catalogue for the first of its symptoms: of one that names the
+#: cause, of one that follows from another failure, of a warning, after which a run goes on, and of
+#: what a person describes.
+_MESSAGE = {"error": 6.0, "effect": 4.0, "warning": 1.2, "complaint": 0.7}
+#: The most for a message that is printed for many causes.
+_GENERAL_MESSAGE = 3.0
+#: Each further symptom of a message gets this much less.
+_NEXT_SYMPTOM = 1.0
+#: The number of characters before and after a known message that belong to it, within its line;
+#: their words are not read again. Chosen, not measured.
+_BEFORE, _AFTER = 80, 200
+#: How many places of one message are examined; bounds the time that a long text takes.
+_PLACES = 64
 #: The factor for probable consequences of another error: what a rank reports about its peers if an
 #: error is clear; in a log, what comes after the first error or from another rank than the one that
 #: failed first. The tests of logs need it below 1.
@@ -82,6 +99,8 @@ class Match:
         The exception, if the match is one.
     cards
         Ids of the fault cards that print these words.
+    message
+        The entry of the catalogue, if the match is one.
     """
 
     says: str
@@ -94,6 +113,7 @@ class Match:
     weight: float = 1.0
     raised: Raised | None = None
     cards: tuple[str, ...] = ()
+    message: Message | None = None
 
     @property
     def strength(self) -> float:
@@ -149,8 +169,78 @@ def find(text: Text) -> list[Match]:
     if not text.lines:
         return []
     raised = exceptions.find(text.lines)
-    found = [*_clues(text), *_exceptions(raised), *_cards(text)]
+    known = _messages(text)
+    spans = [
+        _span(text, again)
+        for entry, _ in known
+        if entry.kind != "complaint"
+        for again in _all(entry, text)
+    ]
+    # The words of a printed message are not a description by a person.
+    known = [(entry, match) for entry, match in known if not _described_in(entry, match, spans)]
+    found = [
+        *(_of_message(text, entry, match, raised) for entry, match in known),
+        *_clues(text, spans),
+        *_exceptions([one for one in raised if not _covers(spans, text, one)]),
+        *_cards(text, spans),
+    ]
     return _weighed(found, text)
+
+
+def _messages(text: Text) -> list[tuple[Message, re.Match[str]]]:
+    """Return the entries of the catalogue that the text contains, without the more general ones."""
+    found = [(entry, match) for entry in messages() if (match := entry.find(text.lower))]
+    general = frozenset().union(*(entry.over for entry, _ in found))
+    return [(entry, match) for entry, match in found if entry.id not in general]
+
+
+def _of_message(text: Text, entry: Message, match: re.Match[str], raised: list[Raised]) -> Match:
+    strength = _MESSAGE[entry.kind]
+    if entry.general:
+        strength = min(strength, _GENERAL_MESSAGE)
+    line = text.line_at(match.start())
+    return Match(
+        entry.means,
+        {
+            code: max(strength - _NEXT_SYMPTOM * place, _NEXT_SYMPTOM / 2)
+            for place, code in enumerate(entry.symptoms)
+        },
+        entry.card,
+        "context" if entry.kind == "warning" else entry.kind,
+        line.number,
+        line.rank,
+        match[0],
+        raised=next((one for one in raised if one.line == line.number), None),
+        message=entry,
+    )
+
+
+def _described_in(entry: Message, match: re.Match[str], known: list[tuple[int, int]]) -> bool:
+    inside = any(first <= match.start() < end for first, end in known)
+    return inside and entry.kind == "complaint"
+
+
+def _all(entry: Message, text: Text) -> Iterator[re.Match[str]]:
+    """Yield the first places at which a message is printed; each rank may print it."""
+    return itertools.islice(entry.pattern.finditer(text.lower), _PLACES)
+
+
+def _span(text: Text, match: re.Match[str]) -> tuple[int, int]:
+    """Return the positions in the same line that belong to a message."""
+    start = text.lower.rfind("\n", 0, match.start()) + 1
+    end = text.lower.find("\n", match.end())
+    end = len(text.lower) if end < 0 else end
+    return max(start, match.start() - _BEFORE), min(end, match.end() + _AFTER)
+
+
+def _covers(spans: list[tuple[int, int]], text: Text, raised: Raised) -> bool:
+    """Whether the message of an exception is known."""
+    at = next((n for n, line in enumerate(text.lines) if line.number == raised.line), None)
+    if at is None:
+        return False
+    last = min(len(text.lines) - 1, at + raised.error.message.count("\n"))
+    start, end = text.starts[at], text.starts[last] + len(text.lines[last].text)
+    return any(first <= end and start <= final for first, final in spans)
 
 
 def _root_cause(text: Text) -> tuple[int, range] | None:
@@ -162,9 +252,10 @@ def _root_cause(text: Text) -> tuple[int, range] | None:
     return int(match[1]), range(first, last + _SUMMARY)
 
 
-def _clues(text: Text) -> Iterator[Match]:
+def _clues(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
+    """Yield the clues outside of messages whose meaning is known."""
     for clue in CLUES:
-        if match := clue.find(text.lower):
+        if match := clue.find(text.lower, known):
             line = text.line_at(match.start())
             yield Match(
                 clue.says, clue.votes, clue.cause, clue.kind, line.number, line.rank, match[0]
@@ -217,7 +308,8 @@ def _is_effect(message: str) -> bool:
     return any(clue.kind == "effect" and clue.find(message) for clue in CLUES)
 
 
-def _cards(text: Text) -> Iterator[Match]:
+def _cards(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
+    """Yield the messages of cards; the catalogue has the meaning of those that are in it."""
     plain = _plain(text.lower)
     ids_of: dict[int, list[str]] = {}
     effects = set()
@@ -231,14 +323,17 @@ def _cards(text: Text) -> Iterator[Match]:
     for index, several in ids_of.items():
         line = text.lines[index]
         ids = tuple(dict.fromkeys(several))
-        only = len(ids) == 1 and index not in effects
+        start, end = text.starts[index], text.starts[index] + len(line.text)
+        explained = any(first <= end and start <= final for first, final in known)
+        only = len(ids) == 1 and index not in effects and not explained
+        vote = _EXPLAINED_CARD if explained else _CARD
         symptoms = [faults.card(name).symptom for name in ids]
         card = faults.card(ids[0])
         yield Match(
             card.title if only else "",
-            {code: _CARD * symptoms.count(code) / len(ids) for code in dict.fromkeys(symptoms)},
+            {code: vote * symptoms.count(code) / len(ids) for code in dict.fromkeys(symptoms)},
             card.id if only else None,
-            "effect" if index in effects else "error",
+            "effect" if index in effects or explained else "error",
             line.number,
             line.rank,
             line.text.strip()[:_SHOWN],
@@ -248,7 +343,7 @@ def _cards(text: Text) -> Iterator[Match]:
 
 def _of_launcher(match: Match, summary: range) -> bool:
     """Whether the launcher reports it about the rank that failed first."""
-    return match.line in summary or match.words.startswith("exitcode")
+    return match.line in summary or "exitcode" in match.words
 
 
 def _weighed(found: list[Match], text: Text) -> list[Match]:
@@ -268,7 +363,9 @@ def _weighed(found: list[Match], text: Text) -> list[Match]:
 
     def follows(match: Match) -> bool:
         if match.kind == "effect":
-            return bool(plain)
+            # Words such as "NCCL error" are less clear than the message of a known consequence.
+            clear = (one for one in plain if one.raised or one.strength >= _MESSAGE["effect"])
+            return any(clear) if match.message else bool(plain)
         if match.kind != "error" or not text.is_log:
             return False
         if errors_of_root and root is not None:

@@ -66,7 +66,7 @@ mpi_abort""",
         kind="effect",
     ),
     Clue(
-        "the program does not know the argument that the launcher passes",
+        "the program does not accept the argument that the launcher passes",
         r"""unrecognized arguments: .{0,80}--local[-_]rank""",
         {"B.1": 4.5},
     ),

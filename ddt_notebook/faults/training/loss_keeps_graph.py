@@ -47,7 +47,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(0,), waiting=(1,), lines={0: 8, 1: 11}, confidence="likely"),
     fixes=(
         Advice(
-            "fix memory/core setting",
+            "fix behavior logic",
             "keep numbers, not graphs: add up `loss.item()` or `loss.detach()`, and evaluate "
             "inside torch.no_grad()",
         ),

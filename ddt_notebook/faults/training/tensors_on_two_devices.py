@@ -9,8 +9,9 @@ CARD = FaultCard(
     views=("placement",),
     options={"simulate": "cuda:2"},
     sees="""
-        `Expected all tensors to be on the same device, but found at least two devices`, naming
-        both and the operation, at the first step or the first time that a branch is taken.
+        `Expected all tensors to be on the same device`, with both devices and, but for
+        element-wise operations, the argument that is elsewhere; at the first step or the first
+        time that a branch is taken.
     """,
     why="""
         Moving a model moves its parameters and buffers; moving the inputs moves the inputs. What
@@ -60,8 +61,11 @@ CARD = FaultCard(
             "its inputs",
         ),
     ),
-    gloo=("Expected all tensors to be on the same device, but found at least two devices",),
-    nccl=("Expected all tensors to be on the same device, but found at least two devices",),
+    gloo=("Expected all tensors to be on the same device, but got weight is on cpu",),
+    nccl=(
+        "Expected all tensors to be on the same device, but got weight is on cpu",
+        "Expected all tensors to be on the same device, but found at least two devices",
+    ),
     cluster="""
         With a `cuda:0` in the code, rank 0 runs and all others fail. With a tensor on the CPU all
         ranks fail alike.

@@ -58,7 +58,7 @@ def holder_of_lock() -> int | None:
     """The process that holds the file lock for which this process waits; None if not known.
 
     ``/proc/locks`` lists each lock, and below it the processes that wait for it with an arrow
-    (proc(5)). It does not know locks that another host holds on a shared file system.
+    (proc(5)). It does not list locks that another host holds on a shared file system.
     """
     waiter = str(os.getpid())
     holder = ""

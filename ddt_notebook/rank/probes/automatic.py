@@ -9,7 +9,7 @@ import torch
 
 from ...model import Observation
 from . import checkpoints, loaders, performance, registry, shown, training
-from .objects import find, local, optimizer_state
+from .objects import find, local_bytes, optimizer_state
 from .simulated import simulated_gpus
 
 #: With more bytes of tensors than this, fingerprints would delay the end of a cell: they read
@@ -77,5 +77,4 @@ def _bytes(namespace: Mapping[str, Any]) -> int:
         if hasattr(value, "element_size")
     ]
     gradients = [p.grad for p in parameters if p.grad is not None]
-    tensors = [local(t) for t in (*parameters, *states, *gradients) if not t.is_meta]
-    return sum(t.numel() * t.element_size() for t in tensors)
+    return local_bytes(t for t in (*parameters, *states, *gradients) if not t.is_meta)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-#: The graphs of so many backward passes in a run are watched: 1 µs each. A loop that keeps its
+#: The number of backward passes in a run whose graphs are watched: 1 µs each. A loop that keeps its
 #: graphs for longer than this keeps them for an epoch.
 WATCHED = 32
-#: The loss and so many operations before it are marked, since a list may hold the model's output.
+#: The loss and this many operations before it are marked: a list may hold the model's output.
 _DEPTH = 3
 
 

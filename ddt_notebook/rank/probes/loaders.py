@@ -218,7 +218,7 @@ class LoaderRecord:
                 return log
         for log in self.logs:  # the program may make a new loader for each epoch
             same = log.where == where and log.about.dataset == _name(loader)
-            if same and log.loader() is None and _as_long(log, loader):
+            if same and log.loader() is None and _alike(log, new_log(loader, None)):
                 log.loader = weakref.ref(loader)
                 log.made += 1
                 return log
@@ -226,9 +226,13 @@ class LoaderRecord:
         return self.logs[-1]
 
 
-def _as_long(log: LoaderLog, loader: DataLoader[Any]) -> bool:
-    """Whether a loader's subsets are as long as those of an earlier one."""
-    return [len(s) for s in log.subsets] == [len(s) for s in new_log(loader, None).subsets]
+def _alike(log: LoaderLog, new: LoaderLog) -> bool:
+    """Whether a loader has subsets as long as those of an earlier one, and divides them alike."""
+    one, other = (
+        (x.about.sampler, x.about.replicas, x.about.padding, [len(s) for s in x.subsets])
+        for x in (log, new)
+    )
+    return one == other
 
 
 #: The record of this process.

@@ -15,7 +15,7 @@ from ... import system_memory
 from ...model.memory import MemoryKind, RankMemory
 from .. import torch_private
 from . import process_memory
-from .objects import Objects, find, local, optimizer_state, unwrap
+from .objects import Objects, find, local, local_bytes, optimizer_state, unwrap
 from .simulated import simulated_gpus
 
 #: The largest number of nodes of an autograd graph that are visited.
@@ -44,6 +44,40 @@ def observe(
     found = find(namespace, names)
     memory = of_models(rank, found.modules.values(), found.optimizers.values())
     return of_process(with_parts(memory, tensors=variable_bytes(found)))
+
+
+def observe_running(rank: int, namespace: Mapping[str, Any]) -> RankMemory:
+    """The memory of a rank whose main thread runs; asks nothing of a GPU.
+
+    The GPU's allocator may be locked for as long as the main thread waits for the GPU, and the
+    kernel's count of shared pages stops the process's changes to its memory map.
+    """
+    found = find(namespace)
+    memory = of_models(rank, found.modules.values(), found.optimizers.values())
+    return replace(
+        with_parts(memory, tensors=variable_bytes(found)),
+        measured="running",
+        rss_bytes=system_memory.resident_bytes(),
+        data_bytes=system_memory.data_bytes(),
+        limits=process_memory.limits(gpu=False),
+    )
+
+
+def of_gpu(memory: RankMemory) -> RankMemory:
+    """With what the allocator of this rank's GPU holds; waits for nothing on the GPU.
+
+    Only the main thread may call it, see `observe_running`.
+    """
+    if not process_memory.uses_gpu() or not memory.device.startswith("cuda"):
+        return memory
+    whole = torch.cuda.get_device_properties(memory.device).total_memory
+    return replace(
+        memory,
+        limits=memory.limits | {"GPU": whole},
+        gpu_allocated=torch.cuda.memory_allocated(memory.device),
+        gpu_reserved=torch.cuda.memory_reserved(memory.device),
+        gpu_peak=torch.cuda.max_memory_allocated(memory.device),
+    )
 
 
 def of_process(memory: RankMemory) -> RankMemory:
@@ -94,10 +128,10 @@ def _parts(
         if isinstance(value, torch.Tensor)
     ]
     buffers = {id(b): b for module in modules for b in module.buffers()}
-    yield "parameters", _bytes(parameters)
-    yield "gradients", _bytes(gradients)
-    yield "optimizer state", _bytes(state)
-    yield "buffers", _bytes(buffers.values())
+    yield "parameters", local_bytes(parameters)
+    yield "gradients", local_bytes(gradients)
+    yield "optimizer state", local_bytes(state)
+    yield "buffers", local_bytes(buffers.values())
     buckets = (
         sum(torch_private.bucket_sizes(ddp))
         for ddp in ddp_modules(modules)
@@ -176,8 +210,3 @@ def _parameters(
     for optimizer in optimizers:
         found |= {id(p): p for group in optimizer.param_groups for p in group["params"]}
     return list(found.values())
-
-
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    parts = [local(tensor) for tensor in tensors]
-    return sum(part.numel() * part.element_size() for part in parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -183,6 +183,12 @@ def local(tensor: Any) -> torch.Tensor:
     return part.detach()
 
 
+def local_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the parts of tensors that this rank holds."""
+    parts = [local(tensor) for tensor in tensors]
+    return sum(part.numel() * part.element_size() for part in parts)
+
+
 def mesh_label(tensor: Any) -> str:
     """``dp=2, tp=2`` of a DTensor's mesh; ``2×2`` if its dimensions have no names."""
     mesh = tensor.device_mesh
@@ -192,11 +198,16 @@ def mesh_label(tensor: Any) -> str:
     return "×".join(map(str, sizes))
 
 
-def optimizer_settings(optimizer: Optimizer) -> Iterator[tuple[str, str]]:
-    """Names and values of an optimizer's settings: ``("lr[0]", "0.1")``."""
+def optimizer_settings(optimizer: Optimizer, *, on_gpu: bool = True) -> Iterator[tuple[str, str]]:
+    """Names and values of an optimizer's settings: ``("lr[0]", "0.1")``.
+
+    Those that are tensors on a GPU are left out if ``on_gpu`` is not set.
+    """
     for at, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             plain = isinstance(value, (int, float, tuple, torch.Tensor))
+            if isinstance(value, torch.Tensor) and not value.is_cpu and not on_gpu:
+                continue
             if plain and key not in _NOT_COMPARED:
                 yield f"{key}[{at}]", value_text(value)
 

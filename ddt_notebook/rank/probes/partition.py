@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from ...model.partition import Epoch, LoaderPartition, ModelShard, RankPartition, pack_indices
 from .loaders import RECORD, LoaderLog, Pass, new_log
-from .objects import find, is_dtensor, local, mesh_label, unwrap
+from .objects import find, is_dtensor, local, local_bytes, mesh_label, unwrap
 from .placement import placement_name
 
 #: Indices of a larger dataset are counted but not compared.
@@ -60,7 +60,8 @@ def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping
 
 
 def _loader(log: LoaderLog, name: str) -> LoaderPartition:
-    indices = _in_whole_data(log, np.frombuffer(log.indices, dtype=np.int64))
+    # a copy: the main thread of a running job may add to them meanwhile
+    indices = _in_whole_data(log, np.frombuffer(log.indices.tobytes(), dtype=np.int64))
     kept = log.indexed and bool(len(indices))
     too_far = kept and not 0 <= int(indices.min()) <= int(indices.max()) < _LARGEST_INDEX
     distinct, packed = 0, ""
@@ -76,7 +77,6 @@ def _loader(log: LoaderLog, name: str) -> LoaderPartition:
         subset_size=len(log.subsets[0]) if log.subsets else None,
         indexed=log.indexed,
         epochs=tuple(_epoch(log, one) for one in log.passes),
-        epochs_left_out=log.passes_begun - len(log.passes),
         handed_out=packed,
         repeated=len(indices) - distinct if packed else 0,
         problem=log.problem,
@@ -131,13 +131,12 @@ def _shard(name: str, module: nn.Module, wrapper: str) -> ModelShard:
         ", ".join(map(placement_name, p.placements)) for p in parameters if is_dtensor(p)
     )
     meshes = dict.fromkeys(mesh_label(p) for p in parameters if is_dtensor(p))
-    parts = [local(p) for p in parameters]
     return ModelShard(
         name=name,
         wrapper=wrapper,
         parameters=sum(p.numel() for p in parameters),
-        local_parameters=sum(part.numel() for part in parts),
-        local_bytes=sum(part.numel() * part.element_size() for part in parts),
+        local_parameters=sum(local(p).numel() for p in parameters),
+        local_bytes=local_bytes(parameters),
         placements=tuple(text for text, _ in spread.most_common()),
         mesh="; ".join(meshes),
     )

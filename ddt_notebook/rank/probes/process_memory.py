@@ -31,8 +31,11 @@ def forget_peak() -> bool:
     return True
 
 
-def limits() -> dict[str, int]:
-    """The limits on this process's memory, in bytes: see `RankMemory.limits`."""
+def limits(*, gpu: bool = True) -> dict[str, int]:
+    """The limits on this process's memory, in bytes, and on that of its GPU if ``gpu`` is set.
+
+    See `RankMemory.limits`.
+    """
     total = int(psutil.virtual_memory().total)
     found = {"machine": total}
     cap = resource.getrlimit(resource.RLIMIT_DATA)[0]
@@ -41,7 +44,7 @@ def limits() -> dict[str, int]:
     cgroup = system_memory.cgroup()
     if cgroup is not None and cgroup.limit_bytes is not None and cgroup.limit_bytes < total:
         found["cgroup"] = cgroup.limit_bytes
-    if uses_gpu():
+    if gpu and uses_gpu():
         found["GPU"] = int(torch.cuda.mem_get_info()[1])
     return found
 

@@ -26,6 +26,8 @@ from ...model.user_code import is_user_code
 from . import evaluations, loaders, training
 from .frames import path_in_torch, user_frames, user_line
 
+#: Lines that read or write, values that are shown, and characters of a line of output. They bound
+#: the record and were chosen, not measured: a record that reaches one of the first two says so.
 _MAX_LINES = 64
 _MAX_SHOWN = 32
 _MAX_TEXT = 160
@@ -55,7 +57,7 @@ class Reads:
     exchanged: bool = False
 
     def add(self, value: float, samples: int) -> None:
-        """Add a value that was read after a batch of so many samples."""
+        """Add a value that was read after a batch of this many samples."""
         self.count += 1
         self.total += value
         self.last = value
@@ -92,6 +94,8 @@ class ShownRecord:
     beside_training: set[tuple[CodeType, int]] = field(default_factory=set)
     shown: dict[tuple[Position, Position], tuple[Reads, ShownValue]] = field(default_factory=dict)
     wrote: set[Position] = field(default_factory=set)
+    #: Whether a limit has kept something out of this record.
+    full: bool = False
     #: What was shown since the last input, with the number of exchanges at that time.
     line: str = ""
 
@@ -104,7 +108,7 @@ class ShownRecord:
         """Begin a cell."""
         self.thread, self.problem = get_ident(), ""
         self.reads, self.beside_training = {}, set()
-        self.shown, self.wrote = {}, set()
+        self.shown, self.wrote, self.full = {}, set(), False
         self.line = ""
 
     def stop(self, error: Exception) -> None:
@@ -138,6 +142,7 @@ class ShownRecord:
             self.beside_training.add(key)  # as often as there are training steps
         if before is None or before.backwards != backwards or before.feed is not feed:
             if before is None and len(self.reads) >= _MAX_LINES:
+                self.full = True
                 return
             before = self.reads[key] = Reads(_position(frame), backwards, feed)
         record = evaluations.RECORD
@@ -178,6 +183,8 @@ class ShownRecord:
             return
         if len(self.wrote) < _MAX_LINES:
             self.wrote.add(where)
+        elif where not in self.wrote:
+            self.full = True
         unexchanged = exchanges == evaluations.RECORD.exchanges_at_input
         own = {key: reads for key, reads in current.items() if unexchanged and not reads.exchanged}
         for number in numbers:
@@ -192,6 +199,7 @@ class ShownRecord:
             return
         key = where, reads.where
         if key not in self.shown and len(self.shown) >= _MAX_SHOWN:
+            self.full = True
             return
         feed = reads.feed
         shown = ShownValue(
@@ -223,6 +231,7 @@ class ShownRecord:
             inputs=tuple(evaluations.RECORD.inputs),
             evaluated=evaluations.RECORD.evaluated,
             wrote=tuple(self.wrote),
+            complete=not (self.full or self.problem),
         )
 
 
@@ -260,7 +269,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
         value = original(self, *args)
         frame = getframe(1)
-        if known.get(frame.f_code) != "other":
+        if known.get(frame.f_code.co_filename) != "other":
             try:
                 if self.numel() <= _MAX_VALUES:
                     read(self, value, frame)
@@ -291,16 +300,17 @@ def _message(record: logging.LogRecord) -> str:
         return ""
 
 
-_kinds: dict[CodeType, str] = {}
+#: By file: since Python 3.13, the hash of a code object takes 2 µs for 100 lines, and is not kept.
+_kinds: dict[str, str] = {}
 
 
 def _kind(code: CodeType) -> str:
     """Whether code is the ``user``'s, or one of torch's that ``formats`` a tensor for output."""
-    kind = _kinds.get(code)
+    kind = _kinds.get(code.co_filename)
     if kind is None:
         formats = path_in_torch(code.co_filename) in _FORMATTERS
         kind = "formats" if formats else "user" if is_user_code(code.co_filename) else "other"
-        _kinds[code] = kind
+        _kinds[code.co_filename] = kind
     return kind
 
 

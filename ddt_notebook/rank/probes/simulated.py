@@ -30,6 +30,9 @@ _MARK = "ddt_simulated_device"
 _LISTS = "_foreach_"
 #: Operations that only move data between ranks.
 _TRANSPORT = ("c10d", "_c10d_functional", "profiler")
+_READS_NUMBER = "aten::_local_scalar_dense"
+#: Collectives for which NCCL counts elements only; gloo wants shapes that fit each other.
+_TAKES_ANY_SHAPE = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_")
 #: FakeTensorMode's message about inputs on several devices: of torch 2.13 and later, and of 2.12.
 _APART = re.compile(r"two devices, (\S+) and (\S+?)!$|two different devices (\S+), (\S+)$")
 _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
@@ -83,6 +86,29 @@ def mark_of(storage: Any) -> torch.device | None:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in torch_private.tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _on_two_devices(func: Any, args: Any, kwargs: Any, one: str, other: str) -> str:
+    """What PyTorch says on GPUs.
+
+    Element-wise operations name the devices (``TensorIterator.cpp``). The others check their
+    arguments in order and name the first one that is elsewhere (``torchgen``'s
+    ``check_and_update_common_device``).
+    """
+    said = "Expected all tensors to be on the same device, but "
+    first = None
+    if torch.Tag.pointwise not in func.tags:
+        given = dict(zip(torch_private.argument_names(func), args, strict=False)) | kwargs
+        for name, value in given.items():
+            device = device_of(value) or value.device if isinstance(value, torch.Tensor) else None
+            first = first or device
+            if device is not None and device != first:
+                method = func.name().removeprefix("aten::").replace(".", "_")
+                return (
+                    f"{said}got {name} is on {device}, different from other tensors on {first} "
+                    f"(when checking argument in method wrapper_CUDA_{method})"
+                )
+    return f"{said}found at least two devices, {one} and {other}!"
 
 
 class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
@@ -157,6 +183,11 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
                 device = self.ambient
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
+        name = func.name()
+        if name in _TAKES_ANY_SHAPE:
+            args = (*map(_flat, args[:2]), *args[2:])
+        elif name == _READS_NUMBER and not inputs:
+            return args[0]  # a number of the graph, which PyTorch hands over as it is
         result = func(*args, **kwargs)
         if device is not None:
             known = {torch_private.storage_identity(tensor) for tensor in inputs}
@@ -205,10 +236,7 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
                 return otherwise
             one, other = filter(None, apart.groups())
             # CUDA raises this type of exception
-            raise RuntimeError(
-                "Expected all tensors to be on the same device, but found at least two devices, "
-                f"{one} and {other}! (in {func.name().removeprefix('aten::')})"
-            ) from None
+            raise RuntimeError(_on_two_devices(func, args, kwargs, one, other)) from None
         if not outputs:
             return otherwise
         device = outputs[0].device
@@ -256,6 +284,10 @@ class InsideCalls(TorchFunctionMode):
             found = map(device_of, _tensors((args, kwargs)))
             gpus.ambient = next((device for device in found if device is not None), before)
         try:
+            # it takes lengths on the CPU, and makes a tensor of them
+            if getattr(func, "__name__", "") == "ctc_loss":
+                with gpus.within(gpus.ambient):
+                    return func(*args, **kwargs)
             return func(*args, **kwargs)
         finally:
             gpus.ambient = before
@@ -286,6 +318,10 @@ def _with_named_devices(
         first = f"{GPU}:{args[0]}" if func is torch.device else torch.device(GPU, args[0])
         args = (first, *args[1:])
     return args, kwargs
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1) if tensor.is_contiguous() else tensor
 
 
 def _is_number(device: object) -> bool:

@@ -19,7 +19,12 @@ from .simulated import CPU, GPU, SimulatedGPUs, device_of, mark, mark_of
 _REFUSED = (
     "CUDAGraph",
     "graph",
+    "graph_pool_handle",
     "can_device_access_peer",
+    "current_blas_handle",
+    "current_solver_handle",
+    "device_memory_used",
+    "memory_usage",
     "memory_summary",
     "memory_snapshot",
     "utilization",
@@ -36,6 +41,13 @@ _NOTHING_TO_DO = (
     "empty_cache",
     "ipc_collect",
     "reset_peak_memory_stats",
+    "reset_peak_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_accumulated_host_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "set_per_process_memory_fraction",
+    "set_sync_debug_mode",
     "manual_seed",
     "manual_seed_all",
 )
@@ -58,6 +70,7 @@ def install(count: int) -> SimulatedGPUs:
     _patch_accelerator(gpus)
     _patch_tensors(gpus)
     _patch_type()
+    _patch_autocast()
     simulated_streams.install(gpus)
     simulated_generator.install(gpus)
     simulated_batch_norm.install()
@@ -104,10 +117,15 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     for name in _NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
     for name in _REFUSED:
-        setattr(cuda, name, functools.partial(_refuse, f"torch.cuda.{name}"))
+        setattr(cuda, name, _refused(f"torch.cuda.{name}", getattr(cuda, name)))
     for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: None)
-    cuda.nccl.version = functools.partial(_refuse, "torch.cuda.nccl.version")
+    cuda.profiler.start = cuda.profiler.stop = lambda: None
+    cuda.get_per_process_memory_fraction = lambda device=None: 1.0
+    cuda.get_sync_debug_mode = lambda: 0
+    cuda.get_allocator_backend = lambda: "native"
+    # there is none; libraries read it to see what NCCL can do
+    cuda.nccl.version = lambda: (0, 0, 0)
     cuda.get_device_properties = lambda device=None: DeviceProperties(
         name=cuda.get_device_name(device)
     )
@@ -121,11 +139,12 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * gpus.count
     cuda.set_rng_state_all = lambda new_states: torch.set_rng_state(next(iter(new_states)))
     cuda.initial_seed = torch.initial_seed
+    cuda.default_generators = (torch.default_generator,) * gpus.count
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceProperties:
-    """What ``get_device_properties`` returns; the memory is that of the machine."""
+    """What ``get_device_properties`` returns: memory and processors of the machine, else 0."""
 
     name: str
     major: int = 0
@@ -135,6 +154,13 @@ class DeviceProperties:
     warp_size: int = 32
     is_integrated: bool = True
     is_multi_gpu_board: bool = False
+    uuid: str = ""
+    gcnArchName: str = ""  # noqa: N815  (as PyTorch calls it)
+    L2_cache_size: int = 0
+    max_threads_per_multi_processor: int = 0
+    regs_per_multiprocessor: int = 0
+    shared_memory_per_block: int = 0
+    shared_memory_per_multiprocessor: int = 0
 
 
 def _refuse(name: str, *_: Any, advice: str = "", **__: Any) -> Any:
@@ -142,6 +168,15 @@ def _refuse(name: str, *_: Any, advice: str = "", **__: Any) -> Any:
     raise RuntimeError(
         f"{name} cannot be simulated: the GPUs of this session are simulated by the CPU{why}"
     )
+
+
+def _refused(name: str, original: Any) -> Any:
+    """A function that refuses; for a class, one that cannot be made, so that annotations work."""
+    refuse = functools.partial(_refuse, name)
+    if not isinstance(original, type):
+        return refuse
+    make = staticmethod(lambda _, *args, **kwargs: refuse(*args, **kwargs))
+    return type(original.__name__, (), {"__new__": make, "__module__": original.__module__})
 
 
 def _patch_accelerator(gpus: SimulatedGPUs) -> None:
@@ -244,9 +279,22 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
 
 
 def _patch_type() -> None:
-    """Let ``Tensor.type`` return and take names such as ``torch.cuda.FloatTensor``."""
+    """Let ``Tensor.type`` return and take names such as ``torch.cuda.FloatTensor``.
+
+    Those types also make tensors, and one of them can be the default.
+    """
     kind: Any = torch.Tensor
-    original_type = kind.type
+    original_type, original_default = kind.type, torch.set_default_tensor_type
+    for name in [name for name in vars(torch.cuda) if name.endswith("Tensor")]:
+        if hasattr(torch, name):
+            setattr(torch.cuda, name, _TensorType(name, (), {"__module__": "torch.cuda"}))
+
+    def set_default(asked: Any, /) -> None:
+        name = asked if isinstance(asked, str) else f"{asked.__module__}.{asked.__name__}"
+        original_default(name.replace(_TYPES, "torch.", 1))
+        torch.set_default_device(GPU if name.startswith(_TYPES) else "cpu")
+
+    torch.set_default_tensor_type = set_default
 
     def typed(tensor: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if dtype is None:
@@ -259,6 +307,45 @@ def _patch_type() -> None:
         return original_type(tensor, dtype, *args, **kwargs)
 
     kind.type = typed
+
+
+class _TensorType(type):
+    """A type such as ``torch.cuda.FloatTensor``."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return getattr(torch, cls.__name__)(*args, **kwargs).cuda()
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        made = isinstance(instance, torch.Tensor)
+        return made and instance.type() == f"{cls.__module__}.{cls.__name__}"
+
+
+def _patch_autocast() -> None:
+    """Let ``autocast("cuda")`` hold for the CPU, too, which computes."""
+    kind: Any = torch.autocast
+    original_enter, original_exit = kind.__enter__, kind.__exit__
+
+    def enter(context: Any) -> Any:
+        entered = original_enter(context)
+        if context.device == GPU:
+            context.before_on_cpu = (
+                torch.is_autocast_enabled("cpu"),
+                torch.get_autocast_dtype("cpu"),
+            )
+            _set_autocast(torch.is_autocast_enabled(GPU), torch.get_autocast_dtype(GPU))
+        return entered
+
+    def leave(context: Any, *raised: Any) -> Any:
+        if context.device == GPU:
+            _set_autocast(*context.before_on_cpu)
+        return original_exit(context, *raised)
+
+    kind.__enter__, kind.__exit__ = enter, leave
+
+
+def _set_autocast(enabled: bool, dtype: torch.dtype) -> None:
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
 
 
 def _refuse_numpy(tensor: torch.Tensor) -> None:
@@ -325,7 +412,7 @@ def _patch_ddp(gpus: SimulatedGPUs) -> None:
 
 
 def _refuse_data_parallel() -> None:
-    """``DataParallel`` copies the model in C++, which knows no simulated devices."""
+    """``DataParallel`` copies the model in C++, which does not support simulated devices."""
     original: Any = torch.nn.DataParallel.__init__
 
     @functools.wraps(original)
@@ -335,7 +422,14 @@ def _refuse_data_parallel() -> None:
             _refuse("torch.nn.DataParallel on several GPUs")
         original(self, module, device_ids, *args, **kwargs)
 
+    def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        moved, named = torch_private.tree_map_only(
+            torch.Tensor, lambda tensor: tensor.cuda(self.device_ids[0]), (inputs, kwargs)
+        )
+        return self.module(*moved, **named)
+
     torch.nn.DataParallel.__init__ = init  # type: ignore[method-assign]
+    torch.nn.DataParallel.forward = forward  # type: ignore[method-assign]
 
 
 def _refuse_sharding() -> None:

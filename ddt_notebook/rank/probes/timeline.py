@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -199,6 +200,9 @@ class Tracer:
 
     def _watch_forwards(self) -> None:
         """Measure what the first forward passes keep for the backward pass."""
+        # the hooks are not the user's; that they also run for a compiled model changes nothing
+        hooks = r"Using `torch\.compile\(module\)` when there are global hooks"
+        warnings.filterwarnings("ignore", message=hooks)
         before = nn_module.register_module_forward_pre_hook(self._on_forward_begin)
         after = nn_module.register_module_forward_hook(self._on_forward_end, always_call=True)
         self._forward_hooks = (before, after)

@@ -87,6 +87,8 @@ class TrainingRecord:
         self._graphs = KeptGraphs()
         #: Optimizers before whose next step gradients are examined.
         self.sampling: list[OptimizerLog] = []
+        #: A step at whose end something is to be done, and what; another thread sets it.
+        self._at_end: tuple[int, Callable[[], None]] | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -112,6 +114,30 @@ class TrainingRecord:
     def active(self) -> bool:
         """Whether something trained in this run."""
         return bool(self.backwards > self._before or self._stepped or self._passed)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of optimizers have ended in this run."""
+        return sum(log.steps for log in self._stepped)
+
+    @property
+    def stepping(self) -> bool:
+        """Whether an optimizer is inside its step."""
+        return self._stepping is not None
+
+    def at_end_of(self, step: int, act: Callable[[], None]) -> None:
+        """Let the main thread act at the end of a step; no effect if the step has ended.
+
+        ``act`` must not raise.
+        """
+        self._at_end = (step, act)
+
+    def _reached(self, step: int, act: Callable[[], None]) -> None:
+        if self.steps < step:
+            return
+        self._at_end = None
+        if self.steps == step:
+            act()
 
     def _end(self, error: Exception) -> None:
         """End the recording after an error in it; the error must not reach the user's code."""
@@ -321,13 +347,19 @@ class TrainingRecord:
                         self.sampling.append(log)
                 elif self.sampling and log in self.sampling:
                     self.sampling.remove(log)
+                if self._at_end is not None:
+                    self._reached(*self._at_end)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
-    def _optimizer_log(self, optimizer: Optimizer) -> OptimizerLog | None:
+    def _log_of(self, optimizer: Optimizer) -> OptimizerLog:
         log = self._optimizers.get(optimizer)
         if log is None:
             log = self._optimizers[optimizer] = OptimizerLog(optimizer, None)
+        return log
+
+    def _optimizer_log(self, optimizer: Optimizer) -> OptimizerLog | None:
+        log = self._log_of(optimizer)
         if log.run != self._run:
             if len(self._stepped) == _MAX_LOGS:
                 return None
@@ -340,9 +372,7 @@ class TrainingRecord:
         """The record of an optimizer for what happens beside its steps; None if not recorded."""
         if get_ident() != self._thread or not isinstance(optimizer, Optimizer):
             return None
-        log = self._optimizers.get(optimizer)
-        if log is None:
-            log = self._optimizers[optimizer] = OptimizerLog(optimizer, None)
+        log = self._log_of(optimizer)
         if log.run_beside != self._run:
             log.begin_beside(self._run)
         return log
@@ -408,12 +438,13 @@ def install() -> None:
     @functools.wraps(original_forward)
     def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if not is_compiling():
-            if is_grad_enabled():
-                RECORD.passes(self, inputs, kwargs)
-                evaluations.RECORD.trains()
-            else:
-                RECORD.evaluates(inputs, kwargs)
+        if is_compiling():
+            return original_forward(self, *inputs, **kwargs)
+        if is_grad_enabled():
+            RECORD.passes(self, inputs, kwargs)
+            evaluations.RECORD.trains()
+        else:
+            RECORD.evaluates(inputs, kwargs)
         if RECORD.branches is None:
             return original_forward(self, *inputs, **kwargs)
         RECORD.mark()
@@ -424,8 +455,9 @@ def install() -> None:
     @functools.wraps(original_backward)
     def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if not is_compiling():
-            RECORD.losses(self)
+        if is_compiling():
+            return original_backward(self, *args, **kwargs)
+        RECORD.losses(self)
         RECORD.mark()
         result = original_backward(self, *args, **kwargs)
         RECORD.mark(ends=True)
@@ -479,7 +511,8 @@ def _then(owner: Any, name: str, record: Callable[..., None]) -> None:
     def function(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         result = original(*args, **kwargs)
-        record(*args, **kwargs)
+        if not torch.compiler.is_dynamo_compiling():
+            record(*args, **kwargs)
         return result
 
     setattr(owner, name, function)

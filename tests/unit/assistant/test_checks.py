@@ -44,7 +44,7 @@ def test_every_named_check_exists_and_every_check_is_named() -> None:
     assert {question.check for question in every} - {""} == checks.NAMES
 
 
-def test_nothing_has_run() -> None:
+def test_before_any_run_only_checks_of_the_machine_are_offered() -> None:
     assert checks.last_run() is None
     offered = {q.id for q in questions() if checks.offer(q)}
     assert offered == {"stage", "group"}
@@ -52,7 +52,7 @@ def test_nothing_has_run() -> None:
         checks.check(find("alone"))
 
 
-def test_a_group_that_can_be_formed() -> None:
+def test_the_check_of_a_group_that_forms() -> None:
     question = find("group")
     assert "2 fresh processes form a group (gloo)" in checks.offer(question)
     steps: list[str] = []
@@ -62,7 +62,7 @@ def test_a_group_that_can_be_formed() -> None:
     assert steps == ["forming a group of 2 processes …"]
 
 
-def test_a_group_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_a_group_that_does_not_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth99")
     answer = checks.check(find("group"))
     assert kind_of(answer) == "group-failed"
@@ -72,7 +72,7 @@ def test_a_group_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     assert name_of(checks.check(setup), setup) == "yes"
 
 
-def test_torch_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_reports_that_torch_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Ended(1, "", "ImportError: libcudart.so.13: cannot open shared object file\n")
     monkeypatch.setattr(checks, "read_versions", lambda: ({}, ended))
     stage = find("stage")
@@ -82,7 +82,7 @@ def test_torch_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "libcudart" in said(answer)
 
 
-def test_processes_that_form_no_group_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_reports_a_group_that_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "run_together", lambda *_: [Ended(None, "", "")] * 2)
     hang = about("B.2")
     assert kind_of(checks.check(find("group"))) == "group-timed-out"
@@ -90,7 +90,7 @@ def test_processes_that_form_no_group_in_time(monkeypatch: pytest.MonkeyPatch) -
     assert name_of(checks.check(hang), hang) == "yes"
 
 
-def test_a_hang_is_seen_again(session: Session) -> None:
+def test_the_check_repeats_a_hang(session: Session) -> None:
     session.run("steps = 0")
     session.run("dist.all_reduce(torch.ones(1)) if rank == 0 else None")
     shows, hang, slow = find("shows"), about("D.2.1"), about("D.2.3")
@@ -105,7 +105,7 @@ def test_a_hang_is_seen_again(session: Session) -> None:
     assert session.alive
 
 
-def test_several_ranks_only(session: Session) -> None:
+def test_the_check_shows_whether_one_rank_alone_fails(session: Session) -> None:
     session.run("y = 1 / (world_size - 2)")
     alone = find("alone")
     answer = checks.check(alone)
@@ -117,7 +117,7 @@ def test_several_ranks_only(session: Session) -> None:
     assert "ZeroDivisionError" in said(answer)
 
 
-def test_a_healthy_run_says_nothing_but_that(session: Session) -> None:
+def test_a_healthy_run_answers_no_question_about_a_symptom(session: Session) -> None:
     session.run("x = torch.ones(1); dist.all_reduce(x)")
     shows, wrong = find("shows"), find("wrong")
     assert "up to 3 more times, each time on 2 fresh ranks" in checks.offer(shows)
@@ -131,7 +131,7 @@ def test_a_healthy_run_says_nothing_but_that(session: Session) -> None:
     assert not checks.offer(find("alone"))
 
 
-def test_variables_that_only_the_session_has(session: Session) -> None:
+def test_the_check_reports_variables_that_only_the_session_has(session: Session) -> None:
     session.push(pushed=2)
     session.run("pushed + 1; dist.all_reduce(torch.ones(1)) if rank == 0 else None")
     shows = find("shows")
@@ -143,7 +143,9 @@ def test_variables_that_only_the_session_has(session: Session) -> None:
     assert kind_of(answer) == "needs-variables"
 
 
-def test_a_cell_that_takes_too_long(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_a_cell_that_takes_too_long(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session.run("import time; time.sleep(0.1)")
     monkeypatch.setattr("ddt_notebook.host.rerun.limit_of", lambda snapshot: 0.05)
     answer = checks.check(find("first"))
@@ -160,7 +162,7 @@ def test_the_error_of_the_last_run(session: Session) -> None:
     assert kind_of(answer) == "finding"
 
 
-def test_what_stands_out_answers_what_is_wrong(session: Session) -> None:
+def test_a_finding_of_the_check_answers_the_question(session: Session) -> None:
     session.run(
         "loss = torch.tensor([float(rank + 1)])\n"
         "if rank == 0:\n"
@@ -174,7 +176,7 @@ def test_what_stands_out_answers_what_is_wrong(session: Session) -> None:
     assert answer.seen.values["symptom"] == "D.2.4"
 
 
-def test_after_the_session_was_stopped() -> None:
+def test_the_last_run_is_checked_after_the_session_was_stopped() -> None:
     with Session(2, hang_after=0.3) as session:
         session.run("1 / 0")
     assert active.get() is None
@@ -187,7 +189,7 @@ def test_after_the_session_was_stopped() -> None:
         active.keep(None)
 
 
-def test_ranks_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_reports_that_ranks_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RankError(type="ValueError", message="x")
     failed = Snapshot(
         cell=Cell(number=1, source="x"),

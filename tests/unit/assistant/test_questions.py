@@ -66,7 +66,7 @@ def test_true_answers_lead_to_the_symptom_in_few_questions() -> None:
     assert most <= MOST
 
 
-def test_one_wrong_answer_in_ten_is_borne() -> None:
+def test_one_wrong_answer_in_ten_is_tolerated() -> None:
     right, _, most = simulate(0.1)
     assert right >= 0.7
     assert most <= MOST
@@ -80,7 +80,7 @@ def test_every_question_is_about_known_symptoms() -> None:
         assert not question.after or find(question.after)
 
 
-def test_what_makes_no_sense_after_an_answer_is_not_asked() -> None:
+def test_a_question_that_an_answer_rules_out_is_not_asked() -> None:
     wrong, message = find("wrong"), find("message")
     shows = find("shows")
     for choice in range(len(shows.choices)):
@@ -102,7 +102,7 @@ def test_questions_end_for_a_user_who_knows_no_answer() -> None:
     assert questionnaire.conclusion == "B.1", "the most frequent symptom of the study"
 
 
-def test_an_answer_that_is_not_there() -> None:
+def test_an_answer_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no answer 9; there are 6"):
         Questionnaire().answered(8)
 
@@ -120,7 +120,7 @@ def snapshot(**changes: object) -> Snapshot:
     return Snapshot(cell=Cell(number=1, source="x"), **changes)  # type: ignore[arg-type]
 
 
-def test_a_run_shows_what_was_seen() -> None:
+def test_a_run_answers_questions_with_what_was_observed() -> None:
     assert answers_of_run(None) == Questionnaire()
     hung = answers_of_run(snapshot(outcome="hung"))
     assert [answer.seen for answer in hung.answers] == [
@@ -149,7 +149,7 @@ def test_a_healthy_run_points_to_what_a_run_does_not_show() -> None:
     assert next(iter(hangs.probabilities)) == "D.2.1", "a person's word counts for more"
 
 
-def test_a_failure_after_some_steps() -> None:
+def test_a_failure_after_some_steps_is_one_of_training() -> None:
     stepped = RankTraining(rank=0, optimizers=(OptimizerTraining(name="optimizer", steps=7),))
     begun = answers_of_run(snapshot(outcome="hung", training=(stepped,)))
     assert {answer.question for answer in begun.answers} == {"formed", "stage", "shows", "first"}
@@ -162,7 +162,7 @@ def test_a_failure_after_some_steps() -> None:
     assert sentence(seen) == "the optimizers had taken up to 1 step"
 
 
-def test_what_a_run_hints_at_is_likelier() -> None:
+def test_a_hint_of_a_run_makes_its_symptom_likelier() -> None:
     plain, hinted = Questionnaire(), Questionnaire(hints=("D.2.3",))
     assert hinted.probabilities["D.2.3"] > 2 * plain.probabilities["D.2.3"]
     shown = AssistantView(start(questionnaire=hinted))
@@ -170,7 +170,7 @@ def test_what_a_run_hints_at_is_likelier() -> None:
     assert "the last run hints at low efficiency D.2.3" in shown.to_html()
 
 
-def test_what_only_a_run_shows_is_never_asked() -> None:
+def test_questions_that_only_a_run_answers_are_never_asked() -> None:
     questionnaire = Questionnaire()
     while questionnaire.question is not None:
         assert questionnaire.question.asked

@@ -35,7 +35,7 @@ def state_at(symptom: str) -> State:
     return asked
 
 
-def test_begins_at_the_first_finding() -> None:
+def test_the_assistant_begins_at_the_first_finding() -> None:
     begun = of_findings()
     assert begun.at == "finding"
     assert begun.finding is HANG
@@ -50,7 +50,7 @@ def test_begins_at_the_first_finding() -> None:
     assert begun.fixes == tuple(HANG.fixes)
 
 
-def test_another_finding_can_be_taken_and_left_again() -> None:
+def test_the_choice_of_another_finding_can_be_undone() -> None:
     hint = of_findings().chosen(1)
     assert hint.finding is HINT
     assert hint.choices == (HANG.title, SLOW.title, QUESTIONS)
@@ -58,7 +58,7 @@ def test_another_finding_can_be_taken_and_left_again() -> None:
     assert hint.chosen(0).finding is HANG
 
 
-def test_without_findings_it_asks() -> None:
+def test_without_findings_the_assistant_asks() -> None:
     begun = start()
     assert begun.at == "question"
     assert begun.question is not None
@@ -68,7 +68,7 @@ def test_without_findings_it_asks() -> None:
     assert begun.fixed_cell(None) is None
 
 
-def test_questions_can_be_gone_through_although_something_was_found() -> None:
+def test_questions_can_be_answered_although_there_is_a_finding() -> None:
     known = Questionnaire((Answer("shows", 2, "run", Fact(kind="hung")),))
     asked = start([HANG], known).chosen(0)
     assert asked.at == "question"
@@ -77,7 +77,7 @@ def test_questions_can_be_gone_through_although_something_was_found() -> None:
     assert start([HANG], known, ask=True) == start([HANG], known).chosen(0)
 
 
-def test_a_fault_that_it_is_not_comes_last_among_those_of_the_symptom() -> None:
+def test_a_fault_that_the_user_ruled_out_is_the_last_choice() -> None:
     found = conclude("D.2.1", "late", cause="collective-under-rank-condition", ranks=[1])
     known = answers_of_run(Snapshot(cell=Cell(number=1, source=""), outcome="hung", world_size=2))
     asked = start([found], known).chosen(0)
@@ -92,7 +92,7 @@ def test_a_fault_that_it_is_not_comes_last_among_those_of_the_symptom() -> None:
 
 
 @pytest.mark.parametrize("symptom", [s.code for s in taxonomy.symptoms() if s.title != "others"])
-def test_from_the_stage_over_the_symptom_to_the_fault(symptom: str) -> None:
+def test_choices_lead_from_the_stage_through_the_symptom_to_the_fault(symptom: str) -> None:
     at_symptom = state_at(symptom)
     assert at_symptom.at == "symptom"
     code = at_symptom.symptom
@@ -111,7 +111,7 @@ def test_from_the_stage_over_the_symptom_to_the_fault(symptom: str) -> None:
         assert example.after == card(at_fault.cause).fixed
 
 
-def test_every_step_can_be_taken_back() -> None:
+def test_every_step_can_be_undone() -> None:
     states = [of_findings()]
     states.append(states[-1].chosen(2))
     states.append(states[-1].chosen(0))
@@ -127,7 +127,7 @@ def test_every_step_can_be_taken_back() -> None:
     assert states[0].restarted() == states[0]
 
 
-def test_what_is_open_is_closed_by_the_next_step() -> None:
+def test_the_next_step_closes_an_open_view() -> None:
     opened = of_findings().with_opened("stacks")
     assert opened.opened == "stacks"
     assert opened.undone().opened == ""
@@ -137,7 +137,7 @@ def test_what_is_open_is_closed_by_the_next_step() -> None:
     assert following.undone().opened == "stacks"
 
 
-def test_steps_that_there_are_not() -> None:
+def test_choices_that_do_not_exist_are_refused() -> None:
     with pytest.raises(ValueError, match="there is no answer 4; there are 3"):
         of_findings().chosen(3)
     with pytest.raises(ValueError, match="there is no answer 0"):
@@ -148,7 +148,7 @@ def test_steps_that_there_are_not() -> None:
         state_at("D.2.1").chosen(0).chosen(0)
 
 
-def test_a_real_run_begins_at_what_was_found(root: Path) -> None:
+def test_the_assistant_begins_at_the_finding_of_a_real_run(root: Path) -> None:
     snapshot = Snapshot.load(root / "tests" / "fixtures" / "barrier-on-one-rank.ddt.json")
     report = diagnose(snapshot)
     begun = start([*report.findings, *report.hints], answers_of_run(snapshot))

@@ -11,11 +11,11 @@ from ddt_notebook.assistant.questions import Answer, Questionnaire
 from ddt_notebook.assistant.state import State, start
 from ddt_notebook.assistant.view import AssistantView, FixedCellView
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.model import Cell, Fact, Place, Snapshot
+from ddt_notebook.model import Fact
 from ddt_notebook.views.displayable import Message
 
-from ..views.builders import crash, hang, hang_finding
-from ..views.test_html import HOSTILE, KEPT, parsed
+from ..views.builders import hang, hang_finding
+from ..views.test_html import HOSTILE, KEPT, hostile, parsed
 
 SLOW = conclude("D.2.3", "late", cause="straggler-compute", ranks=[2])
 CARD = "collective-under-rank-condition"
@@ -79,7 +79,7 @@ def test_text_html_and_json_say_the_same(stand: str) -> None:
     assert (plain_data["question"] is None) is (stand != "question")
 
 
-def test_the_columns_hold_what_the_whole_holds() -> None:
+def test_the_columns_have_the_content_of_the_whole_view() -> None:
     state = STANDS["finding"]()
     view = AssistantView(state, snapshot=hang(), opened=Message("opened"))
     assert "training & evaluation" in parsed(view.path_html()).text
@@ -98,7 +98,7 @@ def test_a_check_is_offered_in_words() -> None:
     assert "probable so far" in parsed(view.changes_html()).text
 
 
-def test_what_was_seen_needed_no_question_and_is_not_counted_as_one() -> None:
+def test_observations_are_not_counted_as_questions() -> None:
     one_step = Fact(kind="steps-before-failure", values={"steps": 1})
     seen = Questionnaire(
         (
@@ -141,20 +141,7 @@ def test_the_view_names_whose_cell_is_repaired() -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    snapshot = Snapshot(
-        cell=Cell(number=14, source=f"x = 1\n{HOSTILE}", first_line=2),
-        outcome="failed",
-        ranks=crash().ranks,
-        world_size=4,
-    )
-    finding = hang_finding(
-        title=HOSTILE,
-        evidence=[HOSTILE],
-        places={
-            0: Place(file="cell[14]", line=3, code=HOSTILE),
-            1: Place(file=HOSTILE, line=1, code=HOSTILE),
-        },
-    )
+    snapshot, finding = hostile()
     view = AssistantView(start([finding, finding]), snapshot=snapshot, opened=Message(HOSTILE))
     shown = (view.to_html(), view.path_html(), view.middle_html(), view.opened_html())
     for html in shown:

@@ -47,8 +47,8 @@ def test_there_are_exercises_of_every_level_and_easy_ones_come_first() -> None:
 
 @pytest.mark.parametrize("trained", [False, True], ids=["empty cell", "no training"])
 @pytest.mark.parametrize("name", exercise_names())
-def test_a_cell_that_reads_nothing_does_not_pass(name: str, trained: bool) -> None:
-    """With a model as it was given, or none; on ranks, tests/exercises/cases.py has both."""
+def test_a_cell_that_reads_no_sample_does_not_pass(name: str, trained: bool) -> None:
+    """The cell leaves the model as it was given, or has none; tests/exercises/cases.py has both."""
     one = exercise(name)
     data = draw_data(one.setting, SEED, one.graded_n)
     ranks = range(one.graded_n)
@@ -97,7 +97,7 @@ def test_an_incomplete_exercise_is_refused(change: dict[str, object], message: s
         dataclasses.replace(exercise("shared-slice"), **change)
 
 
-def test_an_unknown_exercise_names_those_that_are_near() -> None:
+def test_the_error_of_an_unknown_exercise_names_similar_ones() -> None:
     with pytest.raises(UnknownExercise, match="did you mean shared-slice"):
         exercise("shared-slices")
 
@@ -122,7 +122,7 @@ def test_the_magic_is_not_a_part_of_the_cell() -> None:
     assert without_cell_magic("x = 1\n%%ddt\n") == "x = 1\n%%ddt\n"
 
 
-def test_data_depend_on_the_student_and_are_stable() -> None:
+def test_data_depend_on_the_student_and_do_not_change() -> None:
     setting = exercise("own-clock").setting
     anna, again = (draw_data(setting, practice_seed("own-clock", "anna"), 3) for _ in range(2))
     ben = draw_data(setting, practice_seed("own-clock", "ben"), 3)
@@ -143,7 +143,9 @@ def test_held_out_samples_stay_with_the_grader(tmp_path: Path) -> None:
     assert len(task.held_labels) not in sizes
 
 
-def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_scikit_learn_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     _digits.cache_clear()
     with pytest.raises(SessionError, match=r"pip install 'ddt-notebook\[lab\]'"):
@@ -151,7 +153,7 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("hidden", [0, 6])
-def test_the_replay_goes_down_the_slope(hidden: int) -> None:
+def test_the_reference_steps_along_the_negative_gradient(hidden: int) -> None:
     task = draw_data(Setting(per_rank=30, hidden=hidden), 3, 1)
     weights = [values.astype("float64") for values in task.initial]
     every = [np.arange(len(task.labels))]
@@ -165,7 +167,7 @@ def test_the_replay_goes_down_the_slope(hidden: int) -> None:
         assert slope == pytest.approx((values - moved[at])[place], rel=1e-3)
 
 
-def test_a_journal_is_read_up_to_what_was_finished() -> None:
+def test_a_journal_is_read_up_to_its_last_complete_event() -> None:
     events = np.array([[READ, 4], [TRAINED, 2], [READ, 1]], "<i4").tobytes()
     journal = Journal.parse(events + b"\x01\x00")
     assert list(journal.reads) == [4, 1]
@@ -182,7 +184,7 @@ def graded(*states: str) -> Grade:
     return Grade("own-clock", verdicts, world_size=3, seconds=1.0, symptoms=("D.2.1 hang",))
 
 
-def test_a_grade_passes_only_if_all_holds() -> None:
+def test_a_grade_passes_only_if_every_behaviour_holds() -> None:
     assert graded("ok", "ok").passed
     assert not graded("ok", "not reached").passed
     assert not graded().passed
@@ -206,7 +208,7 @@ def test_a_grade_says_the_same_as_text_html_and_json() -> None:
     assert list(grade.to_frame()["state"]) == ["ok", "fails", "not reached"]
 
 
-def test_the_catalogue_shows_how_far_one_is() -> None:
+def test_the_catalogue_shows_the_students_progress() -> None:
     desk = StudentProgress("anna")
     assert desk.of("own-clock").state == "new"
     desk.of("own-clock").begun = True
@@ -238,9 +240,14 @@ def test_the_notebooks_are_those_of_the_exercises(root: Path, tmp_path: Path) ->
     assert {path.name for path in folder.glob("*.ipynb")} == set(file_names().values())
     for name, file in file_names().items():
         committed = (folder / file).read_text(encoding="utf-8")
-        assert committed == text_of(exercise(name)), "python -m ddt_notebook.classroom.notebooks"
+        assert committed == text_of(exercise(name)), (
+            "python -m ddt_notebook.classroom.notebooks notebooks/exercises"
+        )
+    name, file = next(iter(file_names().items()))
+    (tmp_path / f"99-{name}.ipynb").touch()  # its number before another exercise was added
+    (tmp_path / "own.ipynb").touch()
     write(tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(file_names())
+    assert {path.name for path in tmp_path.iterdir()} == {*file_names().values(), "own.ipynb"}
 
 
 #: Of nbgrader's metadata, version 3: what every cell has to have, and what it may.

@@ -17,11 +17,11 @@ def numbers(*sources: str, missing: str = "train") -> list[int]:
     return [cell.number for cell in program(ANSWER, cells(*sources), missing).cells]
 
 
-def test_only_what_defines_a_needed_name_runs() -> None:
+def test_only_cells_that_define_a_needed_name_run() -> None:
     assert numbers("look = 1", "%%ddt\ndef train(x): pass", "model = total = 3") == [2, 9]
 
 
-def test_what_a_helper_needs_comes_before_it() -> None:
+def test_cells_that_a_helper_needs_run_before_it() -> None:
     above = ("RATE = 0.1", "def step():\n    return RATE", "def train(x):\n    return step()")
     assert numbers(*above) == [1, 2, 3, 9]
     assert numbers(*reversed(above)) == [1, 9], "what is defined below was not there"
@@ -61,7 +61,7 @@ def test_a_name_may_be_defined_in_any_way(source: str) -> None:
         "(" * 999,
     ],
 )
-def test_what_defines_nothing_is_left_out(source: str) -> None:
+def test_a_cell_that_defines_nothing_is_left_out(source: str) -> None:
     assert numbers(source) == [9]
     assert defining("train", cells(source)) is None
 

@@ -26,7 +26,7 @@ print(left, names, answer)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
-def test_only_loopback_is_left_and_it_works() -> None:
+def test_only_loopback_remains_and_works() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _LEAVE], capture_output=True, text=True, timeout=60, check=True
     )

@@ -48,7 +48,7 @@ def test_cells_are_found_by_their_first_line_or_their_metadata(tmp_path: Path) -
     assert found["new-epoch"].cell.number == 3
 
 
-def test_a_folder_is_all_notebooks_below_it(tmp_path: Path) -> None:
+def test_a_folder_stands_for_all_notebooks_below_it(tmp_path: Path) -> None:
     wanted = [tmp_path / name for name in ("anna/week1/a.ipynb", "ben/week1/a.ipynb", "z.ipynb")]
     for path in (*wanted, tmp_path / "anna/week1/.ipynb_checkpoints/a-checkpoint.ipynb"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,9 @@ def test_a_folder_is_all_notebooks_below_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{}", "[]", '{"cells": 3}', '{"cells": [{}]}', '{"cells": [1]}', "\x00"]
 )
-def test_what_is_not_a_notebook_is_reported_and_stops_nothing(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_not_a_notebook_is_reported_and_the_others_are_read(
+    tmp_path: Path, content: str
+) -> None:
     broken = tmp_path / "broken.ipynb"
     broken.write_text(content)
     empty = notebook(tmp_path / "empty.ipynb")
@@ -95,11 +97,11 @@ def test_no_cell_of_the_table_is_a_formula() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "", None, b"127.0.0.1"])
-def test_this_machine_may_be_reached(host: object) -> None:
+def test_connections_to_this_machine_are_allowed(host: object) -> None:
     _refuse_unless_local((host, 80))
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "example.org", "2001:db8::1", b"example.org"])
-def test_others_may_not(host: object) -> None:
+def test_connections_to_other_machines_are_refused(host: object) -> None:
     with pytest.raises(PermissionError, match="cannot reach other machines"):
         _refuse_unless_local((host, 80))

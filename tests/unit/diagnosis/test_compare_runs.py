@@ -40,11 +40,13 @@ def report(*causes: str | None) -> Report:
         (report("a"), Report(ok=False), "other"),
     ],
 )
-def test_findings_that_are_gone_left_and_new(before: Report, after: Report, change: str) -> None:
+def test_findings_are_compared_as_gone_left_or_new(
+    before: Report, after: Report, change: str
+) -> None:
     assert compare(before, after).change == change
 
 
-def test_gone_left_and_new_and_ranks_do_not_matter() -> None:
+def test_ranks_do_not_matter_when_findings_are_compared() -> None:
     before = Report(ok=False, findings=[finding("a", ranks=[0]), finding("b")])
     after = Report(ok=False, findings=[finding("a", ranks=[1]), finding("c")])
     found = compare(before, after)
@@ -98,11 +100,13 @@ BAD = Report(ok=False, findings=[finding("x", ranks=[1])])
         (run(None, None, exit_signal=11), run(None, exit_code=1), "otherwise"),
     ],
 )
-def test_the_single_rank_check(several: Snapshot, alone: Snapshot, verdict: str) -> None:
+def test_the_verdicts_of_the_check_on_one_rank(
+    several: Snapshot, alone: Snapshot, verdict: str
+) -> None:
     assert compare_alone(several, BAD, alone).verdict == verdict
 
 
-def test_what_is_reported_for_both_sides() -> None:
+def test_both_runs_are_summarised() -> None:
     found = compare_alone(run(FREED, ERROR), BAD, run(OTHER))
     assert found.several == "ValueError: bad batch at cell[1] line 4: f()"
     assert found.alone == "ValueError: bad at cell[1] line 9"
@@ -110,11 +114,11 @@ def test_what_is_reported_for_both_sides() -> None:
     assert (died.several, died.alone) == ("died of signal 9", "exited with code 3")
 
 
-def test_a_run_without_a_fault() -> None:
+def test_the_verdict_on_a_healthy_run() -> None:
     assert compare_alone(run(None, None), Report(ok=True), run(None)).verdict == "well"
 
 
-def test_a_run_that_did_nothing_of_the_kind_is_no_proof() -> None:
+def test_a_run_that_did_not_do_the_same_proves_nothing() -> None:
     failed, did = report("a"), snapshot(rank(0, all_reduce()), rank(1, all_reduce()))
     did_not = snapshot(rank(0), rank(1))
     assert compare(failed, report(), (did, did_not)).change == "untried"

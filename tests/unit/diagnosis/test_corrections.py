@@ -43,7 +43,7 @@ def dedented(text: str) -> str:
     return textwrap.dedent(text).strip("\n")
 
 
-def test_the_first_call_of_the_condition_stands_before_it() -> None:
+def test_the_first_call_under_the_condition_moves_above_it() -> None:
     source = """
         loss = torch.ones(1)
         if rank == 0:
@@ -64,7 +64,7 @@ def test_the_first_call_of_the_condition_stands_before_it() -> None:
     assert out(source, 5, first_line=2) == dedented(expected)
 
 
-def test_the_last_call_stands_after_it_and_one_between_splits_it() -> None:
+def test_the_last_call_moves_below_the_condition_and_one_between_splits_it() -> None:
     source = """
         def step(model):
             if dist.get_rank() != 1:
@@ -119,11 +119,11 @@ def test_a_condition_on_one_line() -> None:
         ("this is no python", 1),
     ],
 )
-def test_what_cannot_be_derived_is_refused(source: str, line: int) -> None:
+def test_a_correction_that_cannot_be_derived_is_refused(source: str, line: int) -> None:
     assert not out(source, line)
 
 
-def test_set_epoch() -> None:
+def test_a_call_of_set_epoch_is_added() -> None:
     source = """
         def main():
             sampler = DistributedSampler(data)
@@ -152,11 +152,11 @@ def test_set_epoch() -> None:
         "def f():\n    s = DistributedSampler(d)\nfor epoch in range(2):\n    pass",
     ],
 )
-def test_set_epoch_is_refused_where_the_sampler_or_the_loop_is_not_plain(source: str) -> None:
+def test_set_epoch_is_not_added_where_the_sampler_or_the_loop_is_unclear(source: str) -> None:
     assert not corrected("set-epoch-forgotten", source, 1)
 
 
-def test_wrapping_the_model() -> None:
+def test_the_model_is_wrapped_in_ddp() -> None:
     source = """
         from torch.nn.parallel import DistributedDataParallel as Wrapped
         model = torch.nn.Linear(4, 2)
@@ -169,25 +169,25 @@ def test_wrapping_the_model() -> None:
     assert not corrected("model-not-wrapped", "o = torch.optim.SGD(net.parameters())", 1)
 
 
-def test_calling_through_the_wrapper() -> None:
+def test_the_model_is_called_through_the_wrapper() -> None:
     source = "é = model.module(x); y = model.module(x)\nz = model.module.head(x)"
     changed = corrected("module-called-past-ddp", source, 1)
     assert changed == "é = model(x); y = model(x)\nz = model.module.head(x)"
 
 
-def test_an_attribute_of_the_model_below_the_wrapper() -> None:
+def test_an_attribute_of_the_wrapped_model_is_read_through_module() -> None:
     source = "model = DDP(model)\nw = model.head.weight\nv = model.head.bias"
     changed = corrected("wrapped-by-ddp", source, 2, values={"name": "head"})
     assert changed == "model = DDP(model)\nw = model.module.head.weight\nv = model.module.head.bias"
     assert not corrected("wrapped-by-ddp", source, 2)
 
 
-def test_no_devices_on_the_cpu() -> None:
+def test_device_ids_are_removed_on_the_cpu() -> None:
     source = "ddp = DDP(model, device_ids=[rank], output_device=rank, bucket_cap_mb=4)"
     assert corrected("device-ids-on-cpu", source, 1) == "ddp = DDP(model, bucket_cap_mb=4)"
 
 
-def test_a_sampler_for_the_loader() -> None:
+def test_a_sampler_is_added_to_the_loader() -> None:
     source = """
         loader = DataLoader(
             data,
@@ -206,20 +206,20 @@ def test_a_sampler_for_the_loader() -> None:
     assert not corrected("no-distributed-sampler", computed, 1, values=named)
 
 
-def test_a_sampler_that_asks_the_group() -> None:
+def test_a_sampler_takes_its_numbers_from_the_group() -> None:
     source = "s = DistributedSampler(d, num_replicas=2, rank=0, shuffle=False)"
     expected = "s = DistributedSampler(d, shuffle=False)"
     assert corrected("sampler-for-wrong-rank", source, 1) == expected
     assert not corrected("sampler-for-wrong-rank", "s = DistributedSampler(d, 2, 0)", 1)
 
 
-def test_the_sampler_shuffles() -> None:
+def test_shuffle_is_removed_beside_a_sampler() -> None:
     source = "x = DataLoader(d, 8, sampler=s, shuffle=True)"
     assert corrected("sampler-with-shuffle", source, 1) == "x = DataLoader(d, 8, sampler=s)"
     assert not corrected("sampler-with-shuffle", "x = DataLoader(d, shuffle=True)", 1)
 
 
-def test_reduce_for_all() -> None:
+def test_reduce_becomes_all_reduce() -> None:
     source = "if x:\n    dist.reduce(loss, 0, op=dist.ReduceOp.MAX)\nprint(loss)"
     expected = "if x:\n    dist.all_reduce(loss, op=dist.ReduceOp.MAX)\nprint(loss)"
     assert corrected("reduce-read-on-wrong-rank", source, 3, fact=("reduced-to", 2)) == expected
@@ -240,7 +240,7 @@ def test_the_group_is_formed_once() -> None:
     assert not corrected("group-initialized-twice", "init_process_group()", 1)
 
 
-def test_no_graph_is_kept() -> None:
+def test_a_loss_that_is_kept_is_detached() -> None:
     seen = ("keeps-graph", 1)
     kept = corrected("loss-keeps-graph", "total += loss", 2, fact=seen)
     assert kept == "total += loss.detach()"
@@ -251,5 +251,5 @@ def test_no_graph_is_kept() -> None:
     assert not corrected("loss-keeps-graph", whole, 2, fact=seen)
 
 
-def test_a_cause_without_a_rewrite() -> None:
+def test_a_cause_without_a_correction() -> None:
     assert not corrected("loop-ends-by-clock", "while True:\n    dist.barrier()", 2)

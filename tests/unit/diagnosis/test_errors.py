@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddt_notebook import messages as catalogue
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.errors import classify
 from ddt_notebook.model import Position, RankError
@@ -40,12 +41,12 @@ RAISE = frame("cell[3]", "raise RuntimeError(text)", "train")
         ("RuntimeError", "DataLoader worker count must be positive"),
     ],
 )
-def test_words_of_the_user_are_no_words_of_torch(type_: str, message: str):
+def test_words_of_the_user_are_not_taken_for_words_of_torch(type_: str, message: str):
     meaning = classify(error(type_, message, CALL, RAISE))
     assert (meaning.symptom, meaning.cause) == ("D.1.11", None)
 
 
-def test_an_assertion_of_the_user():
+def test_an_assertion_of_the_user_is_an_exception_of_the_program():
     check = frame("cell[3]", 'assert ok, "no CUDA GPUs are available"')
     assert classify(error("AssertionError", "No CUDA GPUs are available", check)).cause is None
 
@@ -67,7 +68,7 @@ def test_the_exception_from_which_the_user_raised_counts():
     assert (meaning.cause, meaning.confidence) == ("tensor-shapes", "likely")
 
 
-def test_the_same_words_in_another_package_are_likely_only():
+def test_the_same_words_in_another_package_are_only_likely():
     message = "Size mismatch: header says 12"
     assert classify(error("RuntimeError", message, CALL, frame(OTHER))).confidence == "likely"
     assert classify(error("RuntimeError", message, CALL, frame(TORCH))).confidence == "certain"
@@ -85,7 +86,7 @@ def test_the_same_words_in_another_package_are_likely_only():
         ("NotImplementedError", "", "D.1.10"),
     ],
 )
-def test_what_looks_alike_has_no_known_cause(type_: str, message: str, symptom: str):
+def test_similar_messages_have_no_known_cause(type_: str, message: str, symptom: str):
     meaning = classify(error(type_, message, CALL, frame("cell[3]", "value = ask()")))
     assert (meaning.symptom, meaning.cause) == (symptom, None)
 
@@ -108,12 +109,14 @@ LOADING = "Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_di
         ('"encoder.module.weight"', '"encoder.weight"', "state-dict"),
     ],
 )
-def test_only_the_prefix_of_a_wrapper_is_one(missing: str, unexpected: str, cause: str):
+def test_only_the_prefix_of_a_wrapper_counts_as_a_wrong_prefix(
+    missing: str, unexpected: str, cause: str
+):
     text = f"{LOADING.format(missing)}pected key(s) in state_dict: {unexpected}. "
     assert classify(error("RuntimeError", text, CALL, frame(TORCH))).cause == cause
 
 
-def test_items_of_a_dataset():
+def test_errors_in_an_item_of_a_dataset_are_recognised():
     inside = frame("/x/torch/utils/data/_utils/fetch.py", "data = [self.dataset[i] for i in ids]")
     failed = error("KeyError", "'label'", CALL, inside, frame("cell[3]", "return row['label']"))
     assert classify(failed).cause == "dataset-item-fails"
@@ -122,7 +125,7 @@ def test_items_of_a_dataset():
 MAKE = frame("cell[3]", "os.makedirs('runs')")
 
 
-def test_a_folder_that_was_there_before_was_made_by_no_rank():
+def test_a_folder_that_existed_before_was_not_made_by_a_rank():
     exists = error("FileExistsError", "[Errno 17] File exists: 'runs'", MAKE)
     raced = diagnose(snapshot(rank(0), raised(1, error=exists), outcome="failed"))
     assert only(raced).cause == "folder-made-by-every-rank"
@@ -160,7 +163,7 @@ MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 16 b
         ),
     ],
 )
-def test_losses_that_keep_their_graphs(lines: tuple[str, ...], cause: str):
+def test_losses_that_keep_their_graphs_fill_memory(lines: tuple[str, ...], cause: str):
     at_line = max(n for n, line in enumerate(lines, 1) if "model(x)" in line or n == 2)
     at_line = 1 if lines[0] == "model(x)" else at_line
     where = Position(file="cell[3]", line=at_line, code=lines[at_line - 1].strip())
@@ -182,7 +185,7 @@ def test_losses_that_keep_their_graphs(lines: tuple[str, ...], cause: str):
         ("glossary = Loss()", "glossary.lookup(x)", "out-of-memory"),
     ],
 )
-def test_a_model_is_what_the_program_makes_one_of(made: str, collected: str, cause: str):
+def test_only_modules_count_as_models(made: str, collected: str, cause: str):
     source = f"{made}\nfor x in data:\n    total += {collected}\n    y = torch.randn(1 << 40)"
     where = Position(file="cell[3]", line=len(source.splitlines()), code="y = torch.randn(1 << 40)")
     short = RankError(type="RuntimeError", message=MEMORY, frames=(where,), where=where)
@@ -190,7 +193,7 @@ def test_a_model_is_what_the_program_makes_one_of(made: str, collected: str, cau
     assert only(diagnose(scene)).cause == cause
 
 
-def test_without_a_stack_a_missing_file_is_one():
+def test_a_missing_file_is_recognised_without_a_stack():
     assert classify(error("FileNotFoundError", "[Errno 2] x")).cause == "path-missing"
 
 
@@ -200,7 +203,7 @@ def shape_error(number: int) -> RankError:
 
 
 @pytest.mark.parametrize(("raising", "odd"), [((1, 2), True), ((1,), False), ((2,), False)])
-def test_rank_0_may_be_the_odd_one(raising: tuple[int, ...], odd: bool):
+def test_rank_0_may_be_the_one_that_differs(raising: tuple[int, ...], odd: bool):
     ranks = [raised(r, error=shape_error(r)) if r in raising else rank(r) for r in range(3)]
     finding = only(diagnose(snapshot(*ranks, outcome="failed")))
     assert (finding.cause, finding.ranks) == ("models-differ", list(raising))
@@ -219,7 +222,7 @@ def test_unused_parameters_are_named():
     assert named == ("net.b.bias", "net.b.weight")
 
 
-def test_what_was_raised_in_a_worker_is_reported():
+def test_an_exception_of_a_loaders_worker_is_reported():
     text = (
         "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
         'last):\n  File "fetch.py", line 54, in fetch\n  File "cell[3]", line 2, in __getitem__\n'
@@ -235,7 +238,49 @@ def test_what_was_raised_in_a_worker_is_reported():
 
 
 @pytest.mark.parametrize("frames", [(), (RAISE,)])
-def test_a_traceback_for_which_there_was_no_memory(frames: tuple[Position, ...]):
+def test_an_exception_without_a_traceback_for_lack_of_memory(frames: tuple[Position, ...]):
     finding = only(diagnose(snapshot(rank(0), raised(1, error=error("MemoryError", "", *frames)))))
     assert (finding.cause, finding.ranks) == ("out-of-memory", [1])
     assert ("line-lost-for-memory" in facts(finding)) == (1 not in finding.places) == (not frames)
+
+
+@pytest.mark.parametrize(
+    ("type_", "message", "entry"),
+    [
+        (
+            "ValueError",
+            "`FlatParameter` requires uniform `requires_grad`",
+            "fsdp-mixed-requires-grad",
+        ),
+        (
+            "DistBackendError",
+            "NCCL error in: NCCLUtils.cpp:77, unhandled system error, NCCL version 2.27.5",
+            "nccl-system-error",
+        ),
+        (
+            "RuntimeError",
+            "aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all",
+            "dtensor-mixed-with-tensor",
+        ),
+        ("AcceleratorError", "CUDA error: uncorrectable ECC error encountered", "cuda-ecc"),
+    ],
+)
+def test_an_exception_in_the_catalogue_has_the_advice_of_its_entry(type_, message, entry):
+    inside = frame(TORCH, "return F.linear(x, weight)")
+    reported = raised(0, error=error(type_, message, CALL, inside))
+    assert classify(error(type_, message, CALL, inside)).message == entry
+    found = only(diagnose(snapshot(reported, rank(1))))
+    assert [fix.advice for fix in found.fixes] == [
+        text for _, text in catalogue.message(entry).fixes
+    ]
+    assert "to-confirm" in facts(found)
+
+
+def test_a_message_that_follows_from_another_failure_has_no_entry():
+    text = "NCCL communicator was aborted on rank 1."
+    assert classify(error("DistBackendError", text, CALL)).message is None
+
+
+def test_the_user_s_own_words_are_not_in_the_catalogue():
+    text = "got mixed torch.Tensor and DTensor"
+    assert classify(error("RuntimeError", text, CALL, RAISE)).message is None

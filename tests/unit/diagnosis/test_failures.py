@@ -33,12 +33,12 @@ from .builders import (
         ({"exit_code": 1}, "D.1.11", "process-exit"),
     ],
 )
-def test_how_a_rank_died(ending: dict[str, int], symptom: str, cause: str):
+def test_the_end_of_a_rank_has_a_cause(ending: dict[str, int], symptom: str, cause: str):
     finding = only(diagnose(snapshot(rank(0), rank(1, state="died", **ending), outcome="failed")))
     assert (finding.symptom, finding.cause, finding.ranks) == (symptom, cause, [1])
 
 
-def test_an_abort_in_gloo_because_a_peer_sent_another_size():
+def test_a_peer_that_sent_another_size_explains_an_abort_in_gloo():
     text = (
         "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  "
         "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 72 vs 20. Received data "
@@ -65,7 +65,7 @@ def test_an_abort_in_gloo_because_a_peer_sent_another_size():
         ("for _ in range(6):\n    dist.all_reduce(x)\nsave(model)", "different-collectives"),
     ],
 )
-def test_an_abort_in_gloo_after_a_loop_that_ended_early(source: str, cause: str):
+def test_a_loop_that_ended_early_explains_an_abort_in_gloo(source: str, cause: str):
     text = "gloo::EnforceNotMet Received data size doesn't match expected size."
     step = all_reduce(2)
     stack = 'Current thread 0x1 (most recent call first):\n  File "cell[3]", line 3 in <module>\n'
@@ -135,7 +135,9 @@ def test_equal_exceptions_are_one_finding():
         ("", "y", 2, "has most likely not run on rank 0"),
     ],
 )
-def test_a_name_that_the_notebook_has(what: str, source: str, failed: int, advice: str):
+def test_the_advice_for_a_name_that_the_notebook_has(
+    what: str, source: str, failed: int, advice: str
+):
     error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
     ranks = [raised(r, error=error) if r < failed else rank(r) for r in range(2)]
     names = {"y": what} if what else {}
@@ -146,7 +148,7 @@ def test_a_name_that_the_notebook_has(what: str, source: str, failed: int, advic
     assert advice in finding.fixes[0].advice
 
 
-def test_the_data_of_an_exercise():
+def test_the_advice_for_missing_data_of_an_exercise():
     error = RankError(type="NameError", message="name 'exercise' is not defined", where=at(2))
     source = "# exercise: own-clock\nexercise.data"
     finding = only(diagnose(snapshot(raised(0, error=error), source=source, outcome="failed")))
@@ -169,21 +171,23 @@ _UNCLOSED = "'(' was never closed"
         ("UnboundLocalError", "cannot access local variable 'y'", at(1), None),
     ],
 )
-def test_what_the_cell_itself_lacks(kind: str, message: str, where: Position, cause: str | None):
+def test_errors_in_the_text_of_the_cell_itself(
+    kind: str, message: str, where: Position, cause: str | None
+):
     error = RankError(type=kind, message=message, where=where, frames=(where,))
     finding = only(diagnose(snapshot(raised(0, error=error), rank(1), outcome="failed")))
     assert finding.cause == cause
     assert ("%%ddt -r 0" in finding.fixes[0].advice) == (cause is None)
 
 
-def test_first_exception_first():
+def test_the_earliest_exception_is_the_first_finding():
     late = RankError(type="KeyError", message="'a'", where=at(2), at_s=5.0)
     early = RankError(type="ValueError", message="b", where=at(3), at_s=4.0)
     report = diagnose(snapshot(raised(0, error=late), raised(1, error=early), outcome="failed"))
     assert [finding.ranks for finding in report.findings] == [[1], [0]]
 
 
-def test_error_in_a_mismatched_collective_is_its_consequence():
+def test_an_error_in_a_mismatched_collective_is_its_consequence():
     error = RankError(type="RuntimeError", message="Invalid scalar type", call=0, where=at(2))
     scene = snapshot(
         rank(0, all_reduce(), blocked=True),
@@ -195,7 +199,7 @@ def test_error_in_a_mismatched_collective_is_its_consequence():
     assert fact(finding, "raised").values["message"] == "Invalid scalar type"
 
 
-def test_exception_after_a_silent_mismatch_stands_first():
+def test_an_exception_after_a_silent_mismatch_is_the_first_finding():
     error = RankError(type="FileNotFoundError", message="[Errno 2] no such file", where=at(9))
     scene = snapshot(
         rank(0, all_reduce()),
@@ -205,7 +209,7 @@ def test_exception_after_a_silent_mismatch_stands_first():
     assert [f.symptom for f in diagnose(scene).findings] == ["D.1.9", "D.2.4"]
 
 
-def test_only_peer_errors_are_on_record():
+def test_a_peer_error_alone_is_a_lost_connection():
     scene = snapshot(raised(0, error=peer_error(None)), rank(1), outcome="failed")
     finding = only(diagnose(scene))
     assert (finding.cause, finding.confidence) == ("connection-lost", "likely")
@@ -216,7 +220,7 @@ def test_mismatch_repeats_are_counted():
     assert fact(only(diagnose(scene)), "later-mismatches").values == {"collectives": 8}
 
 
-def test_out_of_step_is_one_finding():
+def test_ranks_out_of_step_are_one_finding():
     """Rank 1 skips the first of two; every later pair differs, and rank 0 hangs at the end."""
     source = "if rank == 0:\n    dist.all_reduce(a)\ndist.broadcast(b, 0)\ndist.all_reduce(c)\n"
     scene = snapshot(
@@ -244,7 +248,7 @@ def _error(type_: str, message: str, **fields) -> RankError:
         _error("TrainingError", "step failed", traceback=GLOO_PEER + "\nThe above exception ..."),
     ],
 )
-def test_peer_errors(error: RankError):
+def test_errors_that_show_a_lost_peer(error: RankError):
     assert is_peer_error(error)
 
 
@@ -256,7 +260,7 @@ def test_peer_errors(error: RankError):
         _error("TimeoutError", "timed out"),
     ],
 )
-def test_no_peer_errors(error: RankError):
+def test_errors_that_show_no_lost_peer(error: RankError):
     assert not is_peer_error(error)
 
 
@@ -297,7 +301,7 @@ _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tenso
         (_error("ZeroDivisionError", "division by zero"), None, "D.1.11"),
     ],
 )  # fmt: skip
-def test_symptom_of_an_exception(error: RankError, made: Call | None, symptom: str):
+def test_an_exception_has_a_symptom(error: RankError, made: Call | None, symptom: str):
     assert classify(error, made).symptom == symptom
 
 
@@ -316,13 +320,13 @@ DDP_CRASH = (
         ("log('DETAIL')\nDDP(net)", "segmentation-fault"),
     ],
 )
-def test_ddp_that_crashes_under_the_debug_level_detail(source: str, cause: str):
+def test_a_crash_of_ddp_under_the_debug_level_detail(source: str, cause: str):
     dead = rank(1, state="died", exit_signal=11, crash_text=DDP_CRASH)
     finding = only(diagnose(snapshot(rank(0), dead, source=source, outcome="failed")))
     assert finding.cause == cause
 
 
-def test_memory_that_ran_out_after_the_hang_was_declared_is_its_cause():
+def test_out_of_memory_after_the_hang_was_declared_is_its_cause():
     error = RankError(type="MemoryError", message="", where=at(2), released=True)
     scene = snapshot(
         rank(0, all_reduce(4), blocked=True),
@@ -338,7 +342,7 @@ def test_memory_that_ran_out_after_the_hang_was_declared_is_its_cause():
     assert finding.cause == "rank-too-slow"
 
 
-def test_a_rank_that_still_ran_is_not_blamed_beside_one_that_raised():
+def test_a_running_rank_is_not_blamed_if_another_raised():
     error = RankError(type="MemoryError", message="", where=at(2))
     scene = snapshot(
         rank(0, all_reduce(4), blocked=True),
@@ -349,7 +353,7 @@ def test_a_rank_that_still_ran_is_not_blamed_beside_one_that_raised():
     assert only(diagnose(scene)).ranks == [1]
 
 
-def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
+def test_a_rank_that_left_a_mismatch_does_not_wait_there():
     source = (
         "for x in data:\n    net(x).backward()\n    if rank == 0:\n        dist.all_reduce(total)\n"
     )
@@ -373,7 +377,7 @@ def test_a_rank_that_came_out_of_a_mismatch_does_not_wait_there():
     ]
 
 
-def test_a_rank_that_stands_in_a_mismatch_waits_there():
+def test_a_rank_that_is_blocked_in_a_mismatch_waits_there():
     source = "if rank == 0:\n    dist.all_reduce(total)\ndist.all_reduce(x)\n"
     first = rank(0, all_reduce(2, shapes=((),)), blocked=True)
     seen = snapshot(first, rank(1, all_reduce(3), blocked=True), source=source, outcome="hung")

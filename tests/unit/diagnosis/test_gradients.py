@@ -95,7 +95,9 @@ def test_a_sum_is_a_hint() -> None:
         ({0: (4.0, 2.0), 1: (4.0, 2.0)}, SHARED, MEAN),
     ],
 )
-def test_what_is_not_a_sum(used: Projections, local: Projections, loss: LossGraph | None) -> None:
+def test_look_alikes_of_a_sum_are_silent(
+    used: Projections, local: Projections, loss: LossGraph | None
+) -> None:
     assert causes(used, local=local, loss=loss) == []
 
 
@@ -114,6 +116,6 @@ def test_accumulation_without_a_division() -> None:
     divided = LossGraph(reduction="mean", factor=0.25)
     assert causes(SHARED, loss=divided, **seen) == []
     assert causes({0: (0.5, 0.25), 1: (0.5, 0.25)}, **seen) == []
-    # two losses of one step, as of a GAN's judge, both in synchronised passes
+    # two losses of one step, as of a GAN's discriminator, both in synchronised passes
     two = (ModelTraining(name="model", members=(0, 1), forwards=6),)
     assert causes(SHARED, **seen | {"passes": 2, "models": two}) == []

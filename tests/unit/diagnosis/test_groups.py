@@ -22,7 +22,7 @@ def new_group(line: int, **fields: object):
     return call("new_group", line, **fields)
 
 
-def test_rank_that_left_out_a_new_group() -> None:
+def test_a_rank_that_left_out_a_new_group_is_named() -> None:
     report = diagnose(
         snapshot(
             rank(0, new_group(2), new_group(3), blocked=True),
@@ -92,7 +92,7 @@ dist.barrier()
 """
 
 
-def test_a_member_that_went_past_a_new_group() -> None:
+def test_a_member_that_went_past_a_new_group_is_named() -> None:
     pair = new_group(2, new_members=(0, 1))
     report = diagnose(
         snapshot(
@@ -122,7 +122,7 @@ def test_a_member_that_would_call_new_group_later_waits_in_a_cycle() -> None:
     assert only(report).kind != "new-group-skipped"
 
 
-def test_ranks_that_form_one_group_of_different_members() -> None:
+def test_ranks_that_pass_different_members_to_new_group_are_named() -> None:
     report = diagnose(
         snapshot(
             rank(0, new_group(1, new_members=(0, 1)), blocked=True),
@@ -179,7 +179,7 @@ def test_each_culprit_has_its_reason() -> None:
     assert [(reason.ranks, reason.place.line) for reason in reasons] == [((1,), 2), ((2, 3), 4)]
 
 
-def test_list_of_a_fixed_length_is_not_an_uneven_loop() -> None:
+def test_a_list_of_a_fixed_length_is_not_an_uneven_loop() -> None:
     source = (
         "batches = [torch.ones(2) for _ in range(5)]\n"
         "for batch in batches:\n"
@@ -196,7 +196,7 @@ def test_list_of_a_fixed_length_is_not_an_uneven_loop() -> None:
     assert finding.cause != "collective-under-rank-condition"
 
 
-def test_flag_that_is_given_by_the_rank() -> None:
+def test_a_flag_that_depends_on_the_rank_is_the_cause() -> None:
     source = (
         "def evaluate(value, sync):\n"
         "    if sync:\n"
@@ -214,7 +214,7 @@ def test_flag_that_is_given_by_the_rank() -> None:
     assert finding.cause == "collective-under-local-condition"
 
 
-def test_backward_that_did_not_reach_all_parameters() -> None:
+def test_a_backward_pass_that_did_not_reach_all_parameters() -> None:
     loop = "for step in range(2):\n    model(x, full=step < 1 or rank == 0).sum().backward()\n"
     gradients = all_reduce(
         2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None
@@ -227,7 +227,7 @@ def test_backward_that_did_not_reach_all_parameters() -> None:
     assert finding.cause == "uneven-iterations"
 
 
-def test_exception_that_is_raised_under_a_condition_and_caught() -> None:
+def test_an_exception_that_is_raised_under_a_condition_and_caught() -> None:
     source = (
         "for step in range(4):\n"
         "    try:\n"
@@ -282,7 +282,7 @@ def test_each_rank_makes_the_group_of_its_own_members_only(outcome: str, symptom
     ]
 
 
-def test_groups_with_names_of_their_own() -> None:
+def test_groups_may_have_names_of_the_user() -> None:
     names = {0: "1", 1: "1", 2: "2", 3: "2"}
     assert _two_pairs(PAIRS, "ok", names).ok
 

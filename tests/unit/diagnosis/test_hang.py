@@ -43,13 +43,13 @@ RANK_CONDITIONS = [
 
 
 @pytest.mark.parametrize("source", RANK_CONDITIONS)
-def test_under_a_condition_on_the_rank(source: str):
+def test_a_condition_on_the_rank_is_the_cause(source: str):
     finding = hang(source, blocked_at(2), rank(1))
     assert finding.cause == "collective-under-rank-condition"
     assert (finding.ranks, finding.waiting) == ([1], [0])
 
 
-def test_a_name_that_derives_from_the_rank():
+def test_a_condition_on_a_name_that_derives_from_the_rank_is_the_cause():
     source = "is_main = rank == 0\nif is_main:\n    dist.all_reduce(x)\n"
     assert hang(source, blocked_at(3), rank(1)).cause == "collective-under-rank-condition"
 
@@ -59,12 +59,12 @@ def test_a_condition_that_lets_the_absent_rank_in_is_not_the_cause():
     assert hang(source, blocked_at(2), rank(1)).cause == "rank-skips-collective"
 
 
-def test_else_branch():
+def test_an_else_branch_of_a_condition_on_the_rank_is_the_cause():
     source = "if rank == 1:\n    pass\nelse:\n    dist.all_reduce(x)\n"
     assert hang(source, blocked_at(4), rank(1)).cause == "collective-under-rank-condition"
 
 
-def test_in_a_function_of_an_earlier_cell():
+def test_a_condition_in_a_function_of_an_earlier_cell_is_found():
     earlier = Cell(number=2, source="def step(x):\n    if rank == 0:\n        dist.all_reduce(x)\n")
     waiter = rank(0, call("all_reduce", None, where=at(3, cell=2, function="step")), blocked=True)
     finding = hang("step(x)\n", waiter, rank(1), earlier_cells=(earlier,))
@@ -72,7 +72,7 @@ def test_in_a_function_of_an_earlier_cell():
     assert finding.where[0] == "cell[2] line 3: dist.all_reduce(x)"
 
 
-def test_the_condition_is_around_the_call_of_the_function():
+def test_a_condition_around_the_call_of_a_function_is_found():
     earlier = Cell(number=2, source="def step(x):\n    dist.all_reduce(x)\n")
     waiter = rank(0, call("all_reduce", None, where=at(2, cell=2, function="step")), blocked=True)
     source = "if rank == 0:\n    step(x)\n"
@@ -80,7 +80,7 @@ def test_the_condition_is_around_the_call_of_the_function():
     assert finding.cause == "collective-under-rank-condition"
 
 
-def test_the_stack_shows_which_call_of_the_function_it_was():
+def test_the_stack_shows_which_call_of_a_function_waits():
     source = "def step():\n    dist.all_reduce(x)\n"
     source += "if rank == 0:\n    print()\nelse:\n    step()\nstep()\n"
     stack = (at(7), at(2, function="step"))
@@ -104,7 +104,7 @@ CLOCKS = [
 
 
 @pytest.mark.parametrize("source", CLOCKS)
-def test_loop_that_ends_by_the_clock(source: str):
+def test_a_loop_that_ends_by_the_clock_is_the_cause(source: str):
     finding = hang(
         source, rank(0, *[all_reduce(3)] * 4, blocked=True), rank(1, *[all_reduce(3)] * 3)
     )
@@ -113,7 +113,7 @@ def test_loop_that_ends_by_the_clock(source: str):
     assert "stop flag" in finding.fixes[0].advice
 
 
-def test_uneven_loop_that_ends_in_another_collective():
+def test_an_uneven_loop_that_ends_in_another_collective():
     source = "for b in loader:\n    dist.all_reduce(b)\ndist.barrier()\n"
     finding = hang(
         source,
@@ -123,7 +123,7 @@ def test_uneven_loop_that_ends_in_another_collective():
     assert (finding.symptom, finding.cause) == ("D.2.1", "uneven-iterations")
 
 
-def test_ddp_with_fewer_batches_on_one_rank():
+def test_fewer_batches_of_ddp_on_one_rank():
     own = all_reduce(2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
     finding = hang("for b in loader:\n    model(b).sum().backward()\n",
                    rank(0, *[own] * 3, blocked=True), rank(1, *[own] * 2))  # fmt: skip
@@ -144,13 +144,13 @@ def test_the_library_that_made_a_call_is_named_beside_the_users_line():
     assert finding.places[0].is_same_line(at(2))
 
 
-def test_ddp_without_source():
+def test_a_hang_in_ddp_without_source():
     own = call("all_reduce", None, source="flight recorder", caller="DistributedDataParallel")
     assert hang("", rank(0, own, own, blocked=True), rank(1, own)).cause == "uneven-iterations"
 
 
 @pytest.mark.parametrize("leave", ["continue", "break"])
-def test_leaves_a_loop_early(leave: str):
+def test_a_rank_that_leaves_a_loop_early(leave: str):
     source = f"for i in y:\n    if rank == 1 and i == 2:\n        {leave}\n    dist.all_reduce(x)\n"
     finding = hang(
         source, rank(0, *[all_reduce(4)] * 3, blocked=True), rank(1, *[all_reduce(4)] * 2)
@@ -158,12 +158,12 @@ def test_leaves_a_loop_early(leave: str):
     assert finding.cause == "early-exit-on-rank-condition"
 
 
-def test_returns_early():
+def test_a_rank_that_returns_early():
     source = "def f():\n    if rank != 0:\n        return\n    dist.all_reduce(x)\nf()\n"
     assert hang(source, blocked_at(4), rank(1)).cause == "early-exit-on-rank-condition"
 
 
-def test_condition_on_data():
+def test_a_condition_on_data_is_the_cause():
     source = "if loss.item() > 2:\n    dist.all_reduce(loss)\n"
     assert hang(source, blocked_at(2), rank(1)).cause == "collective-under-local-condition"
 
@@ -174,13 +174,13 @@ def test_a_counter_is_the_same_on_every_rank():
     assert finding.cause == "uneven-iterations"
 
 
-def test_swallowed_exception():
+def test_a_swallowed_exception_is_the_cause():
     source = "try:\n    check(x)\n    dist.all_reduce(x)\nexcept ValueError:\n    print('bad')\n"
     finding = hang(source, blocked_at(3), rank(1))
     assert finding.cause == "exception-swallowed"
 
 
-def test_swallowed_exception_in_a_loop_of_fixed_length():
+def test_a_swallowed_exception_in_a_loop_of_fixed_length():
     source = (
         "for i in range(4):\n    try:\n        check(i)\n        dist.all_reduce(x)\n"
         "    except ValueError:\n        pass\n"
@@ -191,7 +191,7 @@ def test_swallowed_exception_in_a_loop_of_fixed_length():
     assert finding.cause == "exception-swallowed"
 
 
-def test_skipped_one_in_the_middle_and_hangs_at_the_end():
+def test_a_rank_that_skips_one_call_and_hangs_in_a_later_one():
     source = "if rank == 0:\n    dist.all_reduce(a)\ndist.all_reduce(b)\n"
     finding = hang(
         source, rank(0, all_reduce(2), all_reduce(3), blocked=True), rank(1, all_reduce(3))
@@ -201,7 +201,7 @@ def test_skipped_one_in_the_middle_and_hangs_at_the_end():
     assert (kept.ranks, kept.place.line, kept.values["call_line"]) == ((1,), 1, 2)
 
 
-def test_two_sides_of_one_collective_are_not_where_they_went_apart():
+def test_two_branches_with_the_same_collective_are_not_the_cause():
     source = (
         "if rank == 0:\n    dist.broadcast(a, 0)\nif rank != 0:\n    dist.broadcast(b, 0)\n"
         "dist.all_reduce(c)\n"
@@ -211,7 +211,7 @@ def test_two_sides_of_one_collective_are_not_where_they_went_apart():
     assert finding.cause == "rank-skips-collective"
 
 
-def test_cell_ran_on_some_ranks():
+def test_a_cell_that_ran_on_some_ranks():
     finding = hang(
         "dist.barrier()\n", rank(0, call("barrier", 1), blocked=True), rank(1, state="idle")
     )
@@ -220,7 +220,7 @@ def test_cell_ran_on_some_ranks():
     assert (finding.ranks, finding.waiting) == ([1], [0])
 
 
-def test_another_group_from_the_same_line():
+def test_calls_of_one_line_on_different_groups():
     finding = only(
         diagnose(
             snapshot(
@@ -234,7 +234,7 @@ def test_another_group_from_the_same_line():
     assert finding.cause == "different-groups"
 
 
-def test_still_running_at_the_time_limit():
+def test_a_rank_that_still_runs_at_the_time_limit():
     source = "if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n"
     finding = hang(source, rank(0, all_reduce(3), blocked=True, blocked_s=10.0),
                    rank(1, state="running", position=at(2)))  # fmt: skip
@@ -246,25 +246,25 @@ def test_still_running_at_the_time_limit():
 @pytest.mark.parametrize(
     ("state", "cause"), [("stopped", "rank-suspended"), ("silent", "rank-silent")]
 )
-def test_stopped_or_silent(state: str, cause: str):
+def test_a_rank_that_is_stopped_or_silent(state: str, cause: str):
     finding = hang("", blocked_at(3), rank(1, state=state, position=at(2)))
     assert (finding.cause, finding.ranks, finding.waiting) == (cause, [1], [0])
 
 
-def test_silent_without_a_known_line():
+def test_a_silent_rank_without_a_known_line():
     finding = hang("", blocked_at(3), rank(1, state="silent"))
     assert (finding.kind, finding.ranks, finding.waiting) == ("silent", [1], [0])
     assert 1 not in finding.places
 
 
-def test_the_one_that_still_runs_is_not_blamed_beside_the_one_that_left():
+def test_a_running_rank_is_not_blamed_if_another_left():
     scene = snapshot(
         blocked_at(2), rank(1), rank(2, state="running", position=at(1)), outcome="hung"
     )
     assert only(diagnose(scene)).ranks == [1]
 
 
-def test_chain_over_two_groups_is_one_finding():
+def test_a_chain_of_waits_over_two_groups_is_one_finding():
     scene = snapshot(
         rank(0, all_reduce(2, group="1"), blocked=True),
         rank(1, all_reduce(3, group="2"), blocked=True),
@@ -278,7 +278,7 @@ def test_chain_over_two_groups_is_one_finding():
     assert (in_turn.ranks, in_turn.values) == ((0,), {"for_rank": 1})
 
 
-def test_set_up_that_one_rank_never_enters():
+def test_a_rank_that_never_enters_init_process_group():
     finding = only(
         diagnose(
             snapshot(
@@ -293,7 +293,7 @@ def test_set_up_that_one_rank_never_enters():
     assert finding.ranks == [1]
 
 
-def test_both_receive_first():
+def test_two_ranks_that_both_receive_first():
     scene = snapshot(
         rank(0, call("recv", 2, peer=1), blocked=True),
         rank(1, call("recv", 4, peer=0), blocked=True),
@@ -303,7 +303,7 @@ def test_both_receive_first():
     assert (finding.cause, finding.ranks) == ("both-sides-wait", [0, 1])
 
 
-def test_tags_differ():
+def test_messages_whose_tags_differ():
     scene = snapshot(
         rank(0, call("send", 2, peer=1, tag=1), blocked=True),
         rank(1, call("recv", 4, peer=0, tag=2), blocked=True),
@@ -342,7 +342,7 @@ def test_two_groups_that_wait_for_each_other(source: str, lines: tuple[int, int]
     assert only(diagnose(scene)).cause == cause
 
 
-def test_raised_inside_the_collective_that_others_wait_in():
+def test_a_rank_that_raised_inside_a_collective_is_named():
     error = RankError(type="ValueError", message="ProcessGroupGloo::allgather: invalid", call=0)
     scene = snapshot(
         rank(0, call("all_gather"), blocked=True),
@@ -353,7 +353,7 @@ def test_raised_inside_the_collective_that_others_wait_in():
     assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.1", [1], [0])
 
 
-def test_every_member_is_inside():
+def test_a_hang_of_which_every_member_is_inside():
     scene = snapshot(
         rank(0, all_reduce(), blocked=True), rank(1, all_reduce(), blocked=True), outcome="hung"
     )
@@ -368,7 +368,7 @@ def test_every_member_is_inside():
         (3.0, (None, "likely", "made-no-progress")),
     ],
 )
-def test_ended_without_any_wait_on_record(duration_s: float, expected: tuple[str | None, str, str]):
+def test_a_hang_without_a_recorded_wait(duration_s: float, expected: tuple[str | None, str, str]):
     finding = only(
         diagnose(
             snapshot(
@@ -383,7 +383,7 @@ def test_ended_without_any_wait_on_record(duration_s: float, expected: tuple[str
     assert (finding.cause, finding.confidence, finding.kind) == expected
 
 
-def test_a_member_of_which_nothing_is_known():
+def test_a_member_that_is_not_a_rank_of_the_session():
     scene = snapshot(rank(0, all_reduce(members=(0, 1)), blocked=True), outcome="hung")
     finding = only(diagnose(scene))
     assert (finding.ranks, finding.waiting) == ([1], [0])
@@ -405,7 +405,7 @@ def test_counts_are_not_reported_where_lines_are_not_known():
     assert fact(finding, "uneven-rounds").values == {"caller": 0, "op": "all_reduce"}
 
 
-def test_a_hang_without_training_may_be_one_of_the_preparation():
+def test_a_hang_before_training_may_belong_to_the_preparation():
     late = rank(0, state="running", position=at(2))
     scene = snapshot(late, rank(1, call("barrier", 3), blocked=True), outcome="hung")
     finding = only(diagnose(scene))

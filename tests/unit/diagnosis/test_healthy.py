@@ -117,7 +117,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("scene", HEALTHY.values(), ids=HEALTHY.keys())
-def test_silent(scene: Snapshot):
+def test_a_healthy_program_gives_no_finding(scene: Snapshot):
     report = diagnose(scene)
     assert report.findings == []
     assert report.hints == []
@@ -125,13 +125,13 @@ def test_silent(scene: Snapshot):
 
 
 @pytest.mark.parametrize("op", ["gather", "scatter"])
-def test_not_silent_about_a_share_of_another_size(op: str):
+def test_a_share_of_another_size_is_a_finding(op: str):
     other = snapshot(rank(0, call(op, root=0)), rank(1, call(op, root=0, shapes=((5,),))))
     (finding,) = diagnose(other).findings
     assert finding.cause == "shape-differs"
 
 
-def test_says_in_one_line_what_was_checked():
+def test_a_healthy_report_says_in_one_line_what_was_checked():
     scene = _two(*[all_reduce()] * 12)
     assert diagnose(scene).checked == "2 ranks, 12 collectives on 1 group agree"
     assert diagnose(_two(all_reduce())).checked == "2 ranks, 1 collective on 1 group agrees"
@@ -144,7 +144,7 @@ def test_says_in_one_line_what_was_checked():
     )
 
 
-def test_a_finding_says_what_was_not_seen():
+def test_a_report_with_findings_says_what_was_not_observed():
     missing = tuple(MissingFeature(feature=f.id) for f in (LIBRARY_COLLECTIVES, LOADERS))
     scene = snapshot(rank(0, all_reduce(2), blocked=True), rank(1), outcome="hung")
     assert "not-seen" not in {fact.kind for fact in diagnose(scene).findings[0].facts}
@@ -155,7 +155,7 @@ def test_a_finding_says_what_was_not_seen():
 
 
 @pytest.mark.parametrize("still", ["running", "silent"])
-def test_interrupted_while_a_rank_could_still_come(still: str):
+def test_an_interrupted_wait_for_a_rank_that_could_still_come(still: str):
     scene = snapshot(
         rank(0, all_reduce(2), blocked=True, blocked_s=1.9),
         rank(1, state=still, position=at(7)),
@@ -194,7 +194,7 @@ def test_a_transfer_that_was_interrupted_is_reported_if_it_took_very_long(
     assert all(finding.confidence == "likely" for finding in report.findings)
 
 
-def test_interrupted_in_a_wait_without_end():
+def test_an_interrupted_wait_that_could_not_end_is_a_hang():
     scene = snapshot(rank(0, all_reduce(), blocked=True), rank(1), outcome="interrupted")
     assert diagnose(scene).findings[0].ranks == [1]
 

@@ -51,14 +51,14 @@ def test_tutorials_are_silent(case: dict[str, Any]) -> None:
     assert not lint(case["source"])
 
 
-def test_the_exit_that_is_shown_is_the_one_before_the_call() -> None:
+def test_the_early_exit_before_the_call_is_shown() -> None:
     name = "only-rank-0-restores-before-it-stops"
     source = next(case["source"] for case in cases("lint_faults") if case["name"] == name)
     (found,) = lint(source.lstrip("\n"))
     assert [fact.place and fact.place.line for fact in found.facts] == [17, 3]
 
 
-def test_what_another_file_may_do_is_a_hint() -> None:
+def test_a_fault_that_another_file_may_prevent_is_a_hint() -> None:
     program = """
 from torch.nn.parallel import DistributedDataParallel
 from src.utils import set_up
@@ -73,7 +73,63 @@ for x in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedS
     assert (found.cause, found.confidence) == ("all-ranks-on-one-gpu", "likely")
 
 
+STREAM = """
+import random
+from torch.utils.data import DataLoader, IterableDataset
+from parts import my_part
+
+class Stream(IterableDataset):
+    def __init__(self, items):
+        self.items = items
+    def __iter__(self):
+        yield from ITEMS
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DDP(torch.nn.Linear(1, 1))
+for x in DataLoader(Stream(list(range(8))), num_workers=WORKERS):
+    model(x).mean().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "cause"), [(0, "iterable-not-sharded"), (2, "workers-repeat-stream")]
+)
+@pytest.mark.parametrize(
+    ("items", "confidence"),
+    [
+        ("self.items", "likely"),
+        ("my_part(self.items)", "possible"),
+        ("self.items.part()", "possible"),
+        ("(random.random() for _ in self.items)", "possible"),
+    ],
+)
+def test_a_stream_that_an_unknown_function_may_divide_is_a_hint(
+    workers: int, cause: str, items: str, confidence: str
+) -> None:
+    (found,) = lint(STREAM.replace("ITEMS", items).replace("WORKERS", str(workers)))
+    assert (found.cause, found.confidence) == (cause, confidence)
+
+
+def test_the_word_worker_in_a_string_divides_no_stream() -> None:
+    source = STREAM.replace("ITEMS", "(('worker', x) for x in self.items)").replace("WORKERS", "2")
+    (found,) = lint(source)
+    assert (found.cause, found.confidence) == ("workers-repeat-stream", "likely")
+
+
 #: An object that members of a group make, but no code in this file.
+SEARCH = """
+import torch.distributed as dist
+
+def search(objective, study, values):
+    if dist.get_rank() == 0:
+        def trial(values):
+            dist.broadcast_object_list([values], src=0)
+            objective(values)
+        study.optimize(trial)
+    else:
+        dist.broadcast_object_list(values, src=0)
+"""
 OF_MEMBERS = """
 class A:
     def __init__(self):
@@ -108,6 +164,10 @@ for x in DataLoader(data, sampler=DistributedSampler(data)):
             ("print()", "A().run()"),
         ),
         (
+            SEARCH,
+            ("            dist.broadcast_object_list([values], src=0)\n", ""),
+        ),
+        (
             SWALLOWED + "    dist.all_reduce(failed)\n",
             ("    dist.all_reduce(failed)\n", ""),
         ),
@@ -117,7 +177,7 @@ for x in DataLoader(data, sampler=DistributedSampler(data)):
         ),
     ],
 )
-def test_what_the_program_may_exclude_elsewhere_is_a_hint(
+def test_a_fault_that_the_program_may_exclude_elsewhere_is_a_hint(
     program: str, doubt: tuple[str, str]
 ) -> None:
     assert [finding.confidence for finding in lint(program)] == ["possible"]
@@ -238,7 +298,7 @@ def test_magics_and_top_level_await_are_no_errors() -> None:
 
 
 @pytest.mark.parametrize("source", ["", "\n", "# only a comment", "\0", "x = " + "(" * 300])
-def test_odd_sources_are_read(source: str) -> None:
+def test_unusual_sources_are_read(source: str) -> None:
     assert len(lint(source)) <= 1
 
 

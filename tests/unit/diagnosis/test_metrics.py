@@ -87,7 +87,7 @@ def run(source: str, **fields: object) -> Report:
         ),
     ],
 )
-def test_metric_of_one_rank(source: str) -> None:
+def test_a_metric_of_one_rank_is_reported(source: str) -> None:
     finding = only(run(source))
     assert (finding.symptom, finding.cause) == ("D.2.4", "metric-not-reduced")
     assert (finding.ranks, finding.confidence) == ([0], "likely")
@@ -131,18 +131,18 @@ def test_metric_of_one_rank(source: str) -> None:
         f"{LOADER}{COUNT}best = max(best, correct / total)",
     ],
 )
-def test_what_is_not_a_fault(source: str) -> None:
+def test_look_alikes_are_silent(source: str) -> None:
     report = run(source)
     assert report.ok
     assert not report.hints
 
 
-def test_decision_by_the_own_share() -> None:
+def test_a_decision_by_one_ranks_share_is_reported() -> None:
     finding = only(run(f"{LOADER}{COUNT}if correct / total > 0.9:\n    torch.save(model, path)"))
     assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0, 1, 2])
 
 
-def test_loss_of_training_is_at_most_a_hint() -> None:
+def test_a_training_loss_of_one_rank_is_at_most_a_hint() -> None:
     losses = "losses = []\nfor x in loader:\n    losses.append(loss(x).item())\n"
     shown = "if rank == 0:\n    print('validation loss', sum(losses) / len(losses))"
     assert only(run(LOADER + losses + shown)).cause == "metric-not-reduced"
@@ -154,7 +154,7 @@ def test_loss_of_training_is_at_most_a_hint() -> None:
     assert not run(LOADER + trained + shown.replace("'validation", "global_step, 'train")).hints
 
 
-def test_only_after_a_run_of_all_ranks() -> None:
+def test_a_run_of_some_ranks_gives_no_finding_on_metrics() -> None:
     source = f"{LOADER}{COUNT}if rank == 0:\n    print('accuracy', correct / total)"
     idle = rank(1, state="idle")
     assert diagnose(snapshot(rank(0, all_reduce(members=(0,))), idle, source=source)).ok
@@ -192,7 +192,7 @@ def test_only_after_a_run_of_all_ranks() -> None:
         ),
     ],
 )
-def test_metric_that_a_function_returns(source: str, line: str) -> None:
+def test_a_metric_that_a_function_returns_is_reported(source: str, line: str) -> None:
     finding = only(run(source))
     assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
     number = next(at for at, text in enumerate(source.splitlines(), 1) if text.startswith(line))
@@ -204,7 +204,7 @@ AVERAGED = "mean(evaluate(model, loader))"
 REDUCED = "dist.all_reduce(good)\n    return good"
 
 
-def test_metric_that_is_printed_where_it_is_returned() -> None:
+def test_a_metric_that_is_printed_where_it_is_returned_is_reported() -> None:
     for shown in (AT_ONCE, f"for epoch in range(3):\n{textwrap.indent(AT_ONCE, '    ')}"):
         finding = only(run(f"{EVALUATE}{LOADER}{shown}"))
         assert (finding.cause, finding.ranks) == ("metric-not-reduced", [0])
@@ -231,7 +231,7 @@ def test_names_of_variables_are_not_shown_to_a_reader() -> None:
         f"{EVALUATE}{LOADER}print(f'{{rank}} has accuracy {{evaluate(model, loader)}}')",
     ],
 )
-def test_metric_printed_at_once_that_is_healthy(source: str) -> None:
+def test_a_metric_that_is_printed_where_it_is_returned_may_be_of_all_ranks(source: str) -> None:
     report = run(source)
     assert report.ok, str(report)
     assert not report.hints
@@ -278,12 +278,12 @@ def test_metric_printed_at_once_that_is_healthy(source: str) -> None:
         ),
     ],
 )
-def test_returned_values_that_may_be_of_all_ranks(source: str) -> None:
+def test_returned_values_that_may_be_of_all_ranks_are_silent(source: str) -> None:
     report = run(source)
     assert report.ok
     assert not [hint for hint in report.hints if hint.symptom == "D.2.4"]
 
 
-def test_accuracy_of_a_training_pass_that_a_function_returns() -> None:
+def test_a_returned_accuracy_of_a_training_pass_is_not_a_finding() -> None:
     trained = EVALUATE.replace("        total", "        loss.backward()\n        total")
     assert run(f"{trained}{LOADER}{CALL}{SHOWN}").ok

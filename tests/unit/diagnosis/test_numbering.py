@@ -47,7 +47,7 @@ def test_two_groups_of_one_name_are_two():
     assert diagnose(snapshot(*ranks)).ok
 
 
-def test_who_is_missing_goes_by_the_session():
+def test_missing_ranks_are_named_by_their_numbers_in_the_session():
     scene = snapshot(
         rank(0, formed(1), all_reduce(members=(0, 1)), blocked=True),
         rank(1, formed(0)),
@@ -56,13 +56,13 @@ def test_who_is_missing_goes_by_the_session():
     assert only(diagnose(scene)).ranks == [1]
 
 
-def test_a_group_that_did_not_form_stays_as_it_is():
+def test_numbers_of_a_group_that_did_not_form_are_not_changed():
     waiting = rank(1, formed(0, size=3), blocked=True)
     scene = snapshot(rank(0, formed(1, size=3), blocked=True), waiting, outcome="hung")
     assert in_session_numbers(scene.ranks) is scene.ranks
 
 
-def test_a_group_of_an_earlier_cell_counts_too():
+def test_a_group_of_an_earlier_cell_gives_the_numbers_too():
     receiver = rank(0, call("recv", peer=0), blocked=True, joined=replace(formed(1), sequence=1))
     sender = rank(1, call("send", peer=1), joined=replace(formed(0), sequence=1))
     renumbered = in_session_numbers((receiver, sender))

@@ -109,7 +109,7 @@ STOPS = """for step in range(9):
 GOES_ON = [2, (3, 4), (5, 1, {"loss": "0.5"}), (1, 2)]
 
 
-def test_the_condition_that_let_a_rank_leave_with_its_values() -> None:
+def test_the_condition_by_which_a_rank_left_is_named_with_its_values() -> None:
     stops = [(1, 2), 2, (3, 5), (5, 6, {"loss": "0.1"})]
     waits = [(1, 2), *GOES_ON, 2]
     found = _found(STOPS, Rank(0, waits, "blocked"), Rank(1, stops))
@@ -119,7 +119,7 @@ def test_the_condition_that_let_a_rank_leave_with_its_values() -> None:
     assert sides == (("yes", (1,), (("loss", "0.1"),)), ("no", (0,), (("loss", "0.5"),)))
 
 
-def test_the_end_of_a_loop_if_nothing_parted_before() -> None:
+def test_the_end_of_a_loop_is_named_if_ranks_did_not_part_before() -> None:
     source = "for x in loader:\n    dist.all_reduce(x)\n"
     found = _found(
         source,
@@ -129,7 +129,7 @@ def test_the_end_of_a_loop_if_nothing_parted_before() -> None:
     assert (found.cause, _line(found)) == ("uneven-iterations", 1)
 
 
-def test_an_iteration_that_was_skipped_before_the_loop_ended() -> None:
+def test_a_skipped_iteration_is_named_instead_of_the_end_of_the_loop() -> None:
     source = "for x in loader:\n    if x is None:\n        continue\n    dist.all_reduce(x)\n"
     usual = [(1, 2), (2, 4), 4]
     found = _found(
@@ -140,7 +140,7 @@ def test_an_iteration_that_was_skipped_before_the_loop_ended() -> None:
     assert (found.cause, _line(found)) == ("collective-under-local-condition", 2)
 
 
-def test_an_exception_that_a_rank_caught() -> None:
+def test_an_exception_that_a_rank_caught_is_named() -> None:
     source = "try:\n    x = load()\n    dist.all_reduce(x)\nexcept OSError:\n    pass\n"
     raised = [(2, "OSError"), (4, "OSError", "handled"), (4, 5)]
     found = _found(source, Rank(0, [(9, 9), 3], "blocked"), Rank(1, [(9, 9), *raised]))
@@ -175,7 +175,7 @@ for i in range(3):
     assert (found.cause, _line(found)) == ("exception-swallowed", 8)
 
 
-def test_collectives_of_one_line_that_met_others() -> None:
+def test_calls_of_one_line_that_met_other_calls() -> None:
     source = """def mean(x):
     dist.all_reduce(x)
 for epoch in range(2):
@@ -195,7 +195,7 @@ is_main = rank == 0
     assert (found.cause, _line(found)) == ("collective-under-rank-condition", 6)
 
 
-def test_ranks_that_went_first_in_turn_are_harmless() -> None:
+def test_branches_whose_collectives_met_are_harmless() -> None:
     source = """if rank != 0:
     dist.all_reduce(x)
 load()
@@ -213,7 +213,7 @@ for x in loader:
 
 
 @pytest.mark.parametrize("dropped", [0, 5])
-def test_without_events_the_source_is_read(dropped: int) -> None:
+def test_without_branch_events_the_source_gives_the_reason(dropped: int) -> None:
     stops = Rank(1, [(1, 2), 2, (3, 5), (5, 6)]).report()
     waits = Rank(0, [(1, 2), *GOES_ON, 2], "blocked").report()
     branches = (replace(waits[1], events_dropped=99), stops[1]) if dropped else ()
@@ -241,7 +241,9 @@ while True:
 @pytest.mark.parametrize(
     ("rounds", "line"), [(["used", "skipped", "used"], 5), (["used", "used"], 4)]
 )
-def test_a_batch_that_was_skipped_before_the_data_ended(rounds: list[str], line: int) -> None:
+def test_a_skipped_batch_is_named_instead_of_the_end_of_the_data(
+    rounds: list[str], line: int
+) -> None:
     """Without a skipped one, the rank had less data: it left the loop before the other one."""
     ways: dict[str, list[object]] = {"used": [(4, 5), (5, 6), 6], "skipped": [(4, 5), (5, 3)]}
     found = _found(
@@ -272,7 +274,7 @@ def _matching(subject: str) -> str:
         ("rank", "early-exit-on-rank-condition"),
     ],
 )
-def test_a_case_of_a_match(subject: str, cause: str) -> None:
+def test_a_case_of_a_match_is_a_branch(subject: str, cause: str) -> None:
     usual = [(1, 2), (3, 6), 7]
     found = _found(
         _matching(subject),
@@ -296,8 +298,8 @@ is_main = rank == 0
     ("body", "cause"),
     [("mean(scores)", "collective-under-rank-condition"), ("print(step)", "shape-differs")],
 )
-def test_one_line_of_a_helper_meets_itself_with_another_shape(body: str, cause: str) -> None:
-    """Rank 0 may have come to it from another place, or may only have written a log before."""
+def test_calls_of_one_line_of_a_helper_with_different_shapes(body: str, cause: str) -> None:
+    """Rank 0 may have called it from another line, or may only have written a log before."""
     extra = body.startswith("mean")
     usual = [(3, 4), (4, 6), 2]
     main = [(3, 4), (4, 5), 2]
@@ -367,7 +369,7 @@ def _with_callback(stops_at: int, **source: str) -> Finding:
     ],
 )
 @pytest.mark.parametrize("stops_at", [1, 4])
-def test_a_callback_with_which_one_rank_ends_the_librarys_loop(
+def test_a_callback_that_ends_the_librarys_loop_on_one_rank_is_named(
     name: str, arm: str, cause: str, stops_at: int
 ) -> None:
     finding = _with_callback(stops_at, name=name, arm=arm)
@@ -377,12 +379,14 @@ def test_a_callback_with_which_one_rank_ends_the_librarys_loop(
 @pytest.mark.parametrize(
     "source",
     [
-        {"arm": "print(trainer.loss)"},  # the library does not learn of it
+        {"arm": "print(trainer.loss)"},  # the library does not see it
         {"arm": "return"},
         {"after": "stop.on_step_end(trainer)"},  # the user's own code calls it
     ],
 )
-def test_a_callback_that_does_not_end_the_librarys_loop(source: dict[str, str]) -> None:
+def test_a_callback_that_does_not_end_the_librarys_loop_is_not_named(
+    source: dict[str, str],
+) -> None:
     finding = _with_callback(1, **source)
     assert finding.kind == "never-entered"
     assert _line(finding) is None

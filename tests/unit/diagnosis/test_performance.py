@@ -20,7 +20,7 @@ STEPS, STEP_S, LATE_S = 20, 0.01, 0.02
 
 
 def times(late: float | list[float], steps: int = STEPS) -> list[float]:
-    """The times at which a rank that is late by so much reaches each meeting."""
+    """The times at which a rank that is late by these delays reaches each collective."""
     delays = late if isinstance(late, list) else [late] * steps
     return [STEP_S * n + sum(delays[: n + 1]) for n in range(len(delays))]
 
@@ -75,7 +75,7 @@ SLEEPS = spent([0.1, 0.1], [0.0, 0.0])
 
 
 class TestLaggard:
-    def test_is_the_rank_that_comes_last(self) -> None:
+    def test_the_laggard_is_the_rank_that_comes_last(self) -> None:
         found = laggard(scene(arriving(LATE_S, others=2)))
         assert found is not None
         assert (found.rank, found.times, found.steps) == (2, STEPS - 1, STEPS)
@@ -85,7 +85,7 @@ class TestLaggard:
         assert found.even
         assert found.alone
 
-    def test_buckets_of_one_step_are_one_delay(self) -> None:
+    def test_buckets_of_one_step_count_as_one_delay(self) -> None:
         def calls(at: float) -> list[Call]:
             return [
                 all_reduce(None, entered_s=step + at + n / 1e3, source="flight recorder")
@@ -98,7 +98,7 @@ class TestLaggard:
         assert len(found.delays_s) == 9  # without the first step
         assert found.usual_s == pytest.approx(0.102)
 
-    def test_is_not_a_rank_that_waits_for_a_message(self) -> None:
+    def test_a_rank_that_waits_for_a_message_is_not_the_laggard(self) -> None:
         early, late = arriving(LATE_S)
         received = []
         for one in late:
@@ -108,7 +108,7 @@ class TestLaggard:
         assert found is not None
         assert found.held_up_s == pytest.approx(0.0)
 
-    def test_is_not_a_rank_that_came_out_of_the_last_one_late(self) -> None:
+    def test_a_rank_that_left_the_last_collective_late_is_not_the_laggard(self) -> None:
         calls: list[list[Call]] = [[], []]
         for entered in times(LATE_S):
             came = [entered - LATE_S, entered]
@@ -120,21 +120,21 @@ class TestLaggard:
         assert found.rank == 1
         assert found.usual_s == pytest.approx(0.011)  # it stood there for the other 9 ms
 
-    def test_is_not_a_rank_at_a_barrier(self) -> None:
+    def test_a_rank_that_is_late_at_a_barrier_is_not_the_laggard(self) -> None:
         entered = times(LATE_S)
         calls = [[call("barrier", entered_s=t + r * LATE_S) for t in entered] for r in range(2)]
         assert laggard(scene(calls)) is None
 
 
 class TestStragglers:
-    def test_that_sleeps(self) -> None:
+    def test_a_rank_that_sleeps_is_named(self) -> None:
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS)).findings
         assert (finding.cause, finding.symptom) == ("straggler-compute", "D.2.3")
         assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
         assert "slept" in facts(finding)
         assert (finding.places[1].cell, finding.places[1].line) == (3, 3)
 
-    def test_that_does_what_a_line_says(self) -> None:
+    def test_a_rank_with_a_line_of_its_own_is_named_with_that_line(self) -> None:
         source = "for i in range(20):\n    if rank == 1:\n        log()\n    dist.all_reduce(x)"
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
         alone = facts(finding)["runs-alone"]
@@ -155,23 +155,25 @@ class TestStragglers:
             ("rank % 2 == 1", True),
         ],
     )
-    def test_whose_line_is_known(self, condition: str, found: bool) -> None:
+    def test_a_condition_that_only_the_late_rank_meets_is_shown(
+        self, condition: str, found: bool
+    ) -> None:
         source = f"def step():\n    if {condition}:\n        log()"
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, source=source)).findings
         assert ("runs-alone" in facts(finding)) == found
 
-    def test_that_computes(self) -> None:
+    def test_a_rank_that_computes_longer_is_named(self) -> None:
         observed = spent([0.1, 0.45], [0.0, 0.0])
         (finding,) = diagnose(scene(arriving(LATE_S), **observed)).findings
         assert finding.cause == "straggler-compute"
         assert facts(finding)["computed-longer"].values["longer_s"] == pytest.approx(0.35)
 
-    def test_whose_data_is_late(self) -> None:
+    def test_a_rank_whose_data_is_late_is_named(self) -> None:
         observed = loaders(0.01, 0.38)
         (finding,) = diagnose(scene(arriving(LATE_S), **SLEEPS, **observed)).findings
         assert finding.cause == "straggler-data"
 
-    def test_whose_batches_are_larger(self) -> None:
+    def test_a_rank_with_larger_batches_is_named(self) -> None:
         observed = spent([0.1, 0.4], [0.0, 0.0]) | loaders(0.01, 0.03, batch=(8, 64))
         (finding,) = diagnose(scene(arriving(LATE_S), **observed)).findings
         assert finding.cause == "uneven-batch-sizes"
@@ -196,21 +198,25 @@ class TestStragglers:
             *("other threads queued", "once", "each epoch", "short", "unevenly"),
         ],
     )
-    def test_that_are_none(self, late: float | list[float], observed: dict[str, Any]) -> None:
+    def test_late_ranks_without_a_reason_of_their_own_are_not_named(
+        self, late: float | list[float], observed: dict[str, Any]
+    ) -> None:
         assert not diagnose(scene(arriving(late), **observed)).findings
 
-    def test_of_a_few_steps_are_none(self) -> None:
+    def test_delays_in_a_few_steps_are_not_reported(self) -> None:
         assert not diagnose(scene(arriving([LATE_S * 10] * 4), **SLEEPS)).findings
 
 
 class TestStarving:
-    def test_of_all_ranks_is_found(self) -> None:
+    def test_ranks_that_all_wait_for_data_are_found(self) -> None:
         (finding,) = diagnose(scene([[], []], **loaders(0.5, 0.5))).findings
         assert (finding.cause, finding.ranks) == ("dataloader-starves", [0, 1])
         assert finding.values["share"] == pytest.approx(0.833, abs=1e-3)
 
     @pytest.mark.parametrize("waited_s", [(0.5, 0.1), (0.19, 0.19), (0.35, 0.35)])
-    def test_of_some_or_for_a_short_time_is_none(self, waited_s: tuple[float, float]) -> None:
+    def test_short_waits_for_data_or_waits_of_some_ranks_are_silent(
+        self, waited_s: tuple[float, float]
+    ) -> None:
         assert not diagnose(scene([[], []], **loaders(*waited_s))).findings
 
 
@@ -229,7 +235,7 @@ class TestHints:
         each = tuple(replace(self.training(**fields), rank=r) for r in range(2))
         return scene(calls, training=each, **spent([0.1, 0.1], [0.0, 0.0]))
 
-    def test_small_buckets(self) -> None:
+    def test_small_buckets_are_a_hint(self) -> None:
         few = ModelTraining(name="m", members=(0, 1), forwards=9, bucket_cap_mb=0.01, buckets=4)
         assert self.hints(self.trained([[], []], models=(few,))) == []
         many = replace(few, buckets=16)
@@ -237,12 +243,12 @@ class TestHints:
         usual = replace(many, bucket_cap_mb=25.0)
         assert self.hints(self.trained([[], []], models=(usual,))) == []
 
-    def test_oversubscribed_threads(self) -> None:
+    def test_oversubscribed_threads_are_a_hint(self) -> None:
         assert self.hints(self.trained([[], []], threads=2)) == ["oversubscribed-threads"]
         assert self.hints(self.trained([[], []], threads=2, processors=4)) == []
         assert self.hints(self.trained([[], []], threads=1, processors=1)) == []
 
-    def test_small_collectives(self) -> None:
+    def test_small_collectives_are_a_hint(self) -> None:
         calls = [all_reduce(3, entered_s=n * 3e-3, left_s=n * 3e-3 + 2e-3) for n in range(200)]
         assert self.hints(self.trained([calls, calls])) == ["small-collectives"]
         assert self.hints(self.trained([calls[:100], calls[:100]])) == []

@@ -31,7 +31,7 @@ def scene(*placements: RankPlacement):
     return snapshot(*[rank(p.rank) for p in placements], placement=placements)
 
 
-def test_all_on_the_first():
+def test_all_ranks_on_the_first_gpu_are_reported():
     (finding,) = diagnose(scene(*[placement(r, "cuda:0", gpus=4) for r in range(3)])).findings
     assert (finding.symptom, finding.cause) == ("D.2.2", "all-ranks-on-one-gpu")
     assert finding.values == {"device": "cuda:0", "idle": ("cuda:1", "cuda:2", "cuda:3")}
@@ -50,7 +50,7 @@ def test_all_on_the_first():
         [placement(r, "cuda:0", trained=False) for r in range(2)],
     ],
 )
-def test_what_is_legal(placements: list[RankPlacement]):
+def test_legal_placements_are_silent(placements: list[RankPlacement]):
     assert diagnose(scene(*placements)).findings == []
 
 
@@ -67,7 +67,9 @@ def loaded(number: int, *devices: str) -> RankCheckpoints:
         (["cpu", "cpu"], []),
     ],
 )
-def test_checkpoints_on_the_gpu_of_another_rank(devices: list[str], ranks: list[list[int]]):
+def test_checkpoints_that_are_loaded_to_the_gpu_of_another_rank(
+    devices: list[str], ranks: list[list[int]]
+):
     here = [placement(r, f"cuda:{r}") for r in range(2)]
     checkpoints = tuple(loaded(r, device) for r, device in enumerate(devices))
     report = diagnose(snapshot(rank(0), rank(1), placement=tuple(here), checkpoints=checkpoints))

@@ -39,7 +39,7 @@ AGREE = "def agree(t):\n    t = t.clone()\n    dist.broadcast(t, src=0)\n    ret
         "print(f'rank {rank}: mean {x.item() / world_size}')",
     ],
 )
-def test_reading_on_another_rank_than_the_destination(rest: str) -> None:
+def test_reading_a_reduced_value_on_another_rank_than_the_destination(rest: str) -> None:
     finding = only(reduced(rest))
     assert (finding.symptom, finding.cause) == ("D.2.4", "reduce-read-on-wrong-rank")
     assert (finding.ranks, finding.confidence) == ([1], "likely")
@@ -70,7 +70,7 @@ def test_reading_on_another_rank_than_the_destination(rest: str) -> None:
         AGREE + "assert agree(x) == 3",
     ],
 )
-def test_legal_ways_to_go_on(rest: str) -> None:
+def test_legal_uses_of_a_reduced_value_are_silent(rest: str) -> None:
     report = reduced(rest)
     assert report.ok
     assert not report.hints
@@ -99,7 +99,7 @@ def pending(rest: str, before: str = "work = dist.all_reduce(x, async_op=True)")
         "with torch.no_grad():\n    y = x * 2\nwork.wait()",
     ],
 )
-def test_reading_before_the_wait(rest: str) -> None:
+def test_reading_a_value_before_the_wait_is_reported(rest: str) -> None:
     finding = only(pending(rest))
     assert (finding.cause, finding.ranks) == ("result-read-before-wait", [0, 1])
     assert (finding.places[0].cell, finding.places[0].role) == (3, "reads")
@@ -119,7 +119,7 @@ def test_reading_before_the_wait(rest: str) -> None:
         "try:\n    work.wait()\nfinally:\n    print(x)",
     ],
 )
-def test_waiting_in_time(rest: str) -> None:
+def test_reading_a_value_after_the_wait_is_silent(rest: str) -> None:
     report = pending(rest)
     assert report.ok
     assert not report.hints
@@ -128,14 +128,14 @@ def test_waiting_in_time(rest: str) -> None:
 @pytest.mark.parametrize(
     ("returned", "found"), [("x.sum()", True), ("x", False), ("(work, x)", False)]
 )
-def test_returning_before_the_wait(returned: str, found: bool) -> None:
+def test_returning_a_value_before_the_wait_is_reported(returned: str, found: bool) -> None:
     start = "def start(x):\n    work = dist.all_reduce(x, async_op=True)\n    return " + returned
     calls = all_reduce(2, asynchronous=True)
     report = diagnose(snapshot(rank(0, calls), rank(1, calls), source=f"{start}\nstart(x)"))
     assert bool(report.findings) is found
 
 
-def test_sum_that_is_called_a_mean() -> None:
+def test_a_sum_that_is_called_a_mean_is_reported() -> None:
     shown = "if rank == 0:\n    print('mean loss', x.item())"
     for extra, hinted in (("", True), ("x /= world_size\n", False), ("x = x.mean()\n", False)):
         source = f"dist.all_reduce(x)\n{extra}{shown}"

@@ -49,7 +49,7 @@ def cause(source: str, line: int, waiter: RankReport | None = None, *absent: Ran
         ("for i in range(3):\n    if isnan(x):\n        continue\n    f(x)\n", 4, LOCAL),
     ],
 )
-def test_way_past_the_call(source: str, line: int, expected: str) -> None:
+def test_the_reason_why_a_rank_went_past_the_call(source: str, line: int, expected: str) -> None:
     assert cause(source, line) == expected
 
 
@@ -62,7 +62,7 @@ def test_way_past_the_call(source: str, line: int, expected: str) -> None:
         "for i in range(3):\n    if i == 2:\n        continue\n\n    dist.all_reduce(x)\n",
     ],
 )
-def test_what_is_the_same_on_every_rank_is_not_a_reason(source: str) -> None:
+def test_a_condition_with_the_same_value_on_every_rank_is_not_a_reason(source: str) -> None:
     assert cause(source, 5) == "rank-skips-collective"
 
 
@@ -80,13 +80,13 @@ def test_a_condition_within_a_line_that_does_not_guard_the_call(source: str) -> 
     assert cause(source, 1) == "rank-skips-collective"
 
 
-def test_a_comprehension_with_uneven_items() -> None:
+def test_a_comprehension_over_uneven_items_is_a_reason() -> None:
     waiter = rank(0, *[all_reduce(1)] * 3, blocked=True)
     absent = rank(1, *[all_reduce(1)] * 2)
     assert cause("[total(x) for x in shards]\n", 1, waiter, absent) == UNEVEN
 
 
-def test_an_exception_swallowed_before_an_else() -> None:
+def test_an_exception_that_is_swallowed_before_an_else_is_a_reason() -> None:
     source = "try:\n    load(x)\nexcept OSError:\n    pass\nelse:\n    dist.all_reduce(x)\n"
     assert cause(source, 6) == "exception-swallowed"
 
@@ -223,7 +223,7 @@ def test_waiting_for_one_of_several_asynchronous_calls_raised(others_calls: int)
 
 
 @pytest.mark.parametrize("line", [4, None], ids=["line", "line not read"])
-def test_victims_of_a_death_in_a_librarys_collective(line: int | None) -> None:
+def test_victims_of_a_rank_that_died_in_a_librarys_collective(line: int | None) -> None:
     """The recorder of a dead process is lost, and retires what failed on the others."""
     issued = all_reduce(line, source="flight recorder", caller="DistributedDataParallel")
     error = RankError(type="RuntimeError", message=GLOO_PEER, where=at(4))
@@ -237,7 +237,7 @@ def test_victims_of_a_death_in_a_librarys_collective(line: int | None) -> None:
     assert (finding.ranks, finding.waiting) == ([1], [0, 2])
 
 
-def test_what_is_the_same_of_several_ranks_is_reported_once() -> None:
+def test_equal_facts_of_several_ranks_are_reported_once() -> None:
     source = "for b in loader:\n    dist.all_reduce(b)\n"
     early = [rank(number, *[all_reduce(2)] * 2) for number in (1, 2, 3)]
     other = rank(4, all_reduce(2))

@@ -40,7 +40,7 @@ def found(*ranks: RankReport) -> Finding:
     return only(diagnose(hung(*ranks)))
 
 
-def test_a_number_that_repeats():
+def test_two_ranks_with_the_same_number_are_reported():
     finding = found(joining(0), joining(1, rank=0))
     assert (finding.symptom, finding.cause) == ("B.2", "rank-number-repeated")
     assert (finding.ranks, finding.waiting) == ([1], [0])
@@ -54,13 +54,13 @@ def test_the_second_rank_0_finds_the_port_taken():
     assert (finding.symptom, finding.cause, finding.ranks) == ("B.1", "rank-number-repeated", [1])
 
 
-def test_ranks_that_gave_up_waiting_hung():
+def test_ranks_whose_wait_timed_out_count_as_hung():
     late = RankError(type="DistStoreError", message="wait timeout after 3000ms, keys: /0", call=0)
     finding = found(failing(0, late), failing(1, late, rank=0))
     assert (finding.symptom, finding.ranks, finding.waiting) == ("B.2", [1], [0])
 
 
-def test_a_port_that_a_stranger_has():
+def test_a_port_that_another_program_uses_is_reported():
     finding = found(failing(0), joining(1))
     assert (finding.cause, finding.ranks, finding.waiting) == ("port-in-use", [0], [1])
 
@@ -69,13 +69,13 @@ def test_a_port_that_a_stranger_has():
     ("sizes", "culprits"),
     [((2, 3, 3), [0]), ((3, 3, 4), [2]), ((3, 6, 6), [1, 2]), ((4, 4, 8), [2])],
 )
-def test_world_sizes_that_differ(sizes: tuple[int, ...], culprits: list[int]):
+def test_different_world_sizes_are_reported(sizes: tuple[int, ...], culprits: list[int]):
     ranks = [joining(number, world_size=size) for number, size in enumerate(sizes)]
     finding = only(diagnose(hung(*ranks)))
     assert (finding.cause, finding.ranks) == ("world-size-differs", culprits)
 
 
-def test_sizes_that_are_equally_frequent_go_by_the_session():
+def test_of_equally_frequent_world_sizes_the_sessions_is_right():
     finding = found(joining(0, world_size=2), joining(1, world_size=4))
     assert (finding.ranks, finding.waiting) == ([1], [0])
 
@@ -87,37 +87,37 @@ def test_a_group_of_the_wrong_size_is_found_though_it_forms():
     assert only(diagnose(snapshot(*ranks))).cause == "world-size-differs"
 
 
-def test_ranks_that_count_from_1():
+def test_ranks_that_count_from_1_are_reported():
     finding = found(joining(0, rank=1), joining(1, rank=2))
     assert (finding.cause, finding.ranks) == ("rank-outside-world", [1])
 
 
-def test_addresses_that_differ():
+def test_different_addresses_are_reported():
     finding = found(joining(0), joining(1, address="127.0.0.1:4711"))
     assert (finding.cause, finding.ranks, finding.waiting) == ("rendezvous-differs", [1], [0])
     assert (finding.values["address"], finding.values["others_address"]) == ("127.0.0.1:4711", HERE)
 
 
-def test_a_file_that_was_left_over():
+def test_a_file_of_an_earlier_run_is_reported():
     place = {"address": "file:///tmp/meeting"}
     finding = found(joining(0, left_over=True, **place), joining(1, left_over=True, **place))
     assert (finding.cause, finding.confidence) == ("rendezvous-file-left-over", "likely")
 
 
-def test_a_file_that_a_peer_has_just_written_is_not_left_over():
+def test_a_file_that_a_peer_has_just_written_is_not_reported():
     place = {"address": "file:///tmp/meeting"}
     report = diagnose(hung(joining(0, **place), joining(1, left_over=True, **place)))
     assert "rendezvous-file-left-over" not in [finding.cause for finding in report.findings]
 
 
-def test_an_address_that_does_not_answer():
+def test_an_address_that_does_not_answer_is_reported():
     there = {"address": "192.0.2.1:29500"}
     finding = found(joining(0, **there), joining(1, **there))
     assert (finding.cause, finding.confidence) == ("master-unreachable", "likely")
     assert finding.ranks == [0, 1]
 
 
-def test_a_rank_that_is_missing_is_not_discord():
+def test_a_missing_rank_does_not_count_as_different_settings():
     finding = found(joining(0, world_size=3), joining(1, world_size=3), rank(2))
     assert (finding.cause, finding.ranks) == ("rank-missing-at-setup", [2])
 
@@ -220,7 +220,7 @@ TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/rendezvous.py"
          "device-without-backend"),
     ],
 )  # fmt: skip
-def test_what_errors_of_packages_and_setup_mean(error: RankError, symptom: str, cause: str):
+def test_errors_of_packages_and_setup_have_a_symptom(error: RankError, symptom: str, cause: str):
     meaning = classify(error)
     assert (meaning.symptom, meaning.cause) == (symptom, cause)
 
@@ -235,5 +235,5 @@ def test_what_errors_of_packages_and_setup_mean(error: RankError, symptom: str, 
         _error("AttributeError", "'Config' object has no attribute 'pip'"),
     ],
 )
-def test_what_belongs_to_neither(error: RankError):
+def test_errors_that_belong_to_neither_packages_nor_setup(error: RankError):
     assert classify(error).symptom[0] not in "AB"

@@ -19,7 +19,7 @@ VALUE = ShownValue(where=at(4), taken=at(2), value=0.5, text="accuracy 0.500", l
 
 
 def scene(parts: list[list[int]], *shown: RankShown, trained: int = 0) -> Snapshot:
-    """Ranks that evaluated on these samples and wrote what they are said to have written."""
+    """Ranks that evaluated on these samples and wrote these values."""
     partition = []
     for number, part in enumerate(parts):
         epoch = Epoch(number=1, run=1, batches=2, samples=len(part), where=at(1), trained=trained)
@@ -45,7 +45,7 @@ HALVES = [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_result_of_a_part_that_one_rank_shows(who: int) -> None:
+def test_a_result_of_one_ranks_part_that_is_shown_for_all(who: int) -> None:
     finding = only(diagnose(scene(HALVES, showing(who, VALUE))))
     assert (finding.symptom, finding.cause, finding.kind) == (
         "D.2.4",
@@ -62,7 +62,7 @@ def silent(report: Report) -> bool:
     return report.ok and not report.hints
 
 
-def test_look_alikes() -> None:
+def test_look_alikes_are_silent() -> None:
     assert silent(diagnose(scene(HALVES, showing(0, VALUE), showing(1, VALUE))))
     elsewhere = replace(VALUE, where=at(6))  # if rank == 0: … else: …
     assert silent(diagnose(scene(HALVES, showing(0, VALUE), showing(1, elsewhere))))
@@ -75,6 +75,14 @@ def test_look_alikes() -> None:
     interrupted = replace(scene(HALVES, showing(0, VALUE)), outcome="interrupted")
     assert not diagnose(interrupted).findings
     assert silent(diagnose(scene(HALVES, showing(0), showing(1))))
+
+
+def test_a_record_that_ended_early_proves_no_silence() -> None:
+    made = scene(HALVES, showing(0), showing(1, VALUE))
+    assert only(diagnose(made)).ranks == [1]
+    cut = replace(made, shown=(showing(0, complete=False), showing(1, VALUE)))
+    assert silent(diagnose(cut))
+    assert silent(diagnose(Snapshot.from_json(cut.to_json())))
 
 
 def fed(content: int, offset: int) -> EvaluatedInput:
@@ -90,7 +98,7 @@ def fed(content: int, offset: int) -> EvaluatedInput:
         (((EvaluatedInput(content=1),), (EvaluatedInput(content=2),)), False),  # random inputs
     ],
 )
-def test_data_that_the_program_cuts(inputs: Any, found: bool) -> None:
+def test_ranks_that_evaluated_different_inputs_are_reported(inputs: Any, found: bool) -> None:
     value = replace(VALUE, loop=None)
     mine, other = inputs
     made = scene([[], []], showing(0, value, inputs=mine), showing(1, inputs=other))

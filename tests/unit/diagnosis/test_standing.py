@@ -1,4 +1,4 @@
-"""A diagnosis from stacks alone: of a job that was started without any recorder."""
+"""A diagnosis from the stacks alone, of a job that was started without a recorder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_main_thread_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[", "[{}]", "[3]", '{"a": 1}', "Thread 1 (idle): x", "\0"])
-def test_other_texts_hold_no_stack(text: str) -> None:
+def test_texts_without_a_stack_give_none(text: str) -> None:
     assert stacks.read(text) == ()
 
 
@@ -92,7 +92,7 @@ def test_stages_and_equal_stacks_accuse_no_rank(texts: tuple[str, ...]) -> None:
     assert not kinds & {"stands-elsewhere", "stand-in-different-calls"}
 
 
-def test_a_backward_pass_that_computes_is_no_wait() -> None:
+def test_a_backward_pass_that_computes_is_not_a_wait() -> None:
     seen = evidence(BACKWARD, LOADS)
     seen.cpu_shares = {0: 0.9, 1: 0.1}
     assert not diagnose(seen.snapshot()).findings
@@ -101,11 +101,11 @@ def test_a_backward_pass_that_computes_is_no_wait() -> None:
     assert finding.ranks == [1]
 
 
-def test_ranks_that_wait_for_nobody_are_no_hang() -> None:
+def test_ranks_that_wait_for_no_rank_are_not_a_hang() -> None:
     assert diagnose(evidence(LOADS, LOADS).snapshot()).ok
 
 
-def test_a_job_that_goes_on_is_no_hang() -> None:
+def test_a_job_that_makes_progress_is_not_a_hang() -> None:
     seen = evidence(ALL_REDUCE, LOADS)
     seen.moves = True
     assert diagnose(seen.snapshot()).ok

@@ -1,4 +1,4 @@
-"""Schedules, gradient scalers and restored states: what must be seen for it to be said."""
+"""Schedules, gradient scalers and restored states: which observations a finding needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scheduled(steps: int, end: int | None) -> tuple[Schedule, ...]:
     return (Schedule(kind="CosineAnnealingLR", steps=steps, end=end),)
 
 
-def test_a_schedule_that_counts_all_processes_is_over_early() -> None:
+def test_a_schedule_that_is_stepped_for_every_process_ends_early() -> None:
     over = tuple(training(rank, schedules=scheduled(20, 10)) for rank in RANKS)
     assert causes(*over) == [("scheduler-stepped-per-process", [0, 1])]
     for steps, end in ((20, 20), (20, None), (10, 10), (10, 5)):
@@ -77,7 +77,7 @@ def loaded(rank: int, *, saved_s: float = 0.0, **restored: int) -> RankCheckpoin
     return RankCheckpoints(rank=rank, uses=uses, restored={"model": 1, **restored})
 
 
-def test_states_that_stay_in_the_file() -> None:
+def test_states_that_are_not_loaded_from_the_file_are_reported() -> None:
     seen = tuple(training(rank) for rank in RANKS)
     all_states = {"optimizer": 1, "scheduler": 1}
     one = (loaded(0, **all_states), loaded(1, scheduler=1))
@@ -88,7 +88,7 @@ def test_states_that_stay_in_the_file() -> None:
     assert causes(*seen, checkpoints=goes_on) == [("resumed-without-state", [0, 1])]
 
 
-def test_weights_that_are_tuned_further_are_no_resumed_run() -> None:
+def test_fine_tuning_of_loaded_weights_is_not_a_resumed_run() -> None:
     seen = tuple(training(rank) for rank in RANKS)
     weights = tuple(loaded(rank) for rank in RANKS)
     assert causes(*seen, checkpoints=weights) == []

@@ -11,7 +11,7 @@ import pytest
 from ddt_notebook.diagnosis.text import advising, diagnose_text, frameworks
 from ddt_notebook.symptoms import loader as taxonomy
 
-#: As somebody would say it, for the symptoms that the study saw most.
+#: Descriptions in a user's words, for the symptoms that are most frequent in the study.
 SAID = {
     "A.1": "pip fails to build {}: Failed building wheel",
     "A.2": "ModuleNotFoundError: No module named 'x_kernels', while {} is imported",
@@ -39,9 +39,7 @@ def own(framework: str) -> set[str]:
 
 @pytest.mark.parametrize("symptom", SAID)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_frequent_symptoms_are_advised_upon_for_each_framework(
-    framework: str, symptom: str
-) -> None:
+def test_frequent_symptoms_have_advice_for_each_framework(framework: str, symptom: str) -> None:
     title = "colossalai" if framework == "colossalai" else frameworks.title(framework)
     report = diagnose_text(SAID[symptom].format(title))
     found = next(finding for finding in report.findings if finding.symptom == symptom)
@@ -50,14 +48,14 @@ def test_frequent_symptoms_are_advised_upon_for_each_framework(
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_no_framework_is_advised_with_the_words_of_another(framework: str) -> None:
+def test_no_advice_has_words_of_another_framework(framework: str) -> None:
     others = r"\bhvd\.|HOROVOD_" if framework != "horovod" else r"DEEPSPEED_|ZeRO|TF_CONFIG"
     for entries in table(framework).values():
         assert not [e["advice"] for e in entries if re.search(others, e["advice"])]
 
 
 @pytest.mark.parametrize("name", ["general", *FRAMEWORKS])
-def test_advice_is_by_symptom_and_one_of_the_study_s_patterns(name: str) -> None:
+def test_advice_has_a_symptom_and_one_of_the_study_s_patterns(name: str) -> None:
     codes = {symptom.code for symptom in taxonomy.symptoms()}
     for code, entries in table(name).items():
         assert code in codes
@@ -106,7 +104,7 @@ def test_advice_is_by_symptom_and_one_of_the_study_s_patterns(name: str) -> None
         ("horovod: ModuleNotFoundError: No module named 'distutils'", "Python 3.12"),
     ],
 )
-def test_a_name_that_moved_is_advised_upon_first(text: str, advice: str) -> None:
+def test_advice_about_a_name_that_moved_comes_first(text: str, advice: str) -> None:
     assert advice in diagnose_text(text).findings[0].fixes[0].advice
 
 

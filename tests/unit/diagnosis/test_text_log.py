@@ -38,7 +38,7 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_ranks_are_separated_and_the_one_that_raised_is_named(prefix: str) -> None:
+def test_lines_are_separated_by_rank_and_the_rank_that_raised_is_named(prefix: str) -> None:
     lines = []
     for index in range(6):
         for rank in (0, 1, 2):
@@ -72,7 +72,7 @@ def test_the_summary_of_torchrun_names_the_root_cause() -> None:
     assert (found.symptom, found.ranks) == ("D.1.8", [3])
 
 
-def test_what_a_list_begins_with_is_not_a_rank() -> None:
+def test_numbers_of_a_list_are_not_taken_for_ranks() -> None:
     lines = separate(enumerate(["My steps:", "1: start", "then it hangs", "and I wait"], start=1))
     assert [line.rank for line in lines] == [None] * 4
 
@@ -126,7 +126,7 @@ def test_a_traceback_across_two_blocks_is_whole(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 5_000_000])
-def test_a_log_of_one_line_of_any_length(size: int) -> None:
+def test_a_log_that_is_one_very_long_line(size: int) -> None:
     read = digest.read(io.BytesIO(b"x" * size))
     assert sum(len(text) for _, text in read.lines) <= 10_000
 
@@ -136,7 +136,7 @@ def test_thousands_of_tracebacks_are_not_all_kept() -> None:
     assert len(read.lines) < 3000
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_bytes_that_are_not_text_are_tolerated() -> None:
     assert diagnose_log(io.BytesIO(bytes(range(256)) * 100)).ok is False
 
 
@@ -219,7 +219,7 @@ def test_a_rank_that_was_killed_is_named() -> None:
     assert (found.cause, found.ranks) == ("killed-from-outside", [1])
 
 
-def test_a_time_out_names_those_that_waited_and_accuses_no_rank() -> None:
+def test_a_time_out_names_the_waiting_ranks_and_accuses_none() -> None:
     lines = [
         "[rank0]: Traceback (most recent call last):",
         '[rank0]:   File "/srv/train.py", line 33, in <module>',

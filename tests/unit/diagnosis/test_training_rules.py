@@ -126,7 +126,7 @@ def test_the_first_step_and_parameter_are_named() -> None:
     assert (since["equal_at"], since["step"], since["name"]) == (1, 2, "model.0.bias")
 
 
-def test_who_wrote_into_the_parameters_is_the_culprit_of_two() -> None:
+def test_of_two_ranks_the_one_that_wrote_into_parameters_is_named() -> None:
     one = optimizer((1, 2), (3, 4), (5, 6))
     other = optimizer((1, 2), (3, 9), (5, 10), changed_before=(1,))
     finding = only(found(one, other))
@@ -139,7 +139,7 @@ def test_a_change_on_all_ranks_is_silent() -> None:
     assert found(one, one).ok
 
 
-def test_minority_of_three_with_another_rate() -> None:
+def test_the_one_rank_of_three_with_another_rate_is_named() -> None:
     one = replace(optimizer((1, 2), (3, 4)), members=(0, 1, 2))
     odd = replace(optimizer((1, 2), (9, 9)), members=(0, 1, 2), settings={"lr[0]": "0.3"})
     finding = only(found(one, odd, one))
@@ -149,7 +149,7 @@ def test_minority_of_three_with_another_rate() -> None:
     assert rates == {(0, 2): "0.1", (1,): "0.3"}
 
 
-def test_a_communication_hook_is_given_the_benefit_of_the_doubt() -> None:
+def test_with_a_communication_hook_no_rank_is_accused() -> None:
     report = found(
         optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
         optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
@@ -161,7 +161,7 @@ def test_a_communication_hook_is_given_the_benefit_of_the_doubt() -> None:
 @pytest.mark.parametrize(
     ("unsynchronised", "cause"), [(3, "no-sync-left-on"), (0, "module-called-past-ddp")]
 )
-def test_steps_that_were_not_synchronised(unsynchronised: int, cause: str) -> None:
+def test_steps_that_were_not_synchronised_are_reported(unsynchronised: int, cause: str) -> None:
     report = found(
         optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
         optimizer((1, 2), (8, 9), synchronised=0, gradients=7),
@@ -217,14 +217,14 @@ def scheduled(*, first: float = 0.1) -> list[OptimizerTraining]:
     return both
 
 
-def test_schedules_that_part_the_rates_are_named() -> None:
+def test_schedules_that_make_the_rates_differ_are_named() -> None:
     finding = only(found(*scheduled()))
     assert (finding.cause, finding.places[0].line) == ("ranks-diverged-learning-rate", 7)
     apart_at_first = only(found(*scheduled(first=0.2)))
     assert apart_at_first.places[0].line == 2
 
 
-def test_parameters_that_the_cell_averages_are_local_sgd() -> None:
+def test_parameters_that_the_cell_averages_are_taken_for_local_sgd() -> None:
     calls = [all_reduce(shapes=((4, 4),)), all_reduce(shapes=((4,),))]
     report = found(
         optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
@@ -234,7 +234,7 @@ def test_parameters_that_the_cell_averages_are_local_sgd() -> None:
     assert report.ok
 
 
-def test_copies_that_part_without_a_word() -> None:
+def test_copies_that_diverge_without_communication() -> None:
     finding = only(
         found(
             optimizer((1, 2), (3, 4), wrapper="", gradients=5),
@@ -252,7 +252,7 @@ def test_copies_that_part_without_a_word() -> None:
     ],
     ids=["activations", "of-a-library"],
 )
-def test_what_is_sent_for_another_reason_may_keep_them_right(calls: list[Any]) -> None:
+def test_collectives_of_unknown_purpose_may_keep_copies_equal(calls: list[Any]) -> None:
     report = found(
         optimizer((1, 2), (3, 4), wrapper="", gradients=5),
         optimizer((1, 2), (8, 9), wrapper="", gradients=7),
@@ -261,7 +261,7 @@ def test_what_is_sent_for_another_reason_may_keep_them_right(calls: list[Any]) -
     assert report.ok
 
 
-def test_a_part_that_is_not_reduced() -> None:
+def test_a_parameter_whose_gradient_is_not_reduced() -> None:
     calls = [all_reduce(shapes=((4, 4),))]
     reports = [rank(0, *calls), rank(1, *calls)]
 
@@ -298,21 +298,21 @@ def averaged(*calls: Any, gradients: tuple[int, int] = (5, 5), **fields: Any) ->
     )
 
 
-def test_averaged_gradients_of_copies_that_never_were_equal() -> None:
+def test_averaged_gradients_of_copies_that_were_never_equal() -> None:
     finding = only(averaged(*BOTH_REDUCED))
     assert (finding.symptom, finding.cause) == ("D.2.5", "replicas-start-apart")
     assert (finding.ranks, finding.confidence) == ([0, 1], "likely")
     assert facts(finding)["apart-throughout"].values["name"] == "model.0.weight"
 
 
-def test_copies_that_are_apart_on_purpose() -> None:
+def test_copies_that_differ_on_purpose_are_silent() -> None:
     assert averaged(BOTH_REDUCED[0]).ok, "not every parameter"
     assert averaged(*BOTH_REDUCED, shapes={"4×4": 2, "4": 1}).ok, "one of two of a shape"
     sent = replace(BOTH_REDUCED[1], op="broadcast")
     assert averaged(*BOTH_REDUCED, sent).ok, "a server"
 
 
-def test_other_rates_without_a_word_are_a_search() -> None:
+def test_different_rates_without_communication_may_be_a_search() -> None:
     report = found(
         optimizer((1, 2), (3, 4), wrapper="", gradients=5),
         optimizer((1, 2), (8, 9), wrapper="", gradients=7, settings={"lr[0]": "0.3"}),
@@ -321,7 +321,7 @@ def test_other_rates_without_a_word_are_a_search() -> None:
     assert [hint.cause for hint in report.hints] == ["model-not-wrapped"]
 
 
-def test_a_group_that_no_rank_formed() -> None:
+def test_training_without_a_process_group() -> None:
     one = optimizer((1, 2), (3, 4), wrapper="")
     [hint] = found(one, one, has_group=False).hints
     assert (hint.cause, hint.ranks) == ("group-never-formed", [0, 1])
@@ -360,7 +360,7 @@ def test_nan_begins_on_the_rank_that_had_it_first() -> None:
     assert finding.confidence == "likely"
 
 
-def test_renamed_submodules_are_not_exchanged_ones() -> None:
+def test_renamed_submodules_are_not_taken_for_exchanged_ones() -> None:
     names = [("a.weight", "b.weight"), ("b.weight", "a.weight"), ("c.weight", "d.weight")]
     models = [model(parameters=p, names_digest=n, shapes_digest=1) for n, p in enumerate(names)]
     exchanged = [RankTraining(rank=n, models=(models[n],)) for n in (0, 1)]

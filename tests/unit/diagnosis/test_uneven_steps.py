@@ -78,7 +78,7 @@ def test_unequal_steps_and_unequal_parameters_are_a_finding() -> None:
     assert (steps[1,], steps[0, 2]) == (5, 6)
 
 
-def test_what_else_may_be_meant() -> None:
+def test_unequal_steps_that_may_be_intended_are_silent() -> None:
     equal_again = (training(0, 6, 70), training(1, 5, 70), training(2, 6, 70))
     other_passes = (training(0, 6, 70), training(1, 5, 71, forwards=5), training(2, 6, 70))
     hooked = tuple(training(r, 6 - r % 2, 70 + r, communication_hook=True) for r in MEMBERS)
@@ -109,7 +109,7 @@ def test_unequal_accumulation_is_a_finding() -> None:
     assert causes(*seen) == ["uneven-backward-passes"]
 
 
-def test_passes_that_may_differ() -> None:
+def test_unequal_passes_that_may_be_intended_are_silent() -> None:
     equal = tuple(accumulated(rank, 4) for rank in MEMBERS)
     # rank 1 also trains a model of its own, so that the passes of the DDP model are equal
     own = (equal[0], replace(equal[1], backwards=48), equal[2])
@@ -149,7 +149,7 @@ def test_steps_that_are_skipped_after_gradients_were_reduced_by_hand() -> None:
     assert reported(BY_HAND[0], overflowed, BY_HAND[2]) == ["steps-skipped-on-some-ranks"]
 
 
-def test_steps_without_ddp_that_may_be_unequal() -> None:
+def test_unequal_steps_without_ddp_that_may_be_intended_are_silent() -> None:
     name = "steps-skipped-on-some-ranks"
     assert name not in reported(*BY_HAND, reduced=0)  # each rank trains a model of its own
     assert name not in reported(*BY_HAND, reduced=3)

@@ -1,4 +1,4 @@
-"""The words of findings and facts: the lists are closed, and templates name what there is."""
+"""The words of findings and facts: every kind has words, and templates use existing values only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES = {ROOT / "diagnosis" / "wording.py", ROOT / "diagnosis" / "training_word
 
 @dataclass(frozen=True)
 class Used:
-    """What the package's code outside of the tables writes out.
+    """Strings that the package's code contains outside of the tables of wording.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ def test_a_template_is_filled_from_values_and_ranks() -> None:
         ),
     ],
 )
-def test_of_many_names_the_first_are_shown(names: tuple[str, ...], text: str) -> None:
+def test_only_the_first_of_many_names_are_shown(names: tuple[str, ...], text: str) -> None:
     values = {"names": names, "model": "net"}
     finding = Finding(symptom="D.2.2", stage="", kind="trained-attribute", values=values)
     assert worded(finding).title.startswith(text)
@@ -159,7 +159,7 @@ def found(kind: str, **content: object) -> Finding:
         ),
     ],
 )
-def test_a_title(finding: Finding, title: str) -> None:
+def test_the_title_of_a_finding(finding: Finding, title: str) -> None:
     assert wording.worded(finding).title == title
 
 
@@ -192,7 +192,7 @@ def test_a_title(finding: Finding, title: str) -> None:
         ),
     ],
 )
-def test_a_sentence(fact: Fact, sentence: str) -> None:
+def test_the_sentence_of_a_fact(fact: Fact, sentence: str) -> None:
     assert wording.sentence(fact) == sentence
 
 
@@ -226,7 +226,7 @@ def test_ranks_that_wait_for_each_other() -> None:
     )
 
 
-def test_who_waited_until_gloo_gave_up() -> None:
+def test_ranks_that_waited_until_gloos_timeout() -> None:
     failed = raised(0, all_reduce(status="failed"), error=peer_error(0, GLOO_TIMEOUT))
     scene = snapshot(failed, rank(1), outcome="failed")
     assert only(diagnose(scene)).title.endswith("; rank 0 waited for it")

@@ -21,6 +21,8 @@ class RankLog:
         path = folder / f"rank{rank}.calls"
         self.members = tuple(members)
         self.operations = 0
+        self.open = 0  #: a call that has begun, for tests that end it later
+        self.flown: list[FlightEntry] = []
         self.writer = RingWriter(path)
         self.recorder = RankRecorder(RingReader(path), lambda cell, line: f"  {cell}:{line}")
 
@@ -32,12 +34,12 @@ class RankLog:
         return self.writer.begin(record, time.monotonic(), blocking=blocking)
 
     def end(self, index: int, status: int = ring.DONE, operations: int = 1) -> None:
-        """It leaves the call, which has given the backend so many operations."""
+        """The rank leaves the call, which issued this many operations to the backend."""
         self.operations += operations
         self.writer.end(index, status, time.monotonic(), self.operations)
 
     def call(self, op: str = "all_reduce", *, operations: int = 1, **fields: Any) -> int:
-        """A call that is made and done."""
+        """A call that the rank enters and leaves."""
         index = self.begin(op, **fields)
         self.end(index, operations=operations)
         return index
@@ -52,6 +54,7 @@ class RankLog:
         known = {"op": "all_reduce", "shapes": ((4,),), "dtypes": ("float32",)}
         known["created_ns"] = time.time_ns()
         entry = FlightEntry(group="0", number=number, done=done, **(known | fields))
+        self.flown.append(entry)
         self.recorder.add_flight([entry])
 
     def calls(self) -> tuple[Call, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddt_notebook.host import call_log_reader
-from ddt_notebook.host.call_log_reader import thin
-from ddt_notebook.model import Position
+from ddt_notebook.host.call_log_reader import RankRecorder, thin
+from ddt_notebook.model import Call, Position
 from ddt_notebook.wire import ring
 from ddt_notebook.wire.records import Group
+from ddt_notebook.wire.ring import RingReader
 
 from .builders import RankLog
 
@@ -58,7 +60,7 @@ def test_one_call_may_be_several_operations(log: RankLog) -> None:
     ]
 
 
-def test_the_same_calls_have_the_same_numbers_however_they_are_read(tmp_path: Path) -> None:
+def test_numbers_of_calls_do_not_depend_on_when_they_are_read(tmp_path: Path) -> None:
     """The notebook may look at any moment, also while a call is pending."""
     often, once = (RankLog(tmp_path, rank) for rank in (0, 1))
     for log in (often, once):
@@ -74,7 +76,7 @@ def test_the_same_calls_have_the_same_numbers_however_they_are_read(tmp_path: Pa
     assert [number for _, number, _ in once.numbered()] == list(range(1, 9))
 
 
-def test_messages_do_not_move_the_numbers_of_collectives(tmp_path: Path) -> None:
+def test_messages_do_not_change_the_numbers_of_collectives(tmp_path: Path) -> None:
     """Ranks of a pipeline send different numbers of messages on one group."""
     logs = [RankLog(tmp_path, rank) for rank in (0, 1)]
     for log, messages in zip(logs, (1, 3), strict=True):
@@ -92,7 +94,7 @@ def test_messages_do_not_move_the_numbers_of_collectives(tmp_path: Path) -> None
     assert [call.sequence for call in logs[1].calls() if call.kind == "p2p"] == [1, 2, 3]
 
 
-def test_groups_are_numbered_apart_and_outsiders_not_at_all(log: RankLog) -> None:
+def test_each_group_has_its_own_numbers_and_calls_of_outsiders_have_none(log: RankLog) -> None:
     log.call("all_reduce")
     log.call("all_reduce", group=Group("3", (0, 1)), operations_before=0)
     log.call("all_reduce", group=Group("4", (1, 2)), outside=True)
@@ -118,7 +120,7 @@ def test_numbers_go_on_in_the_next_cell(log: RankLog) -> None:
     assert log.numbered() == [("barrier", 3, LOG)]
 
 
-def test_entries_of_the_cell_before_stay_there(log: RankLog) -> None:
+def test_entries_of_an_earlier_cell_do_not_count_for_this_one(log: RankLog) -> None:
     for _ in range(5):
         log.call("all_reduce")
     log.recorder.drain()
@@ -143,8 +145,8 @@ def test_a_new_generation_starts_from_one(log: RankLog) -> None:
     assert log.recorder.reached() == {"0": 1}
 
 
-def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
-    """Its backend counts from 0 again; our numbers must not come twice."""
+def test_numbers_continue_when_the_cell_forms_the_group_anew(log: RankLog) -> None:
+    """Its backend counts from 0 again; no number may occur twice."""
     log.call("all_reduce")
     log.call("all_reduce")
     log.operations = -1  # there is no group whose operations could be counted
@@ -160,7 +162,7 @@ def test_a_group_that_the_cell_forms_anew(log: RankLog) -> None:
     assert numbered == list(enumerate(ops, start=1))
 
 
-def test_a_library_is_first_on_the_group_that_the_cell_forms_anew(log: RankLog) -> None:
+def test_a_library_may_be_the_first_user_of_a_group_that_is_formed_anew(log: RankLog) -> None:
     for _ in range(4):
         log.call("all_reduce")
     log.recorder.begin_run()
@@ -194,7 +196,7 @@ def test_a_pending_call_is_the_one_in_which_the_rank_is_blocked(log: RankLog) ->
     assert log.recorder.failed
 
 
-def test_a_handle_that_was_not_waited_for_stays_in_sight(log: RankLog) -> None:
+def test_a_handle_that_was_not_waited_for_is_still_reported(log: RankLog) -> None:
     index = log.begin("all_reduce", asynchronous=True)
     log.end(index, ring.ISSUED)
     log.recorder.begin_run()
@@ -239,10 +241,55 @@ def test_branch_events_before_collectives_of_a_library(log: RankLog) -> None:
     assert [call.branches_before for call in log.calls()] == [None, 7, None, 9]
 
 
+def test_reading_calls_at_each_step_gives_the_same_list_as_reading_at_the_end(
+    tmp_path: Path,
+) -> None:
+    """The list of calls is made anew only if something has changed."""
+    log = RankLog(tmp_path)
+    members = {"0": log.members}
+
+    def asked_at_the_end() -> RankRecorder:
+        fresh = RankRecorder(RingReader(tmp_path / "rank0.calls"), lambda cell, line: "  line")
+        fresh.drain()
+        fresh.add_flight(log.flown)
+        fresh.branch_marks = log.recorder.branch_marks
+        return fresh
+
+    def step(number: int) -> None:
+        match number % 7:
+            case 0 | 1:
+                log.call()
+            case 2:
+                log.open = log.begin("barrier")
+            case 3:
+                log.end(log.open)
+            case 4:
+                log.library(done=False, created_ns=number)
+            case 5:
+                log.fly(log.operations, done=True, created_ns=number)
+            case _:
+                log.recorder.branch_marks = (*log.recorder.branch_marks, (number, number))
+
+    for number in range(40):
+        step(number)
+        log.recorder.drain()
+        for last in (1, 5):
+            known, expected = (r.calls(members, last) for r in (log.recorder, asked_at_the_end()))
+            assert [c.index for c in known.calls] == [c.index for c in expected.calls]
+            assert [_timeless(c) for c in known.calls] == [_timeless(c) for c in expected.calls]
+            assert (known.by_record, known.by_flight) == (expected.by_record, expected.by_flight)
+            assert log.recorder.calls(members, last) is known
+
+
+def _timeless(call: Call) -> Call:
+    """Without the time of an entry of the Flight Recorder, which depends on when it was asked."""
+    return replace(call, entered_s=None) if call.source == FLIGHT else call
+
+
 # -- bounds ------------------------------------------------------------------------------------
 
 
-def test_records_that_the_ring_lost_are_said_to_be_missing(log: RankLog) -> None:
+def test_records_that_the_ring_lost_are_reported_as_missing(log: RankLog) -> None:
     for _ in range(ring.SLOTS + 5):
         log.call("barrier")
     log.recorder.drain()
@@ -254,7 +301,7 @@ def test_records_that_the_ring_lost_are_said_to_be_missing(log: RankLog) -> None
     assert not log.recorder.overflowed
 
 
-def test_only_the_latest(log: RankLog) -> None:
+def test_only_the_latest_calls_are_kept(log: RankLog) -> None:
     for op in ("barrier", "all_reduce", "all_gather"):
         log.call(op)
     log.recorder.drain()
@@ -269,7 +316,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_what_agrees_on_all_members_is_dropped(tmp_path: Path) -> None:
+def test_calls_that_agree_on_all_members_are_dropped(tmp_path: Path) -> None:
     logs = {rank: RankLog(tmp_path, rank, members=(0, 1, 2)) for rank in range(3)}
     for rank, log in logs.items():
         log.call("all_reduce", reduce_op="SUM", shapes=FOUR, dtypes=FLOAT)
@@ -293,7 +340,7 @@ def test_what_agrees_on_all_members_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_rank_that_runs_ahead_keeps_what_the_others_have_not_reached(tmp_path: Path) -> None:
+def test_calls_that_the_other_ranks_have_not_reached_are_kept(tmp_path: Path) -> None:
     ahead, behind = (RankLog(tmp_path, rank) for rank in (0, 1))
     for _ in range(12):
         ahead.call("all_reduce")
@@ -307,7 +354,7 @@ def test_a_rank_that_runs_ahead_keeps_what_the_others_have_not_reached(tmp_path:
 
 
 @pytest.mark.usefixtures("small")
-def test_records_that_were_cut_do_no_harm(tmp_path: Path) -> None:
+def test_records_with_cut_shapes_are_tolerated(tmp_path: Path) -> None:
     logs = {rank: RankLog(tmp_path, rank) for rank in (0, 1)}
     for log in logs.values():
         log.call("all_reduce", shapes=((1,) * 60,), dtypes=FLOAT)
@@ -335,7 +382,7 @@ def test_a_long_loop_of_other_calls_stays_bounded(op: str, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_calls_that_can_never_be_matched_are_bounded_and_said_to_be_missing(log: RankLog) -> None:
+def test_calls_that_can_never_be_matched_are_bounded_and_reported_as_missing(log: RankLog) -> None:
     for number in range(30):
         log.call("recv", kind="p2p", number=number + 1, peer=None, tag=0)
     failed = log.begin("barrier")
@@ -345,3 +392,22 @@ def test_calls_that_can_never_be_matched_are_bounded_and_said_to_be_missing(log:
     assert [call.op for call in log.calls()] == ["recv"] * 11 + ["barrier"]
     assert log.recorder.calls({}).left_out == 19
     assert log.recorder.overflowed
+
+
+def test_names_for_which_there_was_no_room_are_reported_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring, "FILE_BYTES", ring.FILE_BYTES - ring.TABLE_BYTES + 200)
+    full = RankLog(tmp_path)
+    full.call("all_reduce", file="/project/train.py", line=3)
+    assert not full.recorder.names_missing
+    full.call("all_reduce", file="/project/" + "x" * 200, line=7)
+    found = full.calls()
+    assert [call.where.file if call.where else None for call in found] == [
+        "/project/train.py",
+        None,
+    ]
+    assert (found[1].op, found[1].members, found[1].sequence) == ("all_reduce", (0, 1), 2)
+    assert full.recorder.names_missing
+    assert not full.recorder.overflowed, "no call is missing"
+    full.recorder.close()

@@ -82,7 +82,7 @@ def test_the_time_starts_again_when_others_get_stuck(watch: HangWatch, clock: Cl
     assert watch.hung(more, failed=False)
 
 
-def test_after_a_failure_there_is_little_to_wait_for(watch: HangWatch, clock: Clock) -> None:
+def test_after_a_failure_a_wait_is_ended_soon(watch: HangWatch, clock: Clock) -> None:
     view = seen(blocked(0), blocked(1), RankReport(rank=2, state="raised"))
     assert not watch.hung(view, failed=True)
     clock.now_s += 0.25
@@ -93,7 +93,7 @@ def test_after_a_failure_there_is_little_to_wait_for(watch: HangWatch, clock: Cl
     assert impatient.hung(view, failed=True)
 
 
-def test_after_a_failure_one_who_is_on_the_way_is_waited_for_a_little(
+def test_after_a_failure_a_running_rank_is_waited_for_a_little(
     watch: HangWatch, clock: Clock
 ) -> None:
     raised = RankReport(rank=2, state="raised")
@@ -110,7 +110,7 @@ def test_after_a_failure_one_who_is_on_the_way_is_waited_for_a_little(
     assert watch.hung(on_the_way, failed=True)
 
 
-def test_a_suspended_rank_hangs_only_when_nobody_else_goes_on(
+def test_a_suspended_rank_is_a_hang_only_when_no_other_rank_runs(
     watch: HangWatch, clock: Clock
 ) -> None:
     stopped = RankReport(rank=2, state="stopped")
@@ -125,7 +125,7 @@ def test_a_suspended_rank_hangs_only_when_nobody_else_goes_on(
     assert watch.to_interrupt(alone, over_the_limit=False) == {2}
 
 
-def test_the_limit_is_on_waiting_not_on_running(watch: HangWatch) -> None:
+def test_the_limit_is_for_waiting_and_not_for_running(watch: HangWatch) -> None:
     assert not watch.over_the_limit(seen(running(0), running(1), running(2)))
     assert not watch.over_the_limit(seen(blocked(0, 9.9), running(1), running(2)))
     slow = seen(blocked(0, 3.0), blocked(1, 10.1), running(2))
@@ -134,7 +134,7 @@ def test_the_limit_is_on_waiting_not_on_running(watch: HangWatch) -> None:
     assert watch.to_interrupt(slow, over_the_limit=False) == frozenset()
 
 
-def test_without_a_limit_a_rank_at_work_is_waited_for_as_long_as_pytorch_would(
+def test_without_a_limit_a_running_rank_is_waited_for_until_pytorchs_timeout(
     clock: Clock,
 ) -> None:
     patient = HangWatch(hang_after_s=2.0, timeout_s=None)
@@ -149,7 +149,7 @@ def test_without_a_limit_a_rank_at_work_is_waited_for_as_long_as_pytorch_would(
     assert group_timeout_s(20.0, "nccl") > 20.0
 
 
-def test_only_who_is_waited_for_is_interrupted(watch: HangWatch) -> None:
+def test_only_ranks_that_others_wait_for_are_interrupted(watch: HangWatch) -> None:
     pair = {"members": (0, 1)}
     view = seen(blocked(0, 11.0, **pair), RankReport(rank=1, state="silent"), running(2))
     assert watch.to_interrupt(view, over_the_limit=True) == {1}
@@ -174,11 +174,11 @@ def test_all_ranks_in_the_same_call_are_shown_together() -> None:
     assert shown(blocked(0, 2.0), running(1), running(2)) == ((0,), 2.0, [1, 2])
 
 
-def test_nobody_is_awaited_in_a_call_that_all_have_entered() -> None:
+def test_no_rank_is_awaited_in_a_call_that_all_have_entered() -> None:
     assert shown(blocked(0, 3.0), blocked(1, 3.0), blocked(2, 3.0)) == ((0, 1, 2), 3.0, [])
 
 
-def test_a_rank_that_waits_itself_leads_to_the_rank_at_work() -> None:
+def test_a_chain_of_waits_leads_to_the_running_rank() -> None:
     receives = blocked(1, 2.5, op="recv", kind="p2p", peer=2, sequence=1)
     assert shown(blocked(0, 3.0), receives, running(2)) == ((0,), 3.0, [2, 1])
     pair = blocked(1, 2.5, op="recv", kind="p2p", peer=2, sequence=1, members=(1, 2))

@@ -35,12 +35,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (4096, 4096),
     ],
 )
-def test_amounts(text: str | int, expected: int) -> None:
+def test_amounts_of_memory_are_read(text: str | int, expected: int) -> None:
     assert parse_bytes(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "G", "much", "-1", "0", "1 Q", "inf", "nan", -5])
-def test_what_is_no_amount(text: str | int) -> None:
+def test_other_texts_are_refused_as_amounts_of_memory(text: str | int) -> None:
     with pytest.raises(SessionError, match="is not an amount of memory: write 512M or 2G"):
         parse_bytes(text)
 
@@ -63,12 +63,12 @@ def test_the_smallest_limit_counts(machine: Path, monkeypatch: pytest.MonkeyPatc
     assert free_memory() == 0
 
 
-def test_cached_files_are_no_hindrance(machine: Path) -> None:
+def test_cached_files_count_as_free_memory(machine: Path) -> None:
     cgroup(machine, limit=2 << 30, usage=2 << 30, cache=1 << 30)
     assert free_memory() == 1 << 30
 
 
-def test_ranks_that_do_not_fit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_do_not_fit_are_refused(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "free_memory", lambda: 3 * RANK_BYTES["fork"])
     check_ranks(3, "fork")
     for count, method, fitting in ((4, "fork", 3), (2, "spawn", 0)):
@@ -77,7 +77,7 @@ def test_ranks_that_do_not_fit(machine: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (raised.value.reason, raised.value.fitting_ranks) == ("memory", fitting)
 
 
-def test_not_even_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_is_refused_where_not_even_one_rank_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "free_memory", lambda: 0)
     with pytest.raises(SessionError, match=r"^1 rank needs .*: free some memory first$"):
         check_ranks(1, "fork")
@@ -101,12 +101,12 @@ def test_ranks_are_chosen_in_order(ranks: object) -> None:
         (True, "True is not a rank number"),
     ],
 )
-def test_ranks_that_do_not_exist(ranks: object, text: str) -> None:
+def test_ranks_that_do_not_exist_are_refused(ranks: object, text: str) -> None:
     with pytest.raises(SessionError, match=text):
         limits.choose_ranks(ranks, 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_ranks(count: int) -> None:
+def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
     with pytest.raises(SessionError, match="at least 1 rank"):
         check_ranks(count, "fork")

@@ -32,7 +32,7 @@ def test_text_is_read_once_as_it_comes(tail: Tail) -> None:
     assert tail.read() == "\nend\n"
 
 
-def test_a_character_that_was_written_in_two_parts(tail: Tail) -> None:
+def test_a_character_that_was_written_in_two_parts_is_read_whole(tail: Tail) -> None:
     whole = "größe 🙂".encode()
     for byte in whole:
         write(tail, bytes([byte]))
@@ -41,20 +41,20 @@ def test_a_character_that_was_written_in_two_parts(tail: Tail) -> None:
     assert tail.read() == "\N{REPLACEMENT CHARACTER}!"
 
 
-def test_a_character_across_two_chunks(tail: Tail) -> None:
+def test_a_character_across_two_chunks_is_read_whole(tail: Tail) -> None:
     text = "x" * (output_files._CHUNK_BYTES - 1) + "🙂y"
     write(tail, text.encode())
     assert tail.read_all() == text
 
 
-def test_up_to_a_point_for_the_sake_of_order(tail: Tail) -> None:
+def test_text_can_be_read_up_to_a_position(tail: Tail) -> None:
     write(tail, b"before the picture|after it")
     assert tail.read_all(18) == "before the picture"
     assert tail.read_all(18) == ""
     assert tail.read_all() == "|after it"
 
 
-def test_a_backlog_is_skipped_and_said_so(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_backlog_is_reported(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_files, "_BACKLOG_BYTES", 1000)
     monkeypatch.setattr(output_files, "_CHUNK_BYTES", 10)
     write(tail, b"early\n")

@@ -1,4 +1,4 @@
-"""What is kept of objects that were sent to ranks."""
+"""Objects that were sent to ranks are kept, within bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Pool:
         return {rank: Envelope(Done()) for rank in ranks}
 
 
-def test_what_is_due_after_which_cell() -> None:
+def test_objects_are_pushed_again_after_the_cell_that_they_followed() -> None:
     sent: Any = PushedObjects()
     sent.send(Pool(), {"early": b"1"}, (0, 1), 0)
     sent.send(Pool(), {"later": b"2", "gone": b"3"}, (0, 1), 4)
@@ -28,7 +28,7 @@ def test_what_is_due_after_which_cell() -> None:
     assert not sent.kept
 
 
-def test_much_is_not_kept(monkeypatch: Any) -> None:
+def test_large_objects_are_not_kept(monkeypatch: Any) -> None:
     monkeypatch.setattr(pushed_objects, "_MOST_KEPT", 10)
     sent: Any = PushedObjects()
     sent.send(Pool(), {"small": b"12345"}, (0,), 0)

@@ -47,7 +47,7 @@ class Questions:
 
 
 class Handle(RankHandle):
-    """What is known of a rank, without its process."""
+    """The handle of a rank that has no process."""
 
     silent_s = 0.0  # type: ignore[assignment]
     stopped = False  # type: ignore[assignment]
@@ -56,6 +56,7 @@ class Handle(RankHandle):
         self.rank, self.pid = 0, 4711
         self.recorder = recorder
         self._status_asked, self._flight_asked, self._requests = None, set(), 0
+        self._running_asked = None
         self.questions: Any = Questions()
         self.share = 1.0
         self.forget_status()
@@ -104,7 +105,7 @@ def answer(run: RankRun, *messages: Message) -> None:
         run.take_answer(Envelope(message, run.handle._requests))
 
 
-def test_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> None:
+def test_a_rank_is_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> None:
     log.call("barrier")
     log.library(done=False)
     began_s = time.monotonic() - 3.0
@@ -133,7 +134,7 @@ def test_blocked_in_a_collective_of_a_library(run: RankRun, log: RankLog) -> Non
     ],
     ids=["computes", "too early to tell", "left torch", "came to torch", "goes on", "long ago"],
 )
-def test_not_taken_for_blocked(
+def test_a_rank_that_may_be_working_is_not_called_blocked(
     run: RankRun, log: RankLog, before: MonitorStatus, after: MonitorStatus
 ) -> None:
     log.library(done=False)
@@ -144,7 +145,7 @@ def test_not_taken_for_blocked(
     assert now(run).state == "running"
 
 
-def test_what_was_judged_stays(run: RankRun, log: RankLog) -> None:
+def test_a_judgement_does_not_change_when_the_report_is_made(run: RankRun, log: RankLog) -> None:
     """The stacks that are fetched for a report take processor time, too."""
     log.library(done=False)
     answer(run, standing(0.5), standing(0.75))
@@ -154,7 +155,7 @@ def test_what_was_judged_stays(run: RankRun, log: RankLog) -> None:
 
 
 def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log: RankLog) -> None:
-    """Counts say that something is pending, but not yet what."""
+    """The counts show that an operation is pending, but not yet which."""
     log.library()
     answer(run, standing(1.0), standing(1.25, cpu_s=5.2))
     assert run.handle.questions.sent == []  # type: ignore[attr-defined]
@@ -181,7 +182,7 @@ def test_entries_are_fetched_once_for_each_status(run: RankRun, log: RankLog) ->
     assert run.handle.questions.sent == 2 * asked  # type: ignore[attr-defined]
 
 
-def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
+def test_a_rank_whose_calls_have_all_completed(run: RankRun, log: RankLog) -> None:
     log.library()
     answer(run, standing(1.0, groups={"0": (1, 1)}), standing(1.25, groups={"0": (1, 1)}))
     assert now(run).state == "running"
@@ -191,7 +192,7 @@ def test_everything_has_completed(run: RankRun, log: RankLog) -> None:
 # -- other states ------------------------------------------------------------------------------
 
 
-def test_blocked_in_a_call_of_the_cell(run: RankRun, log: RankLog) -> None:
+def test_a_rank_is_blocked_in_a_call_of_the_cell(run: RankRun, log: RankLog) -> None:
     log.begin("barrier", file="cell[1]", line=2)
     report = now(run)
     assert report.state == "blocked"
@@ -210,7 +211,7 @@ def test_a_monitor_that_does_not_answer(run: RankRun) -> None:
     assert now(run).state == "stopped"
 
 
-def test_death_within_a_call(run: RankRun, log: RankLog) -> None:
+def test_a_rank_that_died_within_a_call(run: RankRun, log: RankLog) -> None:
     log.begin("all_reduce", file="cell[1]", line=3)
     run.exit_status = -11
     report = now(run)
@@ -236,7 +237,7 @@ def test_an_exception_is_tied_to_the_call_that_raised_it(run: RankRun, log: Rank
         assert report.error.call == call
 
 
-def test_asked_or_not_finished_or_not(run: RankRun, log: RankLog) -> None:
+def test_the_state_of_a_rank_that_was_asked_or_has_finished(run: RankRun, log: RankLog) -> None:
     assert now(run).state == "running"
     run.answer = ENDED
     assert now(run).state == "finished"
@@ -257,7 +258,7 @@ def test_members_of_groups_are_gathered_from_all_ranks(tmp_path: Path) -> None:
     ("share", "busy_too", "asked"),
     [(1.0, False, []), (0.01, False, [AskStatus()]), (1.0, True, [AskStatus()])],
 )
-def test_a_busy_rank_is_left_alone_unless_somebody_waits(
+def test_a_busy_rank_is_not_asked_unless_another_rank_waits(
     tmp_path: Path, share: float, busy_too: bool, asked: list[Message]
 ) -> None:
     handle = Handle(RankLog(tmp_path).recorder)

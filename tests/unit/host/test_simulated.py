@@ -18,12 +18,12 @@ def test_a_number_of_gpus_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["cuda", "gpu:2", "cuda:0", "cuda:65", "cuda:-1", "2", ""])
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_device_options_are_refused(text: str) -> None:
     with pytest.raises(SessionError, match=r"cannot be simulated: write cuda:2 for 2 GPUs"):
         parse_simulated(text, "gloo", None)
 
 
-def test_real_devices_are_not_mixed_in() -> None:
+def test_simulated_and_real_devices_cannot_be_mixed() -> None:
     with pytest.raises(SessionError, match="leave out backend nccl"):
         parse_simulated("cuda:2", "nccl", None)
     with pytest.raises(SessionError, match="leave out device cuda"):

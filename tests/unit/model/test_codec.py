@@ -43,7 +43,7 @@ def test_round_trip(tree: Tree) -> None:
     assert from_plain(Tree, to_plain(tree)) == tree
 
 
-def test_what_holds_its_default_is_left_out() -> None:
+def test_fields_with_their_default_are_left_out() -> None:
     assert to_plain(Tree(count=1)) == {"count": 1, "places": {}, "notes": []}
     assert to_plain(FULL)["leaves"] == [{"name": "a", "at_s": 1.5}, {"name": "b"}]
 
@@ -54,7 +54,7 @@ def test_unknown_fields_are_ignored_at_any_depth() -> None:
     assert from_plain(Tree, plain) == FULL
 
 
-def test_a_whole_number_will_do_for_a_fraction() -> None:
+def test_a_whole_number_is_accepted_for_a_float() -> None:
     tree = from_plain(Tree, {"count": 1, "ratio": 2})
     assert isinstance(tree.ratio, float)
 

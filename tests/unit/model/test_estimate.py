@@ -41,7 +41,7 @@ def test_half_a_batch_keeps_half_the_activations() -> None:
     assert {plan.batch for plan in plans(without, 2)} == {1.0}
 
 
-def test_from_a_run() -> None:
+def test_an_estimate_from_a_run() -> None:
     needs = measured_needs(snapshot().memory[0])
     assert needs.total == 2000 + 1000 + needs.base
     assert needs.base == 5000 - 2000
@@ -50,12 +50,45 @@ def test_from_a_run() -> None:
     assert view.to_frame()["fits"].all()
 
 
-def test_what_does_not_fit_and_what_would() -> None:
-    view = ddt.estimate(1_000_000, 8, limit="10M")
+def test_an_estimate_names_strategies_that_would_fit() -> None:
+    view = ddt.estimate(1_000_000, 8, limit="10M", activations="1M")
     assert "it does not fit" in str(view)
     assert "ZeRO-2 would" in str(view)
     fits = dict(zip(view.to_frame()["sharding"], view.to_frame()["fits"], strict=True))
     assert fits == {"DDP": False, "ZeRO-1": False, "ZeRO-2": True, "FSDP": True}
+
+
+def test_without_activations_only_the_model_is_compared() -> None:
+    view = ddt.estimate(1_000_000, 8, limit="15M")
+    assert "it fits" not in str(view)
+    assert "ZeRO-1 would leave" in str(view)
+    fits = dict(zip(view.to_frame()["sharding"], view.to_frame()["fits"], strict=True))
+    assert fits == {"DDP": False, "ZeRO-1": None, "ZeRO-2": None, "FSDP": None}
+    assert "the model fits if its activations do" in str(ddt.estimate(1_000_000, 8, limit="1G"))
+
+
+def test_a_number_of_parameters_may_be_a_float() -> None:
+    assert str(ddt.estimate(7e9, 8)) == str(ddt.estimate(7_000_000_000, 8))
+
+
+def test_mixed_precision_needs_16_bytes_for_each_parameter_with_adam() -> None:
+    """ZeRO (Rajbhandari et al. 2020), section 3.1; DDP's buckets hold the gradients once more."""
+    mixed = ddt.estimate(7_000_000_000, 8, dtype="bfloat16", limit="80G")
+    assert mixed.needs.total == (16 + 2) * 7_000_000_000
+    assert "it does not fit" in str(mixed)
+    pure = ddt.estimate(7_000_000_000, 8, dtype="bfloat16", limit="80G", mixed=False)
+    assert pure.needs.total == (8 + 2) * 7_000_000_000
+
+
+def test_bars_end_at_the_limit_if_all_of_it_is_used() -> None:
+    bars = str(ddt.estimate(1_000_000, 2, limit=20_000_000)).splitlines()
+    bar = next(line for line in bars if line.startswith("  DDP ") and "|" in line)
+    used, _, over = bar.split()[1].partition("|")
+    assert set(used) == {"p", "g", "o"}
+    assert not over
+    bars = str(ddt.estimate(1_000_000, 2, limit="10M")).splitlines()
+    bar = next(line for line in bars if line.startswith("  DDP ") and "|" in line)
+    assert bar.split()[1].partition("|")[2]
 
 
 def test_what_cannot_be_estimated_is_reported() -> None:
@@ -65,5 +98,9 @@ def test_what_cannot_be_estimated_is_reported() -> None:
         ddt.estimate(snapshot(wrapper="FSDP2"))
     with pytest.raises(ValueError, match="'Lion' is not known"):
         ddt.estimate(100, optimizer="Lion")
+    with pytest.raises(ValueError, match="expected at least one rank"):
+        ddt.estimate(100, 0)
+    with pytest.raises(ValueError, match="expected a number of parameters"):
+        ddt.estimate(-1.0)
     with pytest.raises(ValueError, match="expected a type of numbers"):
         ddt.estimate(100, dtype="number")

@@ -70,7 +70,7 @@ def test_round_trip() -> None:
     assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
-def test_a_report_that_has_text_only() -> None:
+def test_a_report_with_text_only_is_read() -> None:
     plain = Report(ok=False, findings=[HANG]).to_json()
     for key in ("kind", "values", "places", "facts"):
         del plain["findings"][0][key]
@@ -79,7 +79,7 @@ def test_a_report_that_has_text_only() -> None:
     assert (loaded.kind, loaded.places, loaded.facts) == ("", {}, [])
 
 
-def test_a_confidence_that_is_none() -> None:
+def test_an_unknown_confidence_is_refused() -> None:
     plain = Report(ok=False, findings=[HANG]).to_json()
     plain["findings"][0]["confidence"] = "sure"
     with pytest.raises(FormatError, match="confidence is 'sure', not one of certain"):

@@ -16,6 +16,7 @@ from ddt_notebook.model.shares import (
     subtract,
     time_window,
     union,
+    untimed,
 )
 from ddt_notebook.model.timeline import BACKWARD, RankTimeline, kind_of
 
@@ -80,7 +81,7 @@ def test_without_all_members_no_rank_is_the_last() -> None:
     assert list(met.arrivals_s) == [0]
 
 
-def test_a_wait_that_was_ended_is_no_longer_than_it_was() -> None:
+def test_a_wait_ends_when_the_rank_was_freed() -> None:
     """Rank 0 was freed before rank 1 came."""
     (met,) = meetings(snapshot([call(1, 1.0, 2.0)], [call(1, 5.0, 5.1)]))
     assert met.wait_s(0) == pytest.approx(1.0)
@@ -144,11 +145,50 @@ def test_the_first_of_many_steps_is_left_out() -> None:
     assert window.name == "steps 2 to 3"
 
 
-def test_nothing_seen_has_no_window() -> None:
+def blocked(rank: int, *calls: Call, waited_s: float) -> RankReport:
+    last = calls[-1].index
+    return RankReport(
+        rank=rank, state="blocked", blocked_in=last, blocked_s=waited_s, calls=tuple(calls)
+    )
+
+
+@pytest.mark.parametrize("kind", ["collective", "p2p"])
+def test_the_wait_in_which_a_rank_hangs_is_waiting_and_a_rank_that_ended_does_not_work(
+    kind: str,
+) -> None:
+    waits = blocked(0, call(1, 1.0, 2.0), call(2, 3.0, kind=kind), waited_s=8.0)
+    ended = RankReport(rank=1, calls=(call(1, 1.0, 2.0),))
+    run = replace(snapshot(), ranks=(waits, ended), outcome="hung")
+    window = time_window(run, meetings(run))
+    assert window == TimeWindow(1.0, 11.0)
+    first, second = (activity.share(window) for activity in activities(run, meetings(run)))
+    assert (first.waiting_s, first.compute_s) == (pytest.approx(8.0), pytest.approx(1.0))
+    assert (second.waiting_s, second.compute_s) == (0, pytest.approx(0.0))
+    assert [activity.ended_s for activity in activities(run, [])] == [None, 2.0]
+
+
+def test_the_wait_for_a_handle_begins_after_its_call() -> None:
+    """Rank 1 made the call early and has been waiting for its handle for 1 s."""
+    first = blocked(0, call(1, 3.0), waited_s=8.0)
+    second = blocked(1, call(1, 2.0, asynchronous=True), waited_s=1.0)
+    run = replace(snapshot(), ranks=(first, second), outcome="hung")
+    waits = [activity.waiting for activity in activities(run, meetings(run))]
+    assert waits == [[(3.0, 11.0)], [(10.0, 11.0)]]
+
+
+def test_calls_without_a_measured_end_are_known_to_be_missing() -> None:
+    waits = blocked(0, call(1, 1.0, 2.0), call(2, 3.0), waited_s=8.0)
+    assert not untimed(replace(snapshot(), ranks=(waits,)))
+    waits = blocked(0, call(1, 1.0, source="flight recorder"), call(2, 3.0), waited_s=8.0)
+    assert untimed(replace(snapshot(), ranks=(waits,)))
+    assert not untimed(replace(snapshot(timeline=(timeline(0),)), ranks=(waits,)))
+
+
+def test_a_run_without_spans_has_no_window() -> None:
     assert time_window(snapshot(), []) is None
 
 
-def test_intervals() -> None:
+def test_intervals_are_joined_and_subtracted() -> None:
     assert union([(3, 4), (0, 1), (1, 2), (5, 5)]) == [(0, 2), (3, 4)]
     assert intersect([(0, 2), (3, 6)], [(1, 4), (5, 9)]) == [(1, 2), (3, 4), (5, 6)]
     assert subtract([(0, 10)], [(2, 3), (5, 6)]) == [(0, 2), (3, 5), (6, 10)]
@@ -186,7 +226,7 @@ def test_a_traced_snapshot_survives_a_trip_through_json() -> None:
     assert Snapshot.from_json(run.to_json()) == run
 
 
-def test_who_waits_in_vain_waits_to_the_end() -> None:
+def test_a_wait_that_never_ends_lasts_to_the_end_of_the_run() -> None:
     alone = replace(snapshot([call(1, 1.0, 3.0, status="failed")]), outcome="hung")
     (activity,) = activities(alone, meetings(alone))
     assert activity.waiting == [(1.0, 3.0)]

@@ -16,5 +16,5 @@ from ddt_notebook.model import RankError
         ("ValueError", "name 'train' is not defined", ""),
     ],
 )
-def test_the_name_that_is_not_defined(kind: str, message: str, name: str) -> None:
+def test_an_error_shows_the_name_that_is_not_defined(kind: str, message: str, name: str) -> None:
     assert RankError(type=kind, message=message).undefined_name == name

@@ -124,7 +124,7 @@ def test_a_collective_makes_its_result_equal_and_not_its_input() -> None:
     assert not after.values[0].differs
 
 
-def test_results_that_are_not_there() -> None:
+def test_reads_of_results_that_have_not_arrived() -> None:
     program = traced("""
         work = dist.all_reduce(loss, async_op=True)
         print(loss.item())
@@ -144,7 +144,7 @@ def test_results_that_are_not_there() -> None:
     }
 
 
-def test_objects_of_libraries_know_what_was_done_with_them() -> None:
+def test_objects_of_libraries_record_their_calls() -> None:
     program = traced("""
         model = DDP(torch.nn.Linear(2, 2))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -49,7 +49,7 @@ def test_a_percent_sign_at_the_start_of_a_line_may_be_an_operator() -> None:
 
 
 @pytest.mark.parametrize("source", ["def f(:", "x = \0", "(" * 5000])
-def test_what_is_not_python_has_no_tree(source: str) -> None:
+def test_text_that_is_not_python_has_no_tree(source: str) -> None:
     assert parse(Document("cell[1]", source)) is None
 
 

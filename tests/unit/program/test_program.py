@@ -95,7 +95,7 @@ class TestPlaces:
         one, other = Program([document], 2), Program([document], 4)
         assert one.trees[FILE] is other.trees[FILE] is tree_of(document)
 
-    def test_what_is_not_python_is_left_out(self) -> None:
+    def test_text_that_is_not_python_is_left_out(self) -> None:
         assert list(program("x = 1", broken="def f(:").trees) == [FILE]
 
 
@@ -142,11 +142,11 @@ class TestConditions:
         assert [rank for rank in range(4) if cell.truth(condition(test), rank)] == on
 
     @pytest.mark.parametrize("test", ["loss > 3", "rank == other", "rank // 0", "f(rank)"])
-    def test_others_are_not(self, test: str) -> None:
+    def test_other_conditions_are_unknown(self, test: str) -> None:
         assert program(self.PROGRAM).truth(condition(test), 0) is None
 
     @pytest.mark.parametrize("test", ["loss > 3", "frank == 0", "limit > 2", "self.enough"])
-    def test_what_does_not_read_the_rank(self, test: str) -> None:
+    def test_conditions_that_do_not_read_the_rank(self, test: str) -> None:
         assert not program(self.PROGRAM).conditions.reads_rank(condition(test))
 
     def test_names_that_are_bound_in_both_branches(self) -> None:
@@ -176,7 +176,7 @@ class TestConditions:
             ("limit > 3", False),
         ],
     )
-    def test_clocks(self, test: str, reads: bool) -> None:
+    def test_conditions_that_read_a_clock_are_recognised(self, test: str, reads: bool) -> None:
         assert program(self.PROGRAM).conditions.reads_clock(condition(test)) == reads
 
     @pytest.mark.parametrize(
@@ -242,10 +242,12 @@ class TestPathsPastACall:
             ("barrier()", 1, None),
         ],
     )
-    def test_its_cause(self, source: str, line: int, cause: str | None) -> None:
+    def test_the_cause_of_a_path_past_a_call(
+        self, source: str, line: int, cause: str | None
+    ) -> None:
         assert self.cause(source, line) == cause
 
-    def test_in_a_file_that_calls_a_function_of_another(self) -> None:
+    def test_a_path_past_a_call_in_a_function_of_another_file(self) -> None:
         helper = "def sync():\n    barrier()"
         paths = EscapePaths(program("if rank == 0:\n    sync()", helper=helper), {})
         caller, absent = RankReport(rank=0), RankReport(rank=1)

@@ -57,7 +57,7 @@ def test_a_helper_sets_the_device_and_asks_for_the_rank(tmp_path: Path) -> None:
     assert not lint(tmp_path, train=TRAIN, tools=SET_UP)
 
 
-def test_what_the_helper_does_not_do_is_reported(tmp_path: Path) -> None:
+def test_a_fault_that_the_helper_does_not_prevent_is_reported(tmp_path: Path) -> None:
     tools = SET_UP.replace("    torch.cuda.set_device(args.gpu)\n", "")
     tools = tools.replace("args.rank == 0", "args.rank >= 0")
     found = lint(tmp_path, train=TRAIN, tools=tools)

@@ -39,7 +39,7 @@ def watch(
     return thread, seen
 
 
-def test_a_read_from_a_pipe() -> None:
+def test_a_read_from_a_pipe_is_recognised() -> None:
     source, sink = os.pipe()
     thread, seen = watch(("data", ""), lambda: os.close(sink))
     os.read(source, 1)
@@ -49,7 +49,7 @@ def test_a_read_from_a_pipe() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="flock is another call elsewhere")
-def test_the_lock_of_a_file(tmp_path: Path) -> None:
+def test_a_wait_for_the_lock_of_a_file_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "data.lock"
     with path.open("w") as held, path.open("w") as wanted:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -60,7 +60,7 @@ def test_the_lock_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not show locks")
-def test_the_holder_of_the_lock_of_a_file(tmp_path: Path) -> None:
+def test_the_holder_of_a_files_lock_is_named(tmp_path: Path) -> None:
     path = tmp_path / "data.lock"
     child = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX)"
     child += "; print('locked', flush=True); sys.stdin.read()"
@@ -89,7 +89,7 @@ def test_the_holder_of_the_lock_of_a_file(tmp_path: Path) -> None:
     assert holders == [held.pid]
 
 
-def test_a_lock_of_python() -> None:
+def test_a_wait_for_a_lock_of_python_is_recognised() -> None:
     event = threading.Event()
     thread, seen = watch(("lock", ""), event.set)
     event.wait()

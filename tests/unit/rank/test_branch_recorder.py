@@ -75,7 +75,7 @@ done = True
 
 @needs_trace
 @pytest.mark.parametrize(("loss", "to_line"), [(0.25, 3), (0.5, 5)])
-def test_the_arm_of_a_condition(
+def test_the_branch_that_a_condition_takes_is_recorded(
     recorder: BranchRecorder, path: Path, loss: float, to_line: int
 ) -> None:
     seen = _observed(CONDITION, recorder, path, loss=loss, best=0.375)
@@ -97,7 +97,7 @@ run(items)
 
 
 @needs_trace
-def test_loops_and_their_ends(recorder: BranchRecorder, path: Path) -> None:
+def test_loops_and_their_ends_are_recorded(recorder: BranchRecorder, path: Path) -> None:
     left, ended = (_ways(_observed(LOOP, recorder, path, items=i)) for i in ([4], [2]))
     assert left == [(3, 4), (4, 6), (6, 7)]
     assert ended[len(left) : -1] == [(3, 4), (4, 5)]
@@ -144,7 +144,9 @@ run()
 
 
 @needs_trace
-def test_exceptions_raised_and_handled(recorder: BranchRecorder, path: Path) -> None:
+def test_exceptions_that_are_raised_and_handled_are_recorded(
+    recorder: BranchRecorder, path: Path
+) -> None:
     seen = _observed(HANDLED, recorder, path)
     kinds = [(outcome.kind, outcome.function, outcome.error) for outcome in seen]
     assert ("raised", "load", "OSError") in kinds
@@ -178,7 +180,7 @@ for batch in Batches():
 
 
 @needs_trace
-def test_the_users_own_trace_function_stays(recorder: BranchRecorder) -> None:
+def test_the_users_own_trace_function_is_kept(recorder: BranchRecorder) -> None:
     def mine(*_: object) -> None:
         return None
 
@@ -195,7 +197,7 @@ def test_the_users_own_trace_function_stays(recorder: BranchRecorder) -> None:
         assert recorder.unobserved
 
 
-def test_hashes_of_stretches_agree_between_ranks(tmp_path: Path) -> None:
+def test_ranks_that_took_the_same_branches_have_the_same_hashes(tmp_path: Path) -> None:
     hashes = []
     for rank, before in enumerate((0, 3)):
         recorder = BranchRecorder(BranchRingWriter(tmp_path / f"rank{rank}"))
@@ -334,3 +336,41 @@ def test_a_context_manager_decides_only_about_an_exception(
 def test_a_context_manager_that_swallows_an_exception(recorder: BranchRecorder, path: Path) -> None:
     seen = _observed(CONTEXT, recorder, path, items={})
     assert [(one.kind, one.line) for one in seen][:2] == [("raised", 4), ("handled", 3)]
+
+
+EXPRESSIONS = """
+def call(value):
+    return value
+
+def run(x, items):
+    x and call(1)
+    a = call(2) if not x else 0
+    b = x or call(3)
+    c = [call(i) for i in items if i is not None]
+    d = any(call(i) for i in items if i)
+    if x and call(4):
+        pass
+    plain = x and 5
+    e = (x > 0 and
+         call(6))
+    return x == 2 and x > 1 and call(7)
+
+run(x, items)
+"""
+
+
+@needs_trace
+@pytest.mark.parametrize(("x", "held"), [(0, "nyn"), (1, "yny"), (2, "yny")])
+def test_conditions_inside_expressions_that_decide_about_a_call(
+    recorder: BranchRecorder, path: Path, x: int, held: str
+) -> None:
+    seen = _observed(EXPRESSIONS, recorder, path, x=x, items=[None, 0, 3])
+    taken = {
+        line: "".join("ny"[o.to_line == line] for o in seen if (o.kind, o.line) == ("guard", line))
+        for line in (6, 7, 8, 9, 10, 14, 16)
+    }
+    assert [taken[line] for line in (6, 7, 8)] == list(held)
+    assert (taken[9], taken[10]) == ("nyy", "nny")
+    assert (taken[14], taken[16]) == ("y" if x else "n", "y" if x == 2 else "n")
+    assert {o.line for o in seen if o.kind == "guard"} == {6, 7, 8, 9, 10, 14, 16}
+    assert {o.values["x"] for o in seen if o.line == 6} == {str(x)}

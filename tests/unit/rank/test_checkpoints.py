@@ -12,7 +12,7 @@ from ddt_notebook.rank.probes import checkpoints
 from ddt_notebook.rank.probes.checkpoints import _devices, _path, _recording, _wrapped
 
 
-def test_files_have_one_name_however_they_are_called(tmp_path: Path, monkeypatch) -> None:
+def test_a_file_has_one_name_however_its_path_is_written(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     names = {_path("a.pt"), _path(tmp_path / "a.pt"), _path(str(tmp_path / "link" / "a.pt"))}
@@ -21,7 +21,7 @@ def test_files_have_one_name_however_they_are_called(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("no_file", [io.BytesIO(), None, 3, "/dev/null"])
-def test_what_is_not_a_file(no_file: object) -> None:
+def test_targets_that_are_not_files_are_not_recorded(no_file: object) -> None:
     assert _path(no_file) == ""
 
 
@@ -41,11 +41,11 @@ X = torch.zeros(1)
         ([{"module.a": X}], ""),
     ],
 )
-def test_names_of_a_wrapper(saved: object, first: str) -> None:
+def test_names_with_the_prefix_of_a_wrapper_are_recognised(saved: object, first: str) -> None:
     assert _wrapped(saved) == first
 
 
-def test_the_call_goes_through_and_is_recorded(tmp_path: Path, monkeypatch) -> None:
+def test_saving_and_loading_work_and_are_recorded(tmp_path: Path, monkeypatch) -> None:
     record = checkpoints.CheckpointRecord()
     monkeypatch.setattr(checkpoints, "RECORD", record)
     save = _recording(torch.save, "save", 1)
@@ -65,7 +65,7 @@ def test_the_call_goes_through_and_is_recorded(tmp_path: Path, monkeypatch) -> N
     assert (len(record.uses), record.more) == (100, 103)
 
 
-def test_where_what_was_loaded_is() -> None:
+def test_the_devices_of_loaded_tensors_are_recorded() -> None:
     meta = torch.zeros(2, device="meta")
     assert _devices({"epoch": 1, "model": {"a": X}, "states": [(X, meta)]}) == {"cpu", "meta"}
     assert _devices([X] * 5 + [meta], left=3) in ({"cpu"}, {"cpu", "meta"})

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+from typing import Any
+
 import pytest
 
-from ddt_notebook.rank.tracebacks import describe_error
+from ddt_notebook.rank import tracebacks
+from ddt_notebook.rank.tracebacks import describe_error, hide_own_frames
 
 
 def _undefined() -> None:
@@ -49,3 +53,29 @@ def test_the_name_that_is_not_defined(cell: object, name: str) -> None:
     with pytest.raises((NameError, ValueError)) as raised:
         cell()
     assert describe_error(raised.value, "").undefined_name == name
+
+
+def _raised_later() -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def recorded(call):\n    return call()", tracebacks.__file__, "exec"), names)
+    try:
+        names["recorded"](lambda: 1 / 0)
+    except ZeroDivisionError as error:
+        raise ValueError("later") from error
+
+
+def test_frames_of_the_recorder_are_hidden_also_in_the_cause() -> None:
+    with pytest.raises(ValueError, match="later") as raised:
+        _raised_later()
+    assert "in recorded" in "".join(traceback.format_exception(raised.value))
+    hide_own_frames(raised.value)
+    text = "".join(traceback.format_exception(raised.value))
+    assert "in recorded" not in text
+    assert "in <lambda>" in text
+    assert "ValueError: later" in text
+
+
+def test_hiding_frames_ends_although_exceptions_follow_each_other() -> None:
+    first, second = ValueError("1"), ValueError("2")
+    first.__context__, second.__context__ = second, first
+    hide_own_frames(first)

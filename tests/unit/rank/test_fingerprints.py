@@ -9,14 +9,14 @@ from ddt_notebook.model.training import NO_GRADIENT
 from ddt_notebook.rank.probes.fingerprints import choose, joint_content, next_sampled, sketch
 
 
-def test_first_steps_and_then_powers_of_two() -> None:
+def test_fingerprints_are_taken_at_the_first_steps_and_at_powers_of_two() -> None:
     sampled = [0]
     while sampled[-1] < 128:
         sampled.append(next_sampled(sampled[-1]))
     assert sampled == [*range(9), 16, 32, 64, 128]
 
 
-def test_all_of_a_few_tensors_and_some_of_many() -> None:
+def test_small_models_are_read_whole_and_of_large_ones_a_sample() -> None:
     assert choose(5) == [0, 1, 2, 3, 4]
     many = choose(1000)
     assert (many[0], many[-1]) == (0, 999)
@@ -53,7 +53,7 @@ def test_equal_content_and_only_equal_content_agrees(tensor: torch.Tensor) -> No
     assert sketch(tensor) != sketch(tensor + 1)
 
 
-def test_what_cannot_be_read_is_not_an_error() -> None:
+def test_tensors_that_cannot_be_read_cause_no_error() -> None:
     assert sketch(None) == NO_GRADIENT
     assert sketch(torch.empty(0)) == sketch(torch.empty(0))
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=False)

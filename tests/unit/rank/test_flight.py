@@ -77,7 +77,7 @@ def test_what_was_pending_is_read_again_when_it_has_completed(recorder: Recorder
     assert reader.counts() == {"0": (3, 3)}
 
 
-def test_names_are_those_of_torch_distributed(recorder: Recorder) -> None:
+def test_operations_have_the_names_of_torch_distributed(recorder: Recorder) -> None:
     recorder.issue("gloo:_all_gather_base")
     recorder.issue("gloo:alltoall")
     recorder.issue("gloo:broadcast")
@@ -124,7 +124,7 @@ def test_a_dump_that_names_a_class_is_not_read(
 
 
 @pytest.mark.parametrize("changed", ["gone", "other arguments", "other fields"])
-def test_a_version_of_torch_without_it(
+def test_a_version_of_torch_without_the_flight_recorder(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     monkeypatch.setattr(torch_private, "_missing", {})

@@ -1,4 +1,4 @@
-"""How loaders say that they divide their data among the ranks."""
+"""What is read from loaders about the division of data among ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def described(**options: Any) -> LoaderPartition:
     ("options", "padding"),
     [({}, 3), ({"split": True}, 3), ({"even": False}, 0), ({"drop": True}, 0)],
 )
-def test_a_sampler_may_deal_out_batches(options: dict[str, bool], padding: int) -> None:
+def test_a_sampler_that_divides_whole_batches(options: dict[str, bool], padding: int) -> None:
     about = described(batch_sampler=BatchSamplerShard(13, **options))
     assert (about.replicas, about.replica, about.universe) == (2, 1, 13)
     assert about.padding == padding
@@ -58,14 +58,14 @@ def test_split_batches_are_padded_to_one_batch() -> None:
     assert described(batch_sampler=shard).padding == 13
 
 
-def test_batches_may_be_dealt_out_of_a_sampler_that_is_known() -> None:
+def test_a_division_of_batches_of_a_known_sampler() -> None:
     shard = BatchSamplerShard(13)
     shard.sampler = RandomSampler(range(13))
     about = described(batch_sampler=shard)
     assert (about.replicas, about.padding, about.sampler) == (2, 3, "RandomSampler")
 
 
-def test_other_samplers_say_nothing_of_padding() -> None:
+def test_padding_of_other_samplers_is_unknown() -> None:
     sampler = DistributedSampler(range(13), 2, 1)  # type: ignore[arg-type]
     about = described(sampler=sampler)
     assert (about.replicas, about.replica, about.padding) == (2, 1, None)
@@ -85,3 +85,19 @@ def test_the_lines_that_made_a_loader_and_its_subset_are_noted(
     assert about.made_at.line == about.split_at.line + 1
     whole: Any = range(13)
     assert loaders.new_log(DataLoader(whole), None).about.split_at is None
+
+
+def test_a_loader_continues_an_earlier_one_only_if_it_divides_the_data_alike() -> None:
+    record = loaders.LoaderRecord()
+    data = list(range(8))
+    plain: DataLoader[Any] = DataLoader(data, 4)  # type: ignore[arg-type]
+    record.begin_pass(plain, None)
+    del plain
+    again: DataLoader[Any] = DataLoader(data, 4)  # type: ignore[arg-type]
+    record.begin_pass(again, None)
+    assert [log.made for log in record.logs] == [2]
+    del again
+    sampler: Any = DistributedSampler(data, 2, 0)  # type: ignore[arg-type]
+    divided: DataLoader[Any] = DataLoader(data, 4, sampler=sampler)  # type: ignore[arg-type]
+    record.begin_pass(divided, None)
+    assert [log.about.replicas for log in record.logs] == [None, 2]

@@ -1,4 +1,4 @@
-"""What the counters of the main thread say of a cell."""
+"""What the counters of the main thread show of a cell."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def spent(seconds: float, *, busy: bool) -> RankPerformance:
     return record.observed(0)
 
 
-def test_sleep_is_neither_computing_nor_queueing() -> None:
+def test_sleep_counts_neither_as_computing_nor_as_queueing() -> None:
     measured = spent(0.2, busy=False)
     assert measured.cpu_s < 0.1
     assert (measured.queued_s or 0.0) < 0.1
 
 
-def test_work_is_computing_or_queueing() -> None:
+def test_work_counts_as_computing_or_as_queueing() -> None:
     measured = spent(0.2, busy=True)
     assert measured.cpu_s + (measured.queued_s or 0.2) > 0.1
 
@@ -54,7 +54,7 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
     assert measured.queued_beside_s == pytest.approx(3.5)
 
 
-def test_without_counters_nothing_is_claimed(monkeypatch, tmp_path) -> None:
+def test_without_counters_nothing_is_reported(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(performance, "_THREADS", tmp_path / "task")
     assert spent(0.01, busy=False).queued_s is None
     assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}

@@ -24,25 +24,25 @@ def said(*arguments: Any, **options: Any) -> Rendezvous:
     return rendezvous.describe(arguments, options)
 
 
-def test_the_environment():
+def test_settings_are_read_from_the_environment():
     wanted = Rendezvous(address="127.0.0.1:29500", rank=0, world_size=4, backend="gloo")
     assert said("gloo") == said("gloo", "env://") == said(backend="gloo") == wanted
 
 
-def test_arguments_come_first():
+def test_arguments_override_the_environment():
     assert said("gloo", rank=3, world_size=8) == Rendezvous(
         address="127.0.0.1:29500", rank=3, world_size=8, backend="gloo"
     )
     assert said("gloo", None, None, 8, 3).world_size == 8
 
 
-def test_what_is_missing_or_no_number_stays_unknown(monkeypatch: pytest.MonkeyPatch):
+def test_missing_and_invalid_values_are_unknown(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("MASTER_PORT")
     monkeypatch.setenv("RANK", "node-1")
     assert said() == Rendezvous(world_size=4)
 
 
-def test_addresses_of_their_own():
+def test_addresses_are_read_from_init_method():
     assert said("gloo", "tcp://node-1:23456", rank=1, world_size=2).address == "node-1:23456"
     assert said(init_method="tcp://localhost:1?rank=1&world_size=2") == Rendezvous(
         address="127.0.0.1:1", rank=1, world_size=2
@@ -50,7 +50,7 @@ def test_addresses_of_their_own():
     assert said(init_method="tcp://node-1:1").rank is None
 
 
-def test_a_file_that_holds_something(tmp_path: Path):
+def test_a_file_that_holds_data_is_noted(tmp_path: Path):
     meeting = tmp_path / "meeting"
     assert not said(init_method=f"file://{meeting}").left_over
     meeting.write_bytes(b"x")

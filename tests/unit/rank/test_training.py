@@ -1,4 +1,4 @@
-"""What the record of training does at each step, and how little that is."""
+"""What the recorder of training does at each step, which must be little."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_first_loss_that_is_not_a_number_is_kept() -> None:
     assert (found.backward, found.value, found.lasting) == (2, "nan", False)
 
 
-def test_a_mistake_of_the_record_ends_it_for_good() -> None:
+def test_an_error_of_the_recorder_ends_the_recording() -> None:
     record, _, optimizer = _trained()
     optimizer.param_groups[0]["lr"] = "fast"
     record.before_step(optimizer)

@@ -103,7 +103,7 @@ def test_a_card_page_escapes_what_it_shows() -> None:
     assert "\x1b" not in CardView(hostile).to_text()
 
 
-def test_a_diff_shows_what_changed_and_little_else() -> None:
+def test_a_diff_shows_changed_lines_with_little_context() -> None:
     before = "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\nf = 6\ng = 7"
     after = before.replace("a = 1", "a = 0") + "\nh = 8"
     assert code_diff.lines(before, after, 1) == [
@@ -127,11 +127,11 @@ def test_a_diff_shows_what_changed_and_little_else() -> None:
         ("loop ends by the clock", "loop-ends-by-clock"),
     ],
 )
-def test_words_find_what_fits_best_first(words: str, first: str) -> None:
+def test_a_search_lists_the_best_result_first(words: str, first: str) -> None:
     assert search(words)[0].name == first
 
 
-def test_a_message_finds_the_cards_that_give_it() -> None:
+def test_a_search_for_a_message_finds_its_cards() -> None:
     message = card(CARD).nccl[0]
     assert CARD in [hit.name for hit in search(f"RuntimeError: {message}17, OpType=ALLREDUCE", 50)]
 
@@ -148,7 +148,7 @@ def test_several_hits_are_a_list_and_one_clear_hit_is_its_page() -> None:
 
 
 @pytest.mark.parametrize("query", ["D.9.9", "B", "zebra", "?", "<>"])
-def test_what_is_not_known_is_reported(query: str) -> None:
+def test_an_unknown_name_is_reported(query: str) -> None:
     with pytest.raises(UnknownSymptom):
         ddt.explain(query)
 

@@ -22,7 +22,7 @@ def test_without_a_finding_the_earliest_comes_first() -> None:
     assert failures.of_snapshot(crash(), Report(ok=False))[0].ranks == (2,)
 
 
-def test_freed_ranks_are_one_failure() -> None:
+def test_freed_ranks_are_shown_as_one_failure() -> None:
     found = failures.of_snapshot(hang(), Report(ok=False, findings=[hang_finding()]))
     assert len(found) == 1
     assert found[0].title.startswith(
@@ -53,7 +53,7 @@ def test_frames_below_the_users_call_are_counted() -> None:
     ]
 
 
-def test_nothing_failed() -> None:
+def test_a_run_without_failures_is_one_line() -> None:
     assert failures.to_text([]) == ""
 
 

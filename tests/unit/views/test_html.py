@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ddt_notebook.model import Cell, Place, Report, Snapshot
+from ddt_notebook.model import Cell, Finding, Place, Report, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views.displayable import Message
 from ddt_notebook.views.explain import ExplanationView
@@ -53,8 +53,27 @@ def parsed(html: str) -> Balanced:
     return parser
 
 
+def hostile() -> tuple[Snapshot, Finding]:
+    """A run and its finding whose texts are markup and control codes."""
+    snapshot = Snapshot(
+        cell=Cell(number=14, source=f"x = 1\n{HOSTILE}", first_line=2),
+        outcome="failed",
+        ranks=crash().ranks,
+        world_size=4,
+    )
+    finding = hang_finding(
+        title=HOSTILE,
+        evidence=[HOSTILE],
+        places={
+            0: Place(file="cell[14]", line=3, code=HOSTILE),
+            1: Place(file=HOSTILE, line=1, code=HOSTILE),
+        },
+    )
+    return snapshot, finding
+
+
 @pytest.mark.parametrize("world_size", [1, 4, 64])
-def test_only_what_the_sanitizer_keeps(world_size: int) -> None:
+def test_html_has_only_what_the_sanitizer_keeps(world_size: int) -> None:
     report = Report(ok=False, findings=[hang_finding(world_size)] * 5, hints=[hang_finding()])
     page = parsed(show(report, hang(world_size)).to_html())
     assert page.tags <= KEPT | {"style"}
@@ -84,20 +103,7 @@ def test_literal_colours_only_outside_the_style_sheet() -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    snapshot = Snapshot(
-        cell=Cell(number=14, source=f"x = 1\n{HOSTILE}", first_line=2),
-        outcome="failed",
-        ranks=crash().ranks,
-        world_size=4,
-    )
-    finding = hang_finding(
-        title=HOSTILE,
-        evidence=[HOSTILE],
-        places={
-            0: Place(file="cell[14]", line=3, code=HOSTILE),
-            1: Place(file=HOSTILE, line=1, code=HOSTILE),
-        },
-    )
+    snapshot, finding = hostile()
     html = show(Report(ok=False, findings=[finding]), snapshot, notes=[HOSTILE]).to_html()
     page = parsed(html)
     assert page.tags <= KEPT | {"style"}
@@ -120,7 +126,7 @@ def test_a_message_keeps_its_lines() -> None:
     assert "a &lt;b&gt;\nc" in Message("a <b>\nc").to_html()
 
 
-def test_an_excerpt_leaves_out_what_is_between() -> None:
+def test_an_excerpt_leaves_out_distant_lines() -> None:
     lines = [SourceLine(1, "a", "rank 0"), SourceLine(None), SourceLine(90, "b")]
     assert parsed(excerpt(lines)).text.splitlines() == [
         "→    1  a   ◀ rank 0",
@@ -136,7 +142,7 @@ def test_stacks_are_grouped() -> None:
     assert "ranks 0, 2 and 3" in parsed(view.to_html()).text
 
 
-def test_an_explanation_has_the_shares_of_the_study() -> None:
+def test_an_explanation_shows_the_shares_of_the_study() -> None:
     view = ExplanationView(taxonomy.symptom("D.2.1"), taxonomy.fixes("D.2.1"))
     assert repr(view).startswith("hang D.2.1 · training & evaluation\n")
     assert re.search(r"11%  fix behavior logic\s+5\n", repr(view))

@@ -30,7 +30,7 @@ def moment(ranks: int, state: str = "running") -> tuple[RankReport, ...]:
     return tuple(reports)
 
 
-def test_says_who_waits_for_whom_and_where() -> None:
+def test_the_table_shows_which_rank_waits_for_which_and_where() -> None:
     view = live_ranks.of_reports(live_ranks.headline(3, 4.2), moment(3), {0: [1, 2]})
     shown = view.to_text().splitlines()
     assert shown[0] == "cell[3] runs · 4.2 s"
@@ -41,7 +41,7 @@ def test_says_who_waits_for_whom_and_where() -> None:
     assert "cell[3] line 4: time.sleep(8)" in shown[3]
 
 
-def test_shows_a_wait_that_cannot_end_and_the_past() -> None:
+def test_the_table_shows_waits_that_cannot_end_and_past_states() -> None:
     stuck = live_ranks.of_reports("", moment(3, "finished"), {})
     assert [line.state for line in stuck.lines] == ["stuck", "finished", "stuck"]
     ended = live_ranks.of_reports("", moment(3), {}, ended=True)
@@ -78,6 +78,6 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
     assert len(view.to_text()) < 2_000
 
 
-def test_an_empty_moment() -> None:
+def test_a_table_without_ranks() -> None:
     assert live_ranks.of_reports("cell[1] runs", (), {}).to_text() == "cell[1] runs"
     assert "cell[1] runs" in live_ranks.of_reports("cell[1] runs", (), {}).to_html()

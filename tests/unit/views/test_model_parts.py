@@ -93,7 +93,7 @@ def _differing(*ranks: dict[str, ParityRole]) -> list[str]:
     return [flag.text for flag in ddt.parity(snapshot).flags]
 
 
-def test_a_rank_lacks_no_gradient_of_a_parameter_that_it_does_not_hold() -> None:
+def test_a_missing_gradient_of_a_parameter_of_another_rank_is_not_flagged() -> None:
     def stage(at: int) -> dict[str, ParityRole]:
         return {
             f"model.{at}.w": "parameter",

@@ -30,8 +30,13 @@ VIEWS: tuple[Callable[..., Displayable], ...] = (ddt.placement, ddt.partition, d
 
 
 def tensor(name: str, device: str = "cpu", **changes: object) -> TensorPlacement:
-    given: dict[str, object] = {"role": "parameter", "dtype": "float32", "shape": (10, 10)}
-    return TensorPlacement(name=name, device=device, bytes=400, **(given | changes))  # type: ignore[arg-type]
+    given: dict[str, object] = {
+        "role": "parameter",
+        "dtype": "float32",
+        "shape": (10, 10),
+        "bytes": 400,
+    }
+    return TensorPlacement(name=name, device=device, **(given | changes))  # type: ignore[arg-type]
 
 
 def model(*tensors: TensorPlacement, **changes: object) -> PlacedObject:
@@ -124,7 +129,7 @@ def snapshot(world_size: int, name: str = "model", tensors: int = 12) -> Snapsho
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("world_size", [1, 2, 64])
 @pytest.mark.parametrize("name", ["model", *HOSTILE])
-def test_any_names_and_numbers_of_ranks(
+def test_views_are_drawn_for_any_names_and_numbers_of_ranks(
     view: Callable[..., Displayable], world_size: int, name: str
 ) -> None:
     seen = snapshot(world_size, name)
@@ -142,7 +147,7 @@ def test_any_names_and_numbers_of_ranks(
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_ranks_that_hold_nothing(view: Callable[..., Displayable]) -> None:
+def test_ranks_without_objects_are_drawn(view: Callable[..., Displayable]) -> None:
     cell = Cell(number=1, source="")
     nothing = Snapshot(cell=cell, world_size=2)
     empty = replace(
@@ -167,7 +172,7 @@ def test_large_models_on_many_ranks_are_drawn_small(view: Callable[..., Displaya
     assert len(text) < 10_000
 
 
-def test_ranks_alike_but_for_their_gpu_are_one() -> None:
+def test_ranks_that_differ_only_in_their_gpu_share_a_row() -> None:
     ranks = tuple(
         RankPlacement(
             rank=rank,
@@ -292,7 +297,7 @@ def test_only_the_order_of_training_epochs_has_to_change() -> None:
     training = replace(order, trained=2)
     assert _orders(training, training)
     assert _orders(replace(training, complete=False), training), "left early, but trained"
-    assert _orders(order, order), "nothing trained: it may be a look at the order"
+    assert _orders(order, order), "nothing trained: the loop may only inspect the order"
     assert not _orders(order, order, trains=True), "an evaluation beside the training"
     peeked = replace(order, batches=1, samples=4, first=tuple(range(4)), complete=False)
     assert not _orders(peeked, training)
@@ -337,7 +342,83 @@ def test_which_epochs_show_that_batches_are_uneven(
     assert all(shown in text for text in texts)
 
 
-def test_old_snapshots_load_without_what_was_not_observed_then() -> None:
+def test_old_snapshots_load_without_newer_observations() -> None:
     plain = Snapshot(cell=Cell(number=1, source="")).to_json()
     assert not {"placement", "partition", "parity"} & set(plain)
     assert Snapshot.from_json(plain).parity == ()
+
+
+def strips(*parts: range | list[int], size: int | None = 8, **changes: object) -> list[str]:
+    """What the strips show: how many ranks read each sample, then one strip for each rank."""
+    ranks = tuple(
+        RankPartition(rank=rank, loaders=(loader(*part, dataset_size=size, **changes),))
+        for rank, part in enumerate(parts)
+    )
+    seen = Snapshot(cell=Cell(number=1, source=""), world_size=len(parts), partition=ranks)
+    text = str(ddt.partition(seen))
+    return [line.split("│")[1] for line in text.splitlines() if line.endswith("│")]
+
+
+def test_strips_show_where_in_the_data_each_rank_read() -> None:
+    assert strips(range(5), range(3, 7)) == ["111++110", "█████   ", "   ████ "]
+    assert strips(range(0, 8, 2), range(1, 8, 2)) == ["11111111", "█ █ █ █ ", " █ █ █ █"]
+
+
+def test_a_slot_of_several_samples_shows_the_share_that_was_read() -> None:
+    marks, one, other = strips(range(0, 560, 2), range(1, 560, 2), size=560)
+    assert set(marks) == {"1"}
+    assert one == other == "▒" * 56
+    assert strips(range(300), range(300, 559), size=560)[0] == "1" * 55 + "0"
+
+
+def test_padding_and_a_dropped_rest_are_not_flagged() -> None:
+    assert strips([0, 2, 4], [1, 3, 0], size=5, replicas=2)[0] == "11111"
+    assert strips([0, 2], [1, 3], dataset="Subset", universe=4)[0] == "1111    "
+
+
+def test_there_are_no_strips_where_nothing_can_be_compared() -> None:
+    assert strips(range(8)) == []
+    assert strips(range(4), range(4, 8), indexed=False) == []
+    assert strips(range(4), range(4, 8), size=None) == []
+
+
+def grid(*devices: dict[str, int], present: tuple[str, ...] = ()) -> list[list[str]]:
+    """The rows of the grid of ranks and devices, for what each rank holds on each device."""
+    ranks = tuple(
+        RankPlacement(
+            rank=rank,
+            objects=(model(*(tensor(d, d, bytes=size) for d, size in held.items())),),
+            accelerators=tuple(Accelerator(device=d, identity=d) for d in present),
+        )
+        for rank, held in enumerate(devices)
+    )
+    seen = Snapshot(cell=Cell(number=1, source=""), world_size=len(ranks), placement=ranks)
+    lines = [line.split() for line in str(ddt.placement(seen)).splitlines()]
+    start = next((at for at, line in enumerate(lines) if line[:1] == ["rank"]), None)
+    if start is None:
+        return []
+    stop = next(at for at, line in enumerate(lines) if line[:2] == ["model", "·"])
+    return lines[start:stop]
+
+
+def test_a_grid_shows_how_much_each_rank_holds_on_each_device() -> None:
+    assert grid({"cuda:0": 800}, {"cuda:0": 800}, {"cpu": 1, "cuda:1": 400}) == [
+        ["rank", "cpu", "cuda:0", "cuda:1"],
+        ["0,", "1", "·", "█", "800", "B", "·"],
+        ["2", "▁", "1", "B", "·", "▄", "400", "B"],
+    ]
+
+
+def test_the_grid_shows_a_device_that_no_rank_uses() -> None:
+    present = ("cuda:0", "cuda:1")
+    assert grid({"cuda:0": 8}, {"cuda:0": 8}, present=present) == [
+        ["rank", "cuda:0", "cuda:1"],
+        ["0,", "1", "█", "8", "B", "·"],
+    ]
+    assert grid({"cpu": 8}, {"cpu": 8}) == []
+
+
+def test_many_devices_have_numbers_only() -> None:
+    rows = grid(*({f"cuda:{rank}": 8, "cpu": 4} for rank in range(12)))
+    assert rows[0] == ["rank", "cpu", *map(str, range(12))]
+    assert rows[3] == ["2", "▄", "·", "·", "█", *["·"] * 9]

@@ -65,7 +65,7 @@ def test_a_progress_bar_is_one_line_that_is_sent_while_it_is_unfinished() -> Non
     assert (page["unfinished"], page["running"]) == ([], False)
 
 
-def test_a_cell_that_was_held_goes_on() -> None:
+def test_output_continues_after_a_cell_was_held() -> None:
     log = OutputLog(1)
     log.add(0, "stdout", "held\n")
     log.finish()
@@ -74,7 +74,7 @@ def test_a_cell_that_was_held_goes_on() -> None:
     assert texts(log.page(0, PAGE)) == ["held", "released"]
 
 
-def test_hostile_text_is_made_harmless() -> None:
+def test_hostile_text_is_escaped() -> None:
     log = OutputLog(1)
     log.add(0, "stdout", "\x1b[31mred\x1b[0m\x07\x1b]8;;http://x\x07link\u202e\ud800\n")
     log.add(0, "stdout", "<img src=x onerror=alert(1)>\n")
@@ -82,7 +82,7 @@ def test_hostile_text_is_made_harmless() -> None:
     json.dumps(log.page(0, PAGE), ensure_ascii=False).encode()
 
 
-def test_a_long_line_says_what_is_missing_of_it() -> None:
+def test_a_long_line_shows_how_much_is_missing() -> None:
     log = OutputLog(1)
     log.add(0, "stdout", "x" * 10_000 + "\n")
     (text,) = texts(log.page(0, PAGE))
@@ -116,7 +116,7 @@ def test_what_is_kept_is_bounded_in_lines_and_in_characters() -> None:
     assert texts(log.page(log.total - 1, PAGE))[0].startswith("yyy")
 
 
-def test_without_a_listener_the_ranks_stand_one_after_the_other() -> None:
+def test_without_a_listener_output_is_ordered_by_rank() -> None:
     page = of_texts(3, {1: "b\n", 2: "", 0: "a1\na2"}).page(0, PAGE)
     assert page["lines"] == [(0, "", "a1"), (0, "", "a2"), (1, "", "b")]
     assert not page["ordered"]

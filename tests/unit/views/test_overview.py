@@ -22,7 +22,7 @@ def overview(*, cut_off: bool = False) -> Overview:
     return Overview(Message("ok · 2 ranks"), views, cut_off=cut_off)
 
 
-def test_each_view_is_one_line_or_its_flags() -> None:
+def test_each_view_is_shown_as_one_line_or_as_its_flags() -> None:
     lines = overview().to_text().splitlines()
     assert lines[0] == "ok · 2 ranks"
     assert lines[1] == "  placement    ok · nothing odd"

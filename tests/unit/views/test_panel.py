@@ -38,7 +38,7 @@ def test_ranks_that_share_a_row_share_a_device_only_if_it_is_the_same() -> None:
     assert row["device"] == "cuda:0, cuda:1"
 
 
-def test_memory_stands_against_the_cap_of_the_rank_that_allocated_most() -> None:
+def test_memory_is_compared_with_the_cap_of_the_rank_that_allocated_most() -> None:
     line = RankLine(ranks=(0, 1), state="running")
     known = {
         0: Resources(allocated_bytes=100_000_000, cap_bytes=400_000_000),

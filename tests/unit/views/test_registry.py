@@ -1,4 +1,4 @@
-"""The registry of views, and that everything else reads it."""
+"""The registry of views, and the places that read it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,20 @@ def test_every_column_of_other_views_is_documented(shown: Any) -> None:
 
 
 @each_view
-def test_where_nothing_was_recorded_it_says_what_to_do(view: View) -> None:
+def test_a_view_without_records_says_what_to_do(view: View) -> None:
     assert bool(view.missing(NOTHING)) is not view.is_in(NOTHING)
     ran = replace(NOTHING, ranks=(RankReport(rank=0, state="finished"),))
     assert ("%%ddt_debug" in view.missing(ran)) is view.asks_ranks
+
+
+@pytest.mark.parametrize("origin", ["job", "dumps"])
+@pytest.mark.parametrize("view", [v for v in VIEWS.values() if v.asks_ranks], ids=lambda v: v.name)
+def test_a_view_that_a_job_did_not_record_is_not_shown_as_healthy(view: View, origin: Any) -> None:
+    hung = replace(NOTHING, origin=origin, ranks=(RankReport(rank=0, state="blocked"),))
+    for given in (hung, ddt.diagnose(hung)):
+        with pytest.raises(ValueError, match=view.name) as refused:
+            getattr(ddt, view.name)(given)
+        assert "%%ddt" not in str(refused.value)
 
 
 class ToyView(RunView):
@@ -119,7 +129,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> View:
     return entry
 
 
-def test_a_new_view_is_everywhere(toy: View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_view_appears_everywhere(toy: View, monkeypatch: pytest.MonkeyPatch) -> None:
     from ddt_notebook.widgets import pages
 
     snapshot = Snapshot.load(FIXTURE)

@@ -21,7 +21,7 @@ hang D.2.1 · training & evaluation · certain
        notebooks/d-training/D.2.1-hang.ipynb"""
 
 
-def test_a_hang_reads_as_designed() -> None:
+def test_the_text_of_a_hang() -> None:
     assert report_text.report(Report(ok=False, findings=[hang_finding()]), hang()) == GOLDEN
 
 
@@ -73,7 +73,7 @@ def test_lines_fit_into_80_columns(world_size: int) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_64_equal_ranks_are_one_place() -> None:
+def test_64_equal_ranks_share_one_place() -> None:
     shown = report_text.finding(hang_finding(64), hang(64))
     assert shown.count("-->") == 2
     assert "ranks 0, 2-63 wait in all_reduce" in shown
@@ -88,7 +88,7 @@ def test_64_equal_ranks_are_one_place() -> None:
         ("D.2.1", 0.0, ""),
     ],
 )
-def test_where_a_fix_comes_from(symptom: str, share: float, expected: str) -> None:
+def test_the_source_of_a_fix_is_shown(symptom: str, share: float, expected: str) -> None:
     fix = hang_finding().fixes[0]
     fix = type(fix)(pattern=fix.pattern, advice=fix.advice, share=share)
     assert words.fix_source(symptom, fix) == expected

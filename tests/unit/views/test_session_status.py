@@ -41,14 +41,14 @@ def test_one_row_for_each_rank() -> None:
     ]
 
 
-def test_what_else_to_know_stands_below() -> None:
+def test_notes_are_shown_below_the_table() -> None:
     view = StatusView(Status([Rank(0)]), "all variables are gone")
     assert repr(view).splitlines()[-1] == "  note all variables are gone"
     assert "all variables are gone" in view.to_html()
     assert "note" not in StatusView(Status([Rank(0)])).to_html()
 
 
-def test_what_this_torch_does_not_allow_stands_below() -> None:
+def test_features_that_this_torch_lacks_are_shown_below_the_table() -> None:
     missing = MissingFeature(feature=LOADERS.id, names=("torch:gone",))
     view = StatusView(Status([Rank(0)], missing_features=(missing,)))
     for shown in (repr(view), view.to_html()):

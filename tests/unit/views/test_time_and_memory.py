@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.model import Snapshot
+from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 from ddt_notebook.model.performance import RankPerformance
-from ddt_notebook.views import figures, flags
+from ddt_notebook.model.stragglers import laggard
+from ddt_notebook.views import figures, flags, words
 from ddt_notebook.views.displayable import Displayable
 from ddt_notebook.views.figures import MIME, Figured
 
@@ -53,7 +54,7 @@ def test_the_same_run_is_shown_the_same_way(view: View, run: Snapshot) -> None:
 
 @each_view
 @each_run
-def test_frames(view: View, run: Snapshot) -> None:
+def test_a_data_frame_has_rows_if_the_run_has_ranks(view: View, run: Snapshot) -> None:
     frame = view(run).to_frame()  # type: ignore[attr-defined]
     assert list(frame.columns)
     assert bool(len(frame)) == bool(run.ranks)
@@ -61,7 +62,7 @@ def test_frames(view: View, run: Snapshot) -> None:
 
 @pytest.mark.parametrize("view", [ddt.timeline, ddt.memory], ids=lambda view: view.__name__)
 @each_run
-def test_figures_have_three_faces_and_no_upload(view: View, run: Snapshot) -> None:
+def test_figures_have_three_formats_and_upload_nothing(view: View, run: Snapshot) -> None:
     shown = view(run)
     assert isinstance(shown, Figured)
     bundle = shown._repr_mimebundle_()
@@ -74,7 +75,7 @@ def test_figures_have_three_faces_and_no_upload(view: View, run: Snapshot) -> No
     assert shown.to_figure().to_plotly_json()["layout"]["height"] == plain["layout"]["height"]
 
 
-def test_faces_can_be_chosen() -> None:
+def test_the_format_of_a_figure_can_be_chosen() -> None:
     shown = ddt.timeline(traced(2))
     assert list(shown._repr_mimebundle_(include=["text/html"])) == ["text/html"]
     assert MIME not in shown._repr_mimebundle_(exclude=[MIME])
@@ -94,7 +95,7 @@ def test_the_straggler_is_named(world_size: int) -> None:
 
 
 @pytest.mark.parametrize("view", [ddt.collectives, ddt.timeline])
-def test_a_rank_that_waited_for_a_processor_is_no_straggler(view: View) -> None:
+def test_a_rank_that_waited_for_a_processor_is_not_called_a_straggler(view: View) -> None:
     late = STEPS * LATE_S
 
     def shown(queued_s: float | None) -> list[flags.Flag]:
@@ -109,7 +110,7 @@ def test_a_rank_that_waited_for_a_processor_is_no_straggler(view: View) -> None:
 @pytest.mark.parametrize(
     ("cpu_s", "beside_s", "count"), [(0.3, 0.7, 0), (0.3, 0.1, 1), (0.7, 0.7, 1)]
 )
-def test_threads_wait_for_a_processor_too_and_more_work_waits_longer(
+def test_waits_of_threads_for_a_processor_count_and_more_work_waits_longer(
     cpu_s: float, beside_s: float, count: int
 ) -> None:
     """A rank that computes more than the others is a straggler although it waits longer, too."""
@@ -123,21 +124,85 @@ def test_threads_wait_for_a_processor_too_and_more_work_waits_longer(
         assert len(view(run).flags) == count
 
 
+def test_different_collectives_that_met_are_flagged() -> None:
+    run = traced(2)
+    first, last = run.ranks
+    pending = replace(first.calls[-1], status="pending", left_s=None)
+    other = replace(last.calls[-1], op="barrier", status="pending", left_s=None, shapes=())
+    ranks = (
+        replace(first, calls=(*first.calls[:-1], pending)),
+        replace(last, calls=(*last.calls[:-1], other)),
+    )
+    shown = ddt.collectives(replace(run, ranks=ranks, timeline=(), outcome="hung"))
+    texts = [flag.text for flag in shown.flags]
+    assert any("rank 0 entered all_reduce" in text and "barrier" in text for text in texts)
+
+
+def test_no_rank_is_called_a_straggler_after_few_collectives() -> None:
+    run = traced(2)
+    first, last = run.ranks
+    on_time = replace(first.calls[0], entered_s=0.0)
+    late = replace(last.calls[0], entered_s=0.15, left_s=0.2)
+    ranks = replace(first, calls=(on_time,)), replace(last, calls=(late,))
+    shown = ddt.collectives(replace(run, ranks=ranks, timeline=(), duration_s=0.3))
+    assert not shown.flags
+    assert "150 ms for rank 1" in " ".join(str(shown).split())  # it is shown all the same
+
+
 @pytest.mark.parametrize(("late_s", "flagged"), [(0.02, False), (0.15, True)])
 def test_a_single_late_arrival_has_to_be_long(late_s: float, *, flagged: bool) -> None:
     run = traced(2)
     first, last = run.ranks
-    on_time = replace(first.calls[0], entered_s=0.0)
-    late = replace(last.calls[0], entered_s=late_s, left_s=0.2)
-    ranks = replace(first, calls=(on_time,)), replace(last, calls=(late,))
-    run = replace(run, ranks=ranks, timeline=(), duration_s=0.3)
-    shown = ddt.collectives(run)
+    on_time = [
+        replace(call, entered_s=number, left_s=number + 0.2)
+        for number, call in enumerate(first.calls)
+    ]
+    calls = [
+        replace(call, entered_s=one.entered_s, left_s=one.left_s)
+        for call, one in zip(last.calls, on_time, strict=True)
+    ]
+    calls[0] = replace(calls[0], entered_s=late_s)
+    ranks = replace(first, calls=tuple(on_time)), replace(last, calls=tuple(calls))
+    shown = ddt.collectives(replace(run, ranks=ranks, timeline=(), duration_s=0.3))
     assert bool(shown.flags) is flagged
-    if not flagged:  # it was 20 of 300 ms, which is not nothing
-        assert "20 ms for rank 1" in " ".join(str(shown).split())
 
 
-def test_collectives_one_by_one() -> None:
+def test_a_wait_for_a_message_that_never_comes_is_flagged() -> None:
+    receive = Call(
+        index=0, op="recv", kind="p2p", members=(0, 1), sequence=1, peer=1, entered_s=5.0
+    )
+    waits = RankReport(rank=0, state="blocked", blocked_in=0, blocked_s=2.0, calls=(receive,))
+    run = Snapshot(
+        cell=Cell(number=1, source="", file="/train.py"),
+        outcome="hung",
+        ranks=(waits, RankReport(rank=1)),
+        world_size=2,
+    )
+    for view in (ddt.timeline, ddt.collectives):
+        assert [flag.kind for flag in view(run).flags] == ["warning"]
+    shown = str(ddt.timeline(run))
+    assert "the whole run, 2.0 s" in shown
+    assert "w" * 56 in shown
+
+
+def test_a_trace_has_the_wait_in_which_a_rank_hangs(tmp_path: Path) -> None:
+    run = traced(2)
+    waits = replace(run.ranks[0].calls[-1], left_s=None, status="pending")
+    first = replace(
+        run.ranks[0],
+        state="blocked",
+        blocked_in=waits.index,
+        blocked_s=20.0,
+        calls=(*run.ranks[0].calls[:-1], waits),
+    )
+    hung = replace(run, ranks=(first, run.ranks[1]), timeline=(), outcome="hung")
+    path = ddt.timeline(hung).save_chrome_trace(tmp_path / "trace.json")
+    longest = max(json.loads(path.read_text())["traceEvents"], key=lambda e: e.get("dur", 0))
+    assert (longest["pid"], longest["dur"]) == (0, pytest.approx(20e6))
+    assert longest["args"]["waited_us"] == pytest.approx(20e6)
+
+
+def test_each_collective_is_a_row() -> None:
     frame = ddt.collectives(traced(4)).to_frame()
     assert list(frame.sequence) == list(range(1, STEPS + 1))
     assert set(frame.bytes) == {40_000}
@@ -147,7 +212,7 @@ def test_collectives_one_by_one() -> None:
     assert frame.arrivals_ms.iloc[0] == {0: 0.0, 1: 0.0, 2: 0.0, 3: 150.0}
 
 
-def test_nothing_traced_is_reported() -> None:
+def test_a_run_without_a_trace_is_reported() -> None:
     run = replace(traced(2), timeline=())
     assert "not traced" in str(ddt.timeline(run))
     assert "no collective was called" in str(ddt.timeline(empty()))
@@ -168,7 +233,7 @@ def test_long_runs_are_drawn_in_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     assert view.zoom(0, 200)["data"] != view.zoom()["data"]
 
 
-def test_a_trace_for_perfetto(tmp_path: Path) -> None:
+def test_a_trace_can_be_written_for_perfetto(tmp_path: Path) -> None:
     path = ddt.timeline(traced(4)).save_chrome_trace(tmp_path / "trace.json")
     events = json.loads(path.read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1, 2, 3}
@@ -178,14 +243,14 @@ def test_a_trace_for_perfetto(tmp_path: Path) -> None:
     assert first["args"]["last_rank"] == 3
 
 
-def test_a_folder_for_trace_analysis(tmp_path: Path) -> None:
+def test_a_folder_can_be_written_for_trace_analysis(tmp_path: Path) -> None:
     folder = ddt.timeline(traced(2)).save_hta(tmp_path / "traces")
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["rank_0.json", "rank_1.json"]
     assert json.loads(files[1].read_text())["distributedInfo"]["rank"] == 1
 
 
-def test_parts_of_memory_and_the_rest() -> None:
+def test_the_frame_has_the_parts_of_memory_and_the_rest() -> None:
     frame = ddt.memory(traced(2)).to_frame()
     assert set(frame.parameters) == {40_000_000}
     assert set(frame.rest) == {220_000_000}
@@ -207,7 +272,60 @@ def test_a_rank_that_holds_more_is_flagged() -> None:
     assert "tensors" in flag.text
 
 
-def test_near_limits_are_drawn() -> None:
+def test_limits_are_drawn_if_memory_comes_near_them() -> None:
     assert len(ddt.memory(traced(2)).to_plotly()["layout"]["shapes"]) == 1
     far = replace(traced(1).memory[0], limits={"machine": 10**12})
     assert not ddt.memory(replace(traced(1), memory=(far,))).to_plotly()["layout"]["shapes"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "version", "issued"),
+    [
+        ("nccl", "2.13.0+cu126", True),
+        ("cpu:gloo,cuda:nccl", "2.13.0+cu126", True),
+        ("", "2.13.0+cu126", True),
+        ("", "2.13.0+cpu", False),
+        ("gloo", "2.13.0+cu126", False),
+    ],
+)
+def test_times_of_calls_that_only_issue_are_not_those_of_the_collectives(
+    backend: str, version: str, *, issued: bool
+) -> None:
+    """With NCCL, the last rank's host is late; how long GPUs wait or transfer is not known."""
+    plain = replace(traced(4), timeline=(), origin="job")
+    run = replace(plain, backend=backend, torch_version=version)
+    assert run.calls_only_issue is issued
+    collectives, timeline = ddt.collectives(run), ddt.timeline(run)
+    assert bool(collectives.flags) is bool(timeline.flags) is not issued
+    for column in ("transfer_ms", "longest_wait_ms", "bytes_per_s"):
+        assert collectives.to_frame()[column].isna().all() == issued, column
+    assert (timeline.to_frame()["waiting_ms"].sum() == 0) == issued
+    assert (words.ISSUED in " ".join(str(timeline).split())) is issued
+    assert (words.ISSUED in " ".join(str(collectives).split())) is issued
+    assert (laggard(run) is None) is issued
+
+
+def test_a_barrier_blocks_the_host_with_every_backend() -> None:
+    run = replace(traced(2), timeline=(), origin="job", backend="nccl")
+    ranks = tuple(
+        replace(
+            report,
+            calls=tuple(replace(c, op="barrier", shapes=(), dtypes=()) for c in report.calls),
+        )
+        for report in run.ranks
+    )
+    frame = ddt.collectives(replace(run, ranks=ranks)).to_frame()
+    assert frame["longest_wait_ms"].notna().all()
+
+
+def test_what_a_gpu_holds_beside_the_parts_is_not_called_memory_of_the_process() -> None:
+    run = traced(1)
+    memory = replace(run.memory[0], device="cuda:0", limits={}, measured="running")
+    unknown = ddt.memory(replace(run, memory=(memory,)))
+    assert unknown.to_frame()["rest"].isna().all()
+    assert "resident" in str(unknown)
+    assert "the rest" not in str(unknown)
+    known = replace(memory, gpu_allocated=10**9, gpu_reserved=2 * 10**9, gpu_peak=10**9)
+    shown = ddt.memory(replace(run, memory=(known,)))
+    assert "on the GPU" in str(shown)
+    assert "pages that ranks share" not in str(shown)

@@ -24,7 +24,7 @@ def shown(*reports: RankReport, ranks: tuple[int, ...] = (1, 2)) -> list[str]:
     return parts(Waiting(ranks=ranks, call=BARRIER, waited_s=4.21, awaited=reports))
 
 
-def test_who_waits_where_and_for_how_long() -> None:
+def test_the_line_shows_which_ranks_wait_where_and_for_how_long() -> None:
     assert shown(awaited(0, cpu_share=0.82)) == [
         "ranks 1, 2 have been waiting in barrier #3 for 4.2 s",
         "rank 0 is at work in prepare.py line 12 (82 % of a core)",
@@ -55,7 +55,9 @@ def test_who_waits_where_and_for_how_long() -> None:
         (awaited(0, "finished"), ("finished the cell",)),
     ],
 )
-def test_what_the_awaited_rank_does(report: RankReport, words: tuple[str, ...]) -> None:
+def test_the_line_shows_what_the_awaited_rank_does(
+    report: RankReport, words: tuple[str, ...]
+) -> None:
     _, line = shown(report)
     assert line.startswith("rank 0 ")
     assert all(word in line for word in words), line

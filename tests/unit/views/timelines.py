@@ -7,11 +7,11 @@ from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.model.timeline import BACKWARD, RankTimeline
 
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(1)> \x1b[31m\" ' & 🎉 " + "y" * 10_000
-STEPS, STEP_S, LATE_S = 10, 0.2, 0.15
+STEPS, STEP_S, LATE_S = 11, 0.2, 0.15
 
 
 def traced(world_size: int, name: str = "loss.backward()") -> Snapshot:
-    """To each of ten steps the last rank comes 150 ms late."""
+    """In each of ten steps, the last rank comes 150 ms late."""
     members = tuple(range(world_size))
     reports, timelines, memories = [], [], []
     for rank in members:

@@ -31,7 +31,7 @@ def test_messages_with_and_without_a_payload(ends: tuple[Channel, Channel]) -> N
     assert not theirs.poll()
 
 
-def test_threads_do_not_get_between_a_message_and_its_payload(
+def test_messages_of_several_threads_stay_whole(
     ends: tuple[Channel, Channel],
 ) -> None:
     ours, theirs = ends
@@ -57,7 +57,7 @@ def test_what_was_sent_before_the_end_is_still_received(ends: tuple[Channel, Cha
     ours.close()
     ours.close()
     assert theirs.receive() == Envelope(Done(), 1)
-    assert theirs.poll(1.0), "the end of the stream is news"
+    assert theirs.poll(1.0), "the end of the stream is noticed"
     with pytest.raises(Closed):
         theirs.receive()
     with pytest.raises(Closed):

@@ -56,6 +56,17 @@ EVERY: list[Message] = [
         arguments=("--lr", "1"),
         socket="/tmp/s",
     ),
+    job_files.RankGone(exit_status=-9, ended_s=12.5),
+    job_files.Question(name="a1"),
+    job_files.RankAnswers(
+        question="a1",
+        at_s=12.5,
+        waits_group="0",
+        waits_number=7,
+        waits_since_s=11.0,
+        flight=(ENTRY,),
+        branches=messages.BranchValues(values={3: {"x": "1"}}),
+    ),
     messages.RankReady(torch_version="2.13.0", device="cpu", missing_features=(MISSING,)),
     messages.CellEnded(
         error=RankError(type="ValueError", message="x", where=LINE, frames=(LINE,)),
@@ -86,6 +97,8 @@ EVERY: list[Message] = [
     messages.AskFlight(stacks=True),
     messages.AskBranches(),
     messages.BranchValues(values={3: {"loss": "0.5"}}, unobserved="a debugger"),
+    messages.AskRunning(probes=("memory",), at_step=7),
+    messages.RunningAnswer(failed={"parity": "no"}, steps=7, stepping=True),
     messages.CutSockets(),
     messages.MonitorStatus(
         position=LINE,
@@ -116,7 +129,7 @@ def test_there_is_an_example_of_every_kind() -> None:
     assert {type(message).__name__ for message in EVERY} == set(Message.kinds)
 
 
-def test_a_payload_is_announced() -> None:
+def test_a_message_announces_its_payload() -> None:
     _, has_payload = decode(encode(Envelope(messages.Done(), 5, b"")))
     assert has_payload
 
@@ -145,7 +158,7 @@ def test_a_message_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
         ),
     ],
 )
-def test_anything_else_is_refused(plain: Any, text: str) -> None:
+def test_data_that_is_not_a_message_is_refused(plain: Any, text: str) -> None:
     with pytest.raises(FormatError, match=text):
         decode(json.dumps(plain).encode())
 

@@ -71,7 +71,7 @@ def test_a_hostile_pickle_is_refused_by_name(name: str, wrap: Any, tmp_path: Pat
         ("ddt_notebook.wire.objects", "unpack_in_rank"),
     ],
 )
-def test_there_is_no_way_round_over_an_attribute(module: str, name: str) -> None:
+def test_attributes_of_allowed_names_are_refused(module: str, name: str) -> None:
     data = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
     data += b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
     with pytest.raises(CannotTravel, match="is not plain data"):
@@ -87,14 +87,14 @@ def test_a_class_of_the_notebook_cannot_be_changed() -> None:
     assert Counter.most_common is before
 
 
-def test_a_damaged_stream() -> None:
+def test_a_damaged_pickle_is_refused() -> None:
     data = pack_in_rank({"loss": torch.ones(3)})
     for broken in (data[:-5], b"", b"\x80\x05nonsense"):
         with pytest.raises(CannotTravel, match="cannot be read"):
             unpack_from_rank(broken)
 
 
-def test_a_function_of_torch_is_no_tensor_type() -> None:
+def test_a_function_of_torch_is_not_accepted_as_a_tensor_type() -> None:
     from ddt_notebook.wire.objects import _tensor, _torch_value
 
     for hostile in (Calls(_tensor, b"", "save", (0,), False), Calls(_torch_value, "dtype", "save")):
@@ -121,7 +121,7 @@ def test_a_function_of_torch_is_no_tensor_type() -> None:
         f"{str(t.dtype).removeprefix('torch.')}-{'x'.join(map(str, t.shape)) or 'scalar'}"
     ),
 )
-def test_tensors(tensor: torch.Tensor) -> None:
+def test_tensors_travel_unchanged(tensor: torch.Tensor) -> None:
     back = there_and_back(tensor)
     assert back.dtype == tensor.dtype
     assert back.shape == tensor.shape
@@ -146,13 +146,13 @@ def test_a_tensor_can_be_changed_where_it_arrives() -> None:
         [np.float32(1.5), np.bool_(True), np.datetime64("2026-01-02")],
     ],
 )
-def test_plain_values(value: object) -> None:
+def test_plain_values_travel_unchanged(value: object) -> None:
     back = there_and_back(value)
     assert back == value
     assert type(back) is type(value)
 
 
-def test_arrays() -> None:
+def test_arrays_travel_unchanged() -> None:
     for array in (
         np.arange(6.0).reshape(2, 3).T,
         np.zeros((0, 3), dtype=np.int8),
@@ -165,13 +165,13 @@ def test_arrays() -> None:
         np.testing.assert_array_equal(back, array)
 
 
-def test_one_tensor_in_two_places_stays_one() -> None:
+def test_a_tensor_in_two_places_is_still_one_object() -> None:
     weight = torch.ones(2)
     back = there_and_back({"a": weight, "b": [weight]})
     assert back["a"] is back["b"][0]
 
 
-def test_a_state_dict() -> None:
+def test_a_state_dict_travels_unchanged() -> None:
     model = torch.nn.Linear(2, 1)
     fresh = torch.nn.Linear(2, 1)
     fresh.load_state_dict(there_and_back(model.state_dict()))
@@ -192,7 +192,7 @@ def test_the_size_of_a_tensor_arrives_as_a_tuple() -> None:
     ],
     ids=["module", "function", "in an array", "class"],
 )
-def test_the_rank_says_already_what_cannot_travel(value: object, named: str) -> None:
+def test_packing_in_the_rank_names_objects_that_cannot_travel(value: object, named: str) -> None:
     with pytest.raises(CannotTravel, match=named):
         pack_in_rank(value)
 
@@ -203,14 +203,14 @@ def test_functions_of_the_notebook_go_to_the_ranks() -> None:
     assert function(2) == 6
 
 
-def test_what_cannot_go_to_the_ranks_is_named() -> None:
+def test_objects_that_cannot_be_sent_to_the_ranks_are_named() -> None:
     with pytest.raises(
         CannotTravel, match=r"^'guard' \(lock\) cannot be pickled: .*nothing was sent"
     ):
         pack_for_ranks("guard", threading.Lock())
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_a_missing_name_is_reported() -> None:
     held = {"Loader": Calls, "there": there_and_back, **dict.fromkeys("abcdefghijk", 1), "loss": 2}
     assert no_such_variable("los", held) == (
         "there is no 'los' on this rank; did you mean loss? "

@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "rank0.calls"
 
 
-def test_a_record_is_there_before_its_call_is_made(path: Path) -> None:
+def test_a_record_exists_before_its_call_is_made(path: Path) -> None:
     writer = RingWriter(path)
     index = writer.begin(CALL, 10.0, blocking=True)
     reader = RingReader(path)
@@ -93,7 +93,7 @@ def test_records_of_a_rank_that_was_killed(path: Path) -> None:
     assert reader.blocked_in == (1, 3.0)
 
 
-def test_the_ring_comes_round(path: Path) -> None:
+def test_the_ring_overwrites_its_oldest_records(path: Path) -> None:
     writer = RingWriter(path)
     for number in range(ring.SLOTS + 2):
         writer.begin(replace(BARRIER, number=number), 1.0, blocking=True)
@@ -199,7 +199,7 @@ def test_a_log_of_another_version_is_refused(path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 100, bytes(1 << 16)])
-def test_another_file_is_refused(path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_a_log_is_refused(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     with pytest.raises(FormatError, match="not the call log"):
         RingReader(path)
@@ -211,7 +211,7 @@ def test_the_reader_cannot_write(path: Path) -> None:
         RingReader(path)._map[0:1] = b"x"
 
 
-def test_nothing_vanishes_while_it_is_written_to(path: Path) -> None:
+def test_a_reader_misses_no_record_while_the_ring_is_written(path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITE_MANY, str(path)],
         stdin=subprocess.PIPE,

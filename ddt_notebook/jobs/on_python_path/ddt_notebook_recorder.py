@@ -1,0 +1,29 @@
+"""Lets the processes of a job record themselves; torch calls `begin` at the end of its import.
+
+No error gets out of here: the job must run as it would without the recorder.
+"""
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+
+def begin() -> None:
+    """Record this process from the moment at which it forms a process group."""
+    folder = os.environ.get("DDT_JOB_FOLDER")
+    if not folder:
+        return
+    try:
+        from ddt_notebook.rank.recorded_rank import JobRecorder
+
+        JobRecorder.install(folder, note_failure)
+    except BaseException as error:  # noqa: BLE001  (it would end the import of torch)
+        note_failure(folder, error)
+
+
+def note_failure(folder: str, error: BaseException) -> None:
+    """Note why this process is not recorded."""
+    with contextlib.suppress(BaseException):  # such as a full disk
+        file = Path(folder, f"{socket.gethostname()}-{os.getpid()}.failed")
+        file.write_text(f"{type(error).__name__}: {error}\n")

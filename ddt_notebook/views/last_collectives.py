@@ -1,0 +1,82 @@
+"""A picture of the last collectives before a hang: one lane for ranks that did the same.
+
+It is a table and no SVG: it takes the colours of any theme, a screen reader reads it, and
+JupyterLab's sanitizer keeps it (it would leave the words of an SVG without their places).
+"""
+
+from __future__ import annotations
+
+from ..formatting import ranks_label
+from ..model import Finding, Snapshot
+from ..model.last_collectives import Entry, LastCollectives, Step, last_collectives
+from . import html, safe, terminal, words
+from .html import COLOURS, Markup
+
+#: Collectives in HTML, and in the 80 columns of a terminal.
+COLUMNS, TEXT_COLUMNS = 5, 3
+#: Lanes shown; the others are counted.
+LANES = 8
+
+_STYLES: dict[Step, str] = {
+    "done": f"border-bottom:3px solid {COLOURS['ok']}",
+    "issued": "border-bottom:3px dotted currentColor",
+    "waiting": f"background-color:{COLOURS['warning']};color:#000000",
+    "failed": f"background-color:{COLOURS['error']};color:#000000",
+    "missing": f"border:2px dashed {COLOURS['error']}",
+}
+
+
+def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
+    """A table with a coloured box for each collective; empty if ranks do not wait in one."""
+    found = last_collectives(snapshot, finding.waiting, COLUMNS)
+    if found is None:
+        return []
+    head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
+    rows = [
+        [_label(lane.ranks), *(_box(entry, _word(entry)) for entry in lane.entries)]
+        for lane in found.lanes[:LANES]
+    ]
+    scrolled = html.tag("div", html.table(rows, head), style="overflow-x:auto;max-width:100%")
+    return [scrolled, *map(html.line, _rest(found))]
+
+
+def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:
+    """The same in a terminal."""
+    found = last_collectives(snapshot, finding.waiting, TEXT_COLUMNS)
+    if found is None:
+        return []
+    head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
+    rows = [[_label(lane.ranks), *map(_word, lane.entries)] for lane in found.lanes[:LANES]]
+    return terminal.columns(rows, head, indent=6) + [f"      {line}" for line in _rest(found)]
+
+
+def _label(ranks: tuple[int, ...]) -> str:
+    return safe.middle(ranks_label(ranks), 24)
+
+
+def _word(entry: Entry) -> str:
+    match entry.step:
+        case "done":
+            word = "✓"
+        case "issued":
+            word = "issued"
+        case "waiting":
+            word = "waiting"
+            if entry.waited_s is not None:
+                word += f" {words.duration(entry.waited_s)}"
+        case "failed":
+            word = "✖ failed"
+        case "missing":
+            word = "never entered"
+    return f"{word} · {safe.one_line(entry.op, 40)}" if entry.op else word
+
+
+def _box(entry: Entry, word: str) -> Markup:
+    style = f"{_STYLES[entry.step]};padding:0 8px;white-space:nowrap"
+    return html.tag("div", word, style=style)
+
+
+def _rest(found: LastCollectives) -> list[str]:
+    hidden = found.lanes[LANES:]
+    ranks = sum(len(lane.ranks) for lane in hidden)
+    return [f"and {words.count(ranks, 'more rank')}"] if hidden else []

@@ -1,0 +1,208 @@
+"""The folder of a recorded job, as several hosts share it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.jobs import recorded_job, recorder_folder, shared_answers, watch
+from ddt_notebook.jobs.process_ends import ProcessEnds
+from ddt_notebook.jobs.recorded_job import RecordedJob, is_recorded, snapshot_of_folder
+from ddt_notebook.jobs.watch import JobWatch
+from ddt_notebook.wire import job_files
+from ddt_notebook.wire.job_files import RankStarted
+from ddt_notebook.wire.messages import CellEnded
+from ddt_notebook.wire.ring import RingWriter
+
+
+def rank(folder: Path, number: int, host: str, **changed: Any) -> Path:
+    """The file of a rank that is this process, or a process of another host."""
+    pid = changed.pop("pid", os.getpid())
+    started = RankStarted(
+        rank=number,
+        world_size=2,
+        host=host,
+        pid=pid,
+        born_s=psutil.Process().create_time(),
+        started_s=time.monotonic(),
+        wall_s=time.time(),
+    )
+    RingWriter(folder / f"{host}-{pid}.calls")
+    file = folder / f"{host}-{pid}.rank"
+    job_files.write(file, replace(started, **changed))
+    return file
+
+
+def end(file: Path, ended_s: float) -> None:
+    """Note that a rank has ended well, at this time on its clock."""
+    job_files.write(file.with_suffix(".end"), CellEnded(error=None, ended_s=ended_s))
+
+
+def test_a_folder_is_recorded_on_a_host_of_exactly_that_name(tmp_path: Path) -> None:
+    (tmp_path / "gpu-1-4711.rank").touch()
+    assert is_recorded(tmp_path)
+    assert is_recorded(tmp_path, "gpu-1")
+    assert not is_recorded(tmp_path, "gpu")
+    assert not is_recorded(tmp_path / "none", "gpu")
+
+
+def test_each_host_has_its_own_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = []
+    for name in ("one", "two", "two"):
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        changed = recorder_folder.environment(tmp_path, {}, branches=False)
+        paths.append(Path(changed["PYTHONPATH"]))
+    assert paths[0] != paths[1] == paths[2]
+    assert all((path / "ddt_notebook" / "__init__.py").is_file() for path in paths)
+
+
+def test_a_rank_of_another_host_counts_as_running_while_one_runs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_job, "_OTHERS_ANSWER_S", 0.1)
+    rank(tmp_path, 0, socket.gethostname())
+    rank(tmp_path, 1, "elsewhere")
+    assert snapshot_of_folder(tmp_path).outcome == "interrupted"
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait(10)
+
+
+def test_the_end_of_a_process_is_noticed_before_its_parent_asks_for_it(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
+    ends = ProcessEnds()
+    ends.add("one", psutil.Process(sleeper.pid))
+    ends.add("itself", psutil.Process())
+    if not ends.watches("one"):
+        pytest.skip("this system cannot watch processes")
+    assert ends.ended() == set()
+    os.kill(sleeper.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while not ends.ended() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert ends.ended() == {"one"}
+    ends.close()
+
+
+def test_a_process_that_has_ended_before_is_not_watched(sleeper: subprocess.Popen[bytes]) -> None:
+    process = psutil.Process(sleeper.pid)
+    sleeper.kill()
+    sleeper.wait(10)
+    ends = ProcessEnds()
+    ends.add("one", process)
+    assert not ends.watches("one")
+
+
+def test_a_watcher_finds_ranks_that_begin_at_the_same_moment(tmp_path: Path) -> None:
+    """A file system notes changes to some milliseconds: a second one may have the same time."""
+    job = RecordedJob(tmp_path, watched=True)
+    rank(tmp_path, 0, socket.gethostname())
+    changed = tmp_path.stat()
+    job.look()
+    assert len(job.ranks) == 1
+    rank(tmp_path, 1, "elsewhere")
+    os.utime(tmp_path, ns=(changed.st_atime_ns, changed.st_mtime_ns))
+    job.look()
+    assert len(job.ranks) == 2
+
+
+def test_a_reader_elsewhere_does_not_know_whether_silent_ranks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_job, "_OTHERS_ANSWER_S", 0.1)
+    rank(tmp_path, 0, "a")
+    rank(tmp_path, 1, "b")
+    snapshot = snapshot_of_folder(tmp_path)
+    assert [one.state for one in snapshot.ranks] == ["running", "running"]
+    (note,) = (note for note in snapshot.notes if "ranks 0 and 1" in note)
+    assert "a, b" in note
+    assert not any("ended" in note for note in snapshot.notes)
+    assert not diagnose(snapshot).findings
+    assert not (tmp_path / "question").exists()
+
+
+def test_a_reader_elsewhere_sees_ranks_whose_watchers_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank(tmp_path, 0, "a")
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "a")
+        watcher = RecordedJob(tmp_path, watched=True)
+        watcher.look()
+    monkeypatch.setattr(shared_answers, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(time, "sleep", lambda _: watcher.share())
+    job = RecordedJob.load(tmp_path)
+    assert not job.ended
+    assert not any("nothing shows" in note for note in job.snapshot().notes)
+    job.close()
+
+
+def test_ranks_that_began_long_after_others_had_ended_are_another_launch(tmp_path: Path) -> None:
+    now_s, wall_s = time.monotonic(), time.time()
+    for number in range(2):
+        early = {"started_s": now_s - 900, "wall_s": wall_s - 900}
+        end(rank(tmp_path, number, f"old{number}", **early), now_s - 700)
+    watcher = RecordedJob(tmp_path, watched=True)
+    rank(tmp_path, 5, "new1")  # the others of its launch begin a moment later
+    rank(tmp_path, 0, "new0", wall_s=wall_s + 1)
+    reader = RecordedJob(tmp_path)
+    for job in (watcher, reader):
+        job.look()
+        assert [one.started.host for one in job.ranks] == ["new0", "new1"]
+    assert not watcher.relaunched
+    assert watcher.unwatched == 0
+
+
+def test_allocations_are_told_apart_where_they_are_known(tmp_path: Path) -> None:
+    rank(tmp_path, 1, "old", allocation="SLURM_JOB_ID=17")
+    rank(tmp_path, 0, "new0", allocation="SLURM_JOB_ID=18")
+    rank(tmp_path, 2, "new2")  # started through a shell of another host
+    job = RecordedJob(tmp_path)
+    job.look()
+    assert [one.started.host for one in job.ranks] == ["new0", "new2"]
+
+
+def test_ranks_are_judged_although_their_launcher_lingers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LINGERS_S", 0.0)
+    watched = JobWatch(tmp_path, hang_after_s=3.0)
+    end(rank(tmp_path, 0, "a"), time.monotonic())
+    assert watched.step(0.0) is None  # rank 1 has not begun
+    end(rank(tmp_path, 1, "b"), time.monotonic())
+    snapshot = watched.step(0.0)
+    assert snapshot is not None
+    assert snapshot.outcome == "ok"
+    assert (watched.step(0.0), watched.last()) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, ""),
+        ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7"),
+        ({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}, "SLURM_JOB_ID=7 restart 1"),
+        ({"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "2"}, ""),
+        ({"PBS_JOBID": "7.head"}, "PBS_JOBID=7.head"),
+    ],
+)
+def test_the_job_of_a_batch_system(variables: dict[str, str], expected: str) -> None:
+    assert job_files.allocation(variables) == expected

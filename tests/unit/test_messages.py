@@ -1,0 +1,142 @@
+"""The catalogue of messages: each entry matches its message, and none of its look-alikes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.diagnosis.advice import causes
+from ddt_notebook.diagnosis.text import diagnose_text
+from ddt_notebook.messages import Message, message, messages
+from ddt_notebook.symptoms import loader as taxonomy
+from ddt_notebook.views import words
+from ddt_notebook.views.message import MessageView
+
+ENTRIES = messages()
+#: A file of torch in the source of an entry.
+FILE = re.compile(r"\btorch/[\w/]+\.py\b")
+#: Where one string literal ends and the next, which Python joins to it, begins.
+JOINED = re.compile(r"[\"']\s*[frb]*[\"']|\\\n")
+
+
+def test_each_entry_has_one_id():
+    number = Counter(entry.id for entry in ENTRIES)
+    assert [name for name, times in number.items() if times > 1] == []
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", entry.id) for entry in ENTRIES)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_an_entry_matches_its_example_and_no_look_alike(entry: Message):
+    assert entry.find(entry.example.lower())
+    assert entry.unlike
+    for text in entry.unlike:
+        assert not entry.find(text.lower()), text
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_an_entry_uses_the_words_of_the_study_and_of_the_cards(entry: Message):
+    assert set(entry.symptoms) <= {symptom.code for symptom in taxonomy.symptoms()}
+    assert {pattern for pattern, _ in entry.fixes} <= taxonomy.fix_patterns()
+    assert entry.fixes
+    assert entry.card is None or entry.card in causes()
+    assert entry.over <= {other.id for other in ENTRIES} - {entry.id}
+    assert entry.means
+    assert entry.check
+    assert entry.words or entry.kind == "complaint"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
+def test_the_example_is_diagnosed_as_the_entry_says(entry: Message):
+    """Of all entries that match, the most specific one speaks."""
+    report = diagnose_text(entry.example)
+    found = [finding for finding in report.findings if finding.symptom in entry.symptoms]
+    assert found, [finding.symptom for finding in report.findings]
+    advised = {fix.advice for fix in found[0].fixes}
+    assert advised & {advice for _, advice in entry.fixes}
+
+
+def test_the_words_are_those_of_the_installed_torch():
+    """PyTorch's own text is the source of an entry, and not one user's report."""
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent.parent
+    read, missing = 0, []
+    for entry in ENTRIES:
+        files = [root / name for name in FILE.findall(entry.source)]
+        if entry.older or not files:
+            continue
+        text = " ".join(
+            JOINED.sub("", file.read_text(encoding="utf-8")) for file in files if file.is_file()
+        )
+        read += 1
+        missing += [(entry.id, words) for words in entry.words if JOINED.sub("", words) not in text]
+    assert read > 100
+    assert not missing
+
+
+def test_a_message_of_the_catalogue_is_found_by_its_id():
+    assert message("cuda-oom").symptoms == ("D.1.2",)
+
+
+@pytest.mark.parametrize(
+    ("specific", "general"),
+    [
+        (
+            "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x",
+            "nccl-system-error",
+        ),
+        ("RuntimeError: Missing key in checkpoint state_dict: a.", "dcp-exception"),
+    ],
+)
+def test_a_specific_message_says_more_than_its_wrapper(specific: str, general: str):
+    wrapper = message(general)
+    found = diagnose_text(f"{wrapper.example}\n{specific}").findings[0]
+    alone = diagnose_text(specific).findings[0]
+    assert found.values["says"] == alone.values["says"]
+    assert found.fixes[0] == alone.fixes[0]
+
+
+def test_the_timeout_of_another_rank_is_not_the_cause():
+    """A timeout on one rank follows from what another rank raised."""
+    timeout = message("nccl-watchdog-timeout").example
+    log = (
+        f"[rank0]: {timeout}\n"
+        "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    )
+    found = diagnose_text(log).findings[0]
+    assert (found.symptom, found.ranks) == ("D.1.2", [1])
+
+
+def test_frozen_parameters_are_not_taken_for_a_hang():
+    report = diagnose_text("we train LoRA on frozen layers, all tensors are flattened")
+    assert not [f for f in report.findings if f.symptom in ("D.2.1", "B.2", "C.4")]
+
+
+def test_a_page_says_what_a_message_means():
+    entry = message("fsdp-mixed-requires-grad")
+    by_message, by_id = ddt.explain(entry.example), ddt.explain(entry.id)
+    assert isinstance(by_message, MessageView)
+    assert by_message.to_json() == by_id.to_json()
+    assert by_message.to_json()["fixes"][0]["advice"] == entry.fixes[0][1]
+    assert entry.id in repr(by_message)
+    assert "use_orig_params" in by_message.to_html()
+
+
+def test_a_finding_names_the_page_of_its_message():
+    entry = message("nccl-shm")
+    found = diagnose_text(entry.example).findings[0]
+    assert entry.id in words.explained_by(found)
+
+
+def test_a_warning_in_the_log_of_a_healthy_run_is_not_a_finding():
+    warnings = [entry.example for entry in ENTRIES if entry.kind == "warning"]
+    log = [f"[rank{n % 2}]: epoch 1 step {n} loss 0.{n}" for n in range(40)]
+    for warning in warnings:
+        report = diagnose_text("\n".join([*log[:20], f"[rank0]: {warning}", *log[20:]]))
+        assert report.findings == [], warning

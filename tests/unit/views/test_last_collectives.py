@@ -1,0 +1,113 @@
+"""The picture of the last collectives before a hang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddt_notebook.model import Call, Cell, Finding, RankReport, Snapshot
+from ddt_notebook.model.last_collectives import last_collectives
+from ddt_notebook.views import last_collectives as picture
+
+
+def call(number: int, status: str = "done", op: str = "all_reduce", group: str = "0") -> Call:
+    return Call(
+        index=number,
+        op=op,
+        kind="collective",
+        group=group,
+        members=(0, 1, 2, 3),
+        sequence=number,
+        status=status,  # type: ignore[arg-type]
+    )
+
+
+def waits(rank: int, number: int, op: str = "all_reduce", first: int = 1) -> RankReport:
+    calls = (*(call(n) for n in range(first, number)), call(number, "pending", op))
+    return RankReport(
+        rank=rank, state="blocked", blocked_in=number, blocked_s=1.0 + rank, calls=calls
+    )
+
+
+def misses(rank: int, after: int) -> RankReport:
+    return RankReport(rank=rank, calls=tuple(call(n) for n in range(1, after + 1)))
+
+
+def run(*ranks: RankReport) -> Snapshot:
+    cell = Cell(number=1, source="")
+    return Snapshot(cell=cell, world_size=len(ranks), outcome="hung", ranks=ranks)
+
+
+def test_ranks_that_did_the_same_share_a_lane_with_their_longest_wait() -> None:
+    found = last_collectives(run(waits(0, 9), misses(1, 8), waits(2, 9), waits(3, 9)), [0, 2, 3], 3)
+    assert found is not None
+    assert found.columns == ((7, "all_reduce"), (8, "all_reduce"), (9, "all_reduce"))
+    waiting, missing = found.lanes
+    assert (waiting.ranks, missing.ranks) == ((0, 2, 3), (1,))
+    assert [entry.step for entry in waiting.entries] == ["done", "done", "waiting"]
+    assert [entry.step for entry in missing.entries] == ["done", "done", "missing"]
+    assert waiting.entries[-1].waited_s == 4.0
+
+
+def test_a_call_that_only_issued_a_collective_is_not_drawn_as_done() -> None:
+    """The host waits in a barrier; what its GPU has completed is not known."""
+    before = (call(7, op="barrier"), call(8), call(9, "pending", "barrier"))
+    waiting = replace(waits(0, 9, "barrier"), calls=before)
+    snapshot = replace(run(waiting, replace(waiting, rank=1)), backend="nccl")
+    found = last_collectives(snapshot, [0, 1], 3)
+    assert found is not None
+    assert [entry.step for entry in found.lanes[0].entries] == ["done", "issued", "waiting"]
+    dumps = last_collectives(replace(snapshot, origin="dumps"), [0, 1], 3)
+    assert dumps is not None
+    assert [entry.step for entry in dumps.lanes[0].entries] == ["done", "done", "waiting"]
+    finding = Finding(symptom="D.2.1", stage="training & evaluation", waiting=[0, 1])
+    for shown in (picture.as_text, picture.as_html):
+        assert "issued" in str(shown(finding, snapshot))
+
+
+def test_another_operation_is_named_and_stands_in_its_own_lane() -> None:
+    found = last_collectives(run(waits(0, 2), waits(1, 2, "barrier"), waits(2, 2)), [0, 1, 2], 5)
+    assert found is not None
+    assert found.columns[-1] == (2, "all_reduce")
+    assert [(lane.ranks, lane.entries[-1].op) for lane in found.lanes] == [
+        ((0, 2), ""),
+        ((1,), "barrier"),
+    ]
+
+
+def test_a_call_that_was_dropped_because_it_matched_is_drawn_as_done() -> None:
+    found = last_collectives(run(waits(0, 9, first=9), waits(1, 9), misses(2, 8)), [0, 1], 3)
+    assert found is not None
+    assert [lane.ranks for lane in found.lanes] == [(0, 1), (2,)]
+
+
+def test_nothing_is_drawn_without_something_to_compare() -> None:
+    assert last_collectives(run(waits(0, 1), misses(1, 0)), [0], 5) is None
+    assert last_collectives(run(waits(0, 3), RankReport(rank=1)), [0], 5) is None
+    assert last_collectives(run(misses(0, 3), misses(1, 3)), [0], 5) is None
+    other = replace(waits(1, 3), calls=(call(3, "pending", group="1"),))
+    assert last_collectives(run(waits(0, 3), other), [0, 1], 5) is None
+
+
+def test_text_and_html_say_the_same() -> None:
+    snapshot = run(waits(0, 4), misses(1, 3), waits(2, 4, "<b>", first=1))
+    finding = Finding(symptom="D.2.1", stage="training & evaluation", waiting=[0, 2], ranks=[1])
+    text = "\n".join(picture.as_text(finding, snapshot))
+    html = "".join(picture.as_html(finding, snapshot))
+    assert "<b>" in text
+    assert "<b>" not in html
+    for said in ("#4 all_reduce", "waiting 1.0 s", "never entered", "rank 1"):
+        assert said in text
+        assert said in html
+
+
+def test_only_the_first_of_many_lanes_are_shown_and_the_other_ranks_counted() -> None:
+    ranks = [waits(rank, 2, f"operation {rank}") for rank in range(12)]
+    members = tuple(range(12))
+    known = [
+        replace(one, calls=tuple(replace(call, members=members) for call in one.calls))
+        for one in ranks
+    ]
+    finding = Finding(symptom="D.2.1", stage="training & evaluation", waiting=list(members))
+    shown = picture.as_text(finding, run(*known))
+    assert len(shown) == 1 + picture.LANES + 1
+    assert shown[-1].split() == ["and", "4", "more", "ranks"]
