@@ -29,7 +29,7 @@ SLOW = {
         x = torch.ones(10)
         for i in range(15):
             if rank == 2:
-                time.sleep(0.03)
+                time.sleep(0.06)
             dist.all_reduce(x)
         """,
         "straggler-compute",
@@ -51,7 +51,7 @@ SLOW = {
         """
         for i in range(32):
             if rank == 1:
-                time.sleep(0.015)
+                time.sleep(0.03)
             if i % 4 == 3:
                 step(torch.randn(32, 64))
             else:
