@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from .position import Position
+
 MemoryKind = Literal[
     "parameters", "gradients", "optimizer state", "buffers", "DDP buckets", "activations", "tensors"
 ]
@@ -19,6 +21,22 @@ KINDS: tuple[MemoryKind, ...] = (
     "activations",
     "tensors",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCount:
+    """The parts of a rank's memory at one moment of a traced run.
+
+    Attributes
+    ----------
+    at_ms
+        Milliseconds since sampling started.
+    parts
+        Bytes by `MemoryKind`.
+    """
+
+    at_ms: int
+    parts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +79,11 @@ class RankMemory:
     at_ms, rss_kb, data_kb, gpu_kb
         Samples while the cell ran: milliseconds since ``started_s``, resident set, private mapped
         memory and GPU memory in kibibytes. ``gpu_kb`` is empty without a GPU.
+    counts
+        The parts after each of the first forward passes and steps of a traced run, and at its end.
+    highest_at_ms, highest_where
+        When the sampled memory last rose to a new peak by more than 1 %, and the user's line at
+        which the main thread stood. None if it stood in no line of the user.
     """
 
     rank: int
@@ -84,6 +107,9 @@ class RankMemory:
     rss_kb: tuple[int, ...] = ()
     data_kb: tuple[int, ...] = ()
     gpu_kb: tuple[int, ...] = ()
+    counts: tuple[MemoryCount, ...] = ()
+    highest_at_ms: int | None = None
+    highest_where: Position | None = None
 
     @property
     def known_bytes(self) -> int:
@@ -102,4 +128,7 @@ class RankMemory:
             rss_kb=run.rss_kb,
             data_kb=run.data_kb,
             gpu_kb=run.gpu_kb,
+            counts=run.counts,
+            highest_at_ms=run.highest_at_ms,
+            highest_where=run.highest_where,
         )

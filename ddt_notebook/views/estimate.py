@@ -234,12 +234,4 @@ def _signs(bar: list[tuple[str, int]]) -> str:
 
 def _coloured(bar: list[tuple[str, int]]) -> Markup:
     colours = {sign: colour for _, sign, _, colour in _PARTS}
-    cells = [
-        html.tag(
-            "span",
-            sign * length,
-            style=f"background-color:{colours[sign]};color:#000000" if sign in colours else "",
-        )
-        for sign, length in bar
-    ]
-    return sparklines.fixed_width(*cells)
+    return sparklines.painted(_signs(bar), colours)

@@ -120,6 +120,11 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
     )
 
 
+def scrolled(wide: Markup) -> Markup:
+    """Something wide, such as a picture, with a bar to scroll it on a narrow page."""
+    return tag("div", wide, style="overflow-x:auto;max-width:100%")
+
+
 def _style(cell: str) -> str:
     short = " " in cell and len(cell) <= _SHORT
     return _CELL.replace("white-space:normal", "white-space:nowrap") if short else _CELL

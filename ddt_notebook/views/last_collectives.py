@@ -36,8 +36,7 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
         [_label(lane.ranks), *(_box(entry, _word(entry)) for entry in lane.entries)]
         for lane in found.lanes[:LANES]
     ]
-    scrolled = html.tag("div", html.table(rows, head), style="overflow-x:auto;max-width:100%")
-    return [scrolled, *map(html.line, _rest(found))]
+    return [html.scrolled(html.table(rows, head)), *map(html.line, _rest(found))]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:

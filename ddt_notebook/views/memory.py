@@ -8,10 +8,11 @@ from typing import Any
 from ..model import Snapshot
 from ..model.memory import KINDS, MemoryKind, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
-from . import dataframe, figures, flags, html, sparklines, terminal, words
+from . import dataframe, figures, flags, html, memory_areas, sparklines, terminal, words
 from .figures import Figure, Figured
 from .flags import Flag
 from .html import Markup
+from .memory_areas import Areas
 from .run_view import RunView
 from .source_positions import group
 
@@ -67,6 +68,10 @@ class MemoryView(RunView, Figured):
         if self.snapshot.memory:
             head, rows = self._parts()
             lines += terminal.columns(rows, head, range(1, len(head)))
+            if drawn := self._areas():
+                lines += memory_areas.as_text(drawn)
+                for line in (drawn.legend, drawn.peak):
+                    lines += terminal.wrap("", line) if line else []
             ranks = self._rank_rows(24)
             lines += terminal.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
             if len(ranks) > ROWS:
@@ -78,6 +83,9 @@ class MemoryView(RunView, Figured):
         if self.snapshot.memory:
             head, rows = self._parts()
             parts.append(html.table(rows, head))
+            if drawn := self._areas():
+                parts.append(html.scrolled(html.table(memory_areas.as_html(drawn))))
+                parts += [html.line(line) for line in (drawn.legend, drawn.peak) if line]
             parts.append(html.details("each rank", html.table(self._rank_rows(40), _HEAD)))
         return [*parts, *map(html.line, self._notes())]
 
@@ -232,6 +240,16 @@ class MemoryView(RunView, Figured):
             head = (*head, f"and {len(groups) - GROUPS} more")
             rows = [(*row, "…") for row in rows]
         return head, rows
+
+    def _areas(self) -> Areas | None:
+        """The picture of the rank that needed most."""
+        if not any(m.at_ms for m in self.snapshot.memory):
+            return None
+        memory = max(self.snapshot.memory, key=_highest)
+        if _on_gpu(memory) and not memory.gpu_kb:
+            return None  # the samples are of the process, the parts are on the GPU
+        cap = memory.limits.get("GPU" if _on_gpu(memory) else "rank")
+        return memory_areas.areas(memory, _course(memory), cap)
 
     def _rank_rows(self, width: int) -> list[tuple[str, ...]]:
         return [

@@ -41,9 +41,8 @@ def strip(activity: Activity, window: TimeWindow) -> list[str]:
     return kinds
 
 
-def ruler(window: TimeWindow) -> str:
-    """The time below a strip: where its quarters begin, and how long it is."""
-    length = window.end_s - window.start_s
+def ruler(length: float) -> str:
+    """The time below a strip of some seconds: where its quarters begin, and how long it is."""
     if length <= 0:
         return ""
     width = SLOTS // 4
@@ -97,6 +96,29 @@ def as_html(kinds: Sequence[str]) -> Markup:
         ink = colour if kind == "work" else "#000000"
         style = f"background-color:{colour};color:{ink}"
         cells.append(html.tag("span", sign * len(list(run)), style=style))
+    return fixed_width(*cells)
+
+
+def painted(
+    signs: str, colours: Mapping[str, str], inks: Mapping[str, str] | None = None
+) -> Markup:
+    """A row of signs, each on its colour; signs without a colour stay as they are.
+
+    Parameters
+    ----------
+    signs
+        The row.
+    colours
+        The ground of each sign.
+    inks
+        The colour of a sign that is not black.
+    """
+    cells = []
+    for sign, run in groupby(signs):
+        ground = colours.get(sign)
+        ink = (inks or {}).get(sign, "#000000")
+        style = f"background-color:{ground};color:{ink}" if ground else ""
+        cells.append(html.tag("span", "".join(run), style=style))
     return fixed_width(*cells)
 
 

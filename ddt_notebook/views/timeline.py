@@ -107,7 +107,7 @@ class TimelineView(RunView, Figured):
             for share in shown:
                 signs = sparklines.as_text(sparklines.strip(by_rank[share.rank], self.window))
                 lines.append(f"  rank {share.rank:>{width}} │{signs}│")
-            if ruler := sparklines.ruler(self.window):
+            if ruler := sparklines.ruler(self.window.end_s - self.window.start_s):
                 lines.append(f"  {'':>{width + 6}}{ruler}")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
@@ -128,7 +128,8 @@ class TimelineView(RunView, Figured):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
                 rows.append(("", Markup(f"and {rest}, which waited neither least nor most")))
             head = Markup(f"{sparklines.legend_as_html()}{self._blank()}")
-            rows.append(("", sparklines.fixed_width(sparklines.ruler(self.window))))
+            ruler = sparklines.ruler(self.window.end_s - self.window.start_s)
+            rows.append(("", sparklines.fixed_width(ruler)))
             parts.append(html.table(rows, ("rank", head)))
             shares_table = html.table(map(self._row, shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))

@@ -100,6 +100,23 @@ def test_memory_over_time(ranks: Ranks) -> None:
     assert len(memory.at_ms) >= 8
     assert "machine" in memory.limits
     assert "peak" in str(ddt.memory(result))
+    # the line at which it was so high, and not that of the next rise
+    assert memory.highest_at_ms is not None
+    assert memory.highest_where is not None
+    assert memory.highest_where.line in (block := range(6, 10)), block
+    assert "at the highest" in str(ddt.memory(result))
+
+
+def test_the_parts_are_counted_after_forward_passes_and_steps(ranks: Ranks) -> None:
+    setting = "model = DDP(network)\noptimizer = torch.optim.Adam(model.parameters())\n"
+    _, memory = traced(ranks, setting + 3 * STEP)
+    forward, step, *later = memory.counts
+    assert forward.parts["activations"] > 0
+    assert "gradients" not in forward.parts
+    assert "activations" not in step.parts
+    assert step.parts["optimizer state"] == pytest.approx(8 * PARAMETERS, rel=1e-3)
+    assert [one.at_ms for one in memory.counts] == sorted(one.at_ms for one in memory.counts)
+    assert later[-1].parts["gradients"] == 4 * PARAMETERS
 
 
 def test_on_request_without_a_trace(ranks: Ranks) -> None:

@@ -77,7 +77,7 @@ class Tracer:
         )  # the cell's limits, since the rank may allocate more later to report
         if process_memory.uses_gpu():
             torch.cuda.reset_peak_memory_stats()
-        self._sampler = process_memory.MemorySampler()
+        self._sampler = process_memory.MemorySampler(capped="rank" in self._limits)
         self._sampler.start()
         self._undo.append(register_optimizer_step_post_hook(self._on_step).remove)
         self._watch_forwards()
@@ -189,7 +189,7 @@ class Tracer:
         steps = len(self._steps)
         if steps <= _STEPS_LOOKED_AT:
             self._optimizers.add(optimizer)
-            self._measure_models(f"step {steps}")
+            self._sampler.count(self._measure_models(f"step {steps}").parts)
         if steps >= _MAX_STEPS or time.monotonic() - self._started_s > _MAX_S:
             self._end_profile()
 
@@ -219,7 +219,10 @@ class Tracer:
         self._forwards += 1
         found = find(self._variables())
         others = [*module.parameters(), *module.buffers(), *found.tensors.values()]
-        self._activations = max(self._activations, memory.kept_for_backward(output, others))
+        kept = memory.kept_for_backward(output, others)
+        self._activations = max(self._activations, kept)
+        held = memory.of_models(self._rank, self._roots, self._optimizers)
+        self._sampler.count(memory.with_parts(held, activations=kept).parts)
         if self._forwards >= _STEPS_LOOKED_AT:
             for hook in self._forward_hooks:
                 hook.remove()
@@ -232,6 +235,8 @@ class Tracer:
             self._roots.update(self._all_roots())
             measured = self._measure_models("end")
         tensors = memory.variable_bytes(found)
+        held = memory.of_models(self._rank, self._roots, self._optimizers)
+        self._sampler.count(memory.with_parts(held, tensors=tensors).parts)
         parted = memory.with_parts(measured, activations=self._activations, tensors=tensors)
         peak = system_memory.peak_bytes() if self._peak_known else None
         return replace(memory.of_process(parted), limits=self._limits, peak_bytes=peak)

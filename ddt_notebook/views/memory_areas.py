@@ -1,0 +1,159 @@
+"""A picture of one rank's memory over time: what each kind took above the process's baseline.
+
+The height of the picture was measured. The kinds were counted after the first forward passes and
+steps and at the end; between two counts, the earlier one holds. What no count explains is the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..model.memory import KINDS, MemoryCount, RankMemory
+from . import sparklines, words
+from .html import Markup
+
+#: Rows and columns of the picture.
+ROWS = 12
+COLUMNS = sparklines.SLOTS
+#: The cap is drawn if it is at most this many times as high as the peak.
+_NEAR = 1.5
+_REST, _CAP = "the rest", "-"
+#: Sign, colour and ink of each kind; the signs are the first letters where these differ.
+_LOOKS = {
+    "parameters": ("p", "#0072B2", "#FFFFFF"),
+    "gradients": ("g", "#56B4E9", "#000000"),
+    "optimizer state": ("o", "#CC79A7", "#000000"),
+    "buffers": ("b", "#F0E442", "#000000"),
+    "DDP buckets": ("D", "#E69F00", "#000000"),
+    "activations": ("a", "#009E73", "#000000"),
+    "tensors": ("t", "#D55E00", "#000000"),
+    _REST: (".", "#BBBBBB", "#000000"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """The picture as rows of signs, and what stands beside them.
+
+    Attributes
+    ----------
+    rows
+        The size at the top of each row that has one, and the row's signs, from top to bottom.
+    legend
+        The signs and their kinds, and what the height means.
+    peak
+        When the memory was highest and at which line; empty if that is not known.
+    """
+
+    rows: tuple[tuple[str, str], ...]
+    legend: str
+    peak: str
+
+
+def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas | None:
+    """The picture of a rank; None if it was sampled too seldom or its memory did not change.
+
+    Parameters
+    ----------
+    memory
+        With its samples and counts.
+    course
+        The samples to draw, in kibibytes.
+    cap
+        The limit on what is drawn, in bytes.
+    """
+    if len(course) < 2 or memory.at_ms[-1] <= memory.at_ms[0]:
+        return None
+    ends = [memory.at_ms[-1] * (at + 1) / COLUMNS for at in range(COLUMNS)]
+    totals = _highest_in(memory.at_ms, course, ends)
+    held = [_held(memory.counts, end) for end in ends]
+    base = min(max(0, t - sum(parts.values())) for t, parts in zip(totals, held, strict=True))
+    top = max(totals)
+    drawn_cap = cap is not None and top < cap <= _NEAR * top
+    if drawn_cap and cap is not None:
+        top = cap
+    unit = (top - base) / ROWS
+    if unit <= 0:
+        return None
+    columns = [
+        _column(parts, total - base, unit) for total, parts in zip(totals, held, strict=True)
+    ]
+    signs = ["".join(column[row] for column in columns) for row in reversed(range(ROWS))]
+    if drawn_cap:
+        signs.insert(0, _CAP * COLUMNS)
+    labels = [words.size(top), *[""] * (len(signs) - 2), words.size(round(base))]
+    rows = [*zip(labels, signs, strict=True), *_below(memory)]
+    used = dict.fromkeys(sign for row in signs for sign in row)
+    return Areas(tuple(rows), _legend(used, base, capped=drawn_cap), _peak(memory))
+
+
+def as_html(found: Areas) -> list[tuple[str, Markup]]:
+    """The rows of a table with the picture."""
+    colours = {sign: colour for sign, colour, _ in _LOOKS.values()}
+    inks = {sign: ink for sign, _, ink in _LOOKS.values()}
+    return [(label, sparklines.painted(row, colours, inks)) for label, row in found.rows]
+
+
+def as_text(found: Areas) -> list[str]:
+    """The picture in a terminal."""
+    width = max(len(label) for label, _ in found.rows)
+    return [f"  {label:>{width}}  {row}".rstrip() for label, row in found.rows]
+
+
+def _highest_in(at_ms: Sequence[int], course: Sequence[int], ends: Sequence[float]) -> list[int]:
+    """The highest sample of each slot of time in bytes; that before it in a slot without one."""
+    found, done = [], 0
+    for end in ends:
+        after = max(bisect_right(at_ms, end), 1)
+        inside = course[done:after] or course[after - 1 : after]
+        found.append(max(inside) * 1024)
+        done = after
+    return found
+
+
+def _held(counts: Sequence[MemoryCount], until_ms: float) -> dict[str, int]:
+    """What the rank held in a slot of time, as the last count before its end shows.
+
+    Each step makes activations and frees them again, within much less than a slot. So those that
+    one of the first steps had are drawn from there on.
+    """
+    known = [count.parts for count in counts if count.at_ms <= until_ms]
+    if not known:
+        return {}
+    activations = max(parts.get("activations", 0) for parts in known)
+    return {str(kind): known[-1].get(kind, 0) for kind in KINDS} | {"activations": activations}
+
+
+def _column(parts: dict[str, int], height: int, unit: float) -> str:
+    """The signs of one slot of time from bottom to top."""
+    column, done = "", 0.0
+    for kind, size in [*parts.items(), (_REST, height)]:
+        done = min(done + size, height)
+        column = column.ljust(round(done / unit), _LOOKS[kind][0])
+    return column.ljust(ROWS)
+
+
+def _below(memory: RankMemory) -> list[tuple[str, str]]:
+    """The mark of the peak and the ruler of time."""
+    length_ms = memory.at_ms[-1]
+    rows = []
+    if memory.highest_at_ms is not None:
+        at = min(COLUMNS - 1, int(COLUMNS * memory.highest_at_ms / length_ms))
+        rows.append(("", f"{'▲':>{at + 1}}"))
+    return [*rows, ("", sparklines.ruler(length_ms / 1e3))]
+
+
+def _peak(memory: RankMemory) -> str:
+    if memory.highest_at_ms is None or memory.highest_where is None:
+        return ""
+    when = words.duration(memory.highest_at_ms / 1e3)
+    return f"▲ rank {memory.rank} was at the highest after {when}, at {memory.highest_where.label}"
+
+
+def _legend(used: dict[str, None], base: float, *, capped: bool) -> str:
+    kinds = [f"{sign} {kind}" for kind, (sign, _, _) in _LOOKS.items() if sign in used]
+    cap = ["- the cap"] if capped else []
+    above = f"above {words.size(round(base))}, which the process needs without them"
+    return " · ".join([*kinds, *cap, above])

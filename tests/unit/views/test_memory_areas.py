@@ -1,0 +1,73 @@
+"""The picture of memory over time: its heights are the samples, its kinds the counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddt_notebook.model import Position
+from ddt_notebook.model.memory import MemoryCount, RankMemory
+from ddt_notebook.views import memory_areas
+from ddt_notebook.views.memory_areas import COLUMNS, ROWS, Areas
+
+MB = 1_000_000
+#: For one second 100 MB, then 340 MB, of which the model takes half.
+GROWN = RankMemory(
+    rank=3,
+    at_ms=tuple(range(0, 2001, 100)),
+    rss_kb=tuple((100 if at < 10 else 340) * MB // 1024 for at in range(21)),
+    counts=(
+        MemoryCount(at_ms=1000, parts={"parameters": 80 * MB, "activations": 40 * MB}),
+        MemoryCount(at_ms=1100, parts={"parameters": 80 * MB}),
+    ),
+    highest_at_ms=1000,
+    highest_where=Position(file="cell[2]", line=4, code="model(x)"),
+)
+
+
+def drawn(memory: RankMemory = GROWN, cap: int | None = None) -> Areas:
+    found = memory_areas.areas(memory, memory.rss_kb, cap)
+    assert found is not None
+    return found
+
+
+def column(found: Areas, at: int) -> str:
+    """One slot of time from bottom to top."""
+    rows = [row for _, row in found.rows if len(row) == COLUMNS and not row.strip().startswith("-")]
+    return "".join(row[at] for row in reversed(rows[:ROWS]))
+
+
+def test_a_kind_is_as_high_as_its_bytes_and_the_rest_fills_up() -> None:
+    found = drawn()
+    assert column(found, 5).strip() == ""  # the baseline
+    # 240 MB above it in 12 rows: 4 of parameters, 2 of activations, 6 of anything else
+    assert column(found, COLUMNS - 1) == "ppppaa......"
+    assert (found.rows[0][0], found.rows[ROWS - 1][0]) == ("340 MB", "100.0 MB")
+    assert "p parameters · a activations · . the rest" in found.legend
+
+
+def test_nothing_is_drawn_as_a_kind_before_it_was_counted() -> None:
+    found = drawn(replace(GROWN, counts=GROWN.counts[1:]))
+    before = int(COLUMNS * 1050 / 2000)
+    assert column(found, before) == "." * ROWS
+    assert "a" not in column(found, COLUMNS - 1)
+
+
+def test_the_peak_is_marked_with_its_line() -> None:
+    found = drawn()
+    mark = next(row for _, row in found.rows if "▲" in row)
+    assert mark.index("▲") == COLUMNS // 2
+    assert found.peak == "▲ rank 3 was at the highest after 1.0 s, at cell[2] line 4: model(x)"
+    assert drawn(replace(GROWN, highest_where=None)).peak == ""
+
+
+def test_the_cap_is_drawn_where_it_is_near() -> None:
+    assert drawn(cap=400 * MB).rows[0] == ("400 MB", "-" * COLUMNS)
+    assert "- the cap" in drawn(cap=400 * MB).legend
+    assert column(drawn(cap=400 * MB), COLUMNS - 1).endswith("  ")
+    assert "- the cap" not in drawn(cap=4000 * MB).legend
+
+
+def test_nothing_is_drawn_without_samples_or_without_a_change() -> None:
+    assert memory_areas.areas(RankMemory(rank=0), (), None) is None
+    flat = replace(GROWN, rss_kb=(1000,) * 21, counts=())
+    assert memory_areas.areas(flat, flat.rss_kb, None) is None
