@@ -117,7 +117,8 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     for name in _NOTHING_TO_DO:
         setattr(cuda, name, lambda *_, **__: None)
     for name in _REFUSED:
-        setattr(cuda, name, _refused(f"torch.cuda.{name}", getattr(cuda, name)))
+        if hasattr(cuda, name):  # torch 2.12 has no current_solver_handle
+            setattr(cuda, name, _refused(f"torch.cuda.{name}", getattr(cuda, name)))
     for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
         setattr(cuda.nvtx, name, lambda *_, **__: None)
     cuda.profiler.start = cuda.profiler.stop = lambda: None
