@@ -11,11 +11,13 @@ from ..model import Snapshot
 from ..model.meetings import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
-from . import html, safe, terminal, words
+from ..model.traffic import in_groups, messages
+from . import dataframe, html, safe, terminal, traffic, words
 from .html import Markup
 from .run_view import RunView
 from .source_positions import group
 from .stragglers import straggler_flags, waited_without_flag
+from .traffic import Grid
 from .words import rate, short
 
 #: Rows by line of the program, and collectives listed one by one.
@@ -39,7 +41,7 @@ class CollectivesView(RunView):
         known if it was traced.
     """
 
-    __slots__ = ("_costs", "_met")
+    __slots__ = ("_costs", "_groups", "_messages", "_met")
 
     name = "collectives"
     columns = (
@@ -50,6 +52,8 @@ class CollectivesView(RunView):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         self._met = meetings(snapshot)
+        self._messages = messages(snapshot)
+        self._groups = in_groups(self._met)
         seen = activities(snapshot, self._met) if snapshot.timeline else None
         self._costs = held_up(self._met, seen)
         self.flags = straggler_flags(snapshot, self._met, self._costs, snapshot.duration_s)
@@ -62,6 +66,7 @@ class CollectivesView(RunView):
             lines += terminal.columns(shown, _TEXT_HEAD, (1, 2, 4, 5))
             if len(rows) > LINES:
                 lines.append(f"  and {words.count(len(rows) - LINES, 'more line')}")
+        lines += [line for grid in self._grids() for line in traffic.as_text(grid)]
         return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
 
     def _html(self) -> list[Markup]:
@@ -71,6 +76,8 @@ class CollectivesView(RunView):
             parts.append(html.table(rows[:LINES], _LINE_HEAD))
             if len(rows) > LINES:
                 parts.append(html.line(f"and {words.count(len(rows) - LINES, 'more line')}"))
+        parts += [part for grid in self._grids() for part in traffic.as_html(grid)]
+        if self._met:
             listed = [_row(meeting) for meeting in self._met[:LISTED]]
             summary = f"every collective ({len(self._met):,})"
             if len(self._met) > LISTED:
@@ -101,13 +108,54 @@ class CollectivesView(RunView):
         """
         return super().to_frame()
 
+    def messages_frame(self) -> Any:
+        """One row for each sender and receiver, as a pandas DataFrame.
+
+        - ``sender``, ``receiver``: global ranks
+        - ``messages``: number of messages between them
+        - ``bytes``: bytes of these messages
+        - ``blocked_ms``: milliseconds for which the receiver was blocked in its calls; None if that
+          is not known
+        """
+        columns = ("sender", "receiver", "messages", "bytes", "blocked_ms")
+        rows = [
+            (*route, one.times, one.bytes, _ms(one.blocked_s))
+            for route, one in self._messages.items()
+        ]
+        return dataframe.frame([dict(zip(columns, row, strict=True)) for row in rows], columns)
+
+    def groups_frame(self) -> Any:
+        """One row for each rank of each process group, as a pandas DataFrame.
+
+        - ``group``: name of the process group; ``"0"`` is the default group
+        - ``rank``: global rank
+        - ``collectives``: how many of the group it entered
+        - ``bytes``: bytes of the tensors that it passed in
+        - ``waited_ms``: milliseconds for which it waited for the last rank; None if not known
+        """
+        columns = ("group", "rank", "collectives", "bytes", "waited_ms")
+        rows = [
+            (group, rank, one.times, one.bytes, _ms(one.blocked_s))
+            for group, of in sorted(self._groups.items())
+            for rank, one in sorted(of.items())
+        ]
+        return dataframe.frame([dict(zip(columns, row, strict=True)) for row in rows], columns)
+
+    def _grids(self) -> list[Grid]:
+        """Who talks to whom, if not all ranks talk to all."""
+        ranks = [report.rank for report in self.snapshot.ranks]
+        between = traffic.of_messages(self._messages, ranks)
+        return [*between, *traffic.of_groups(self._groups, self._met, ranks)]
+
     def _records(self) -> list[dict[str, Any]]:
         start = next(iter(self._met[0].arrivals_s.values()), 0.0) if self._met else 0.0
         return [_record(meeting, start) for meeting in self._met]
 
     def _healthy(self) -> str:
         if not self._met:
-            return "no collective was called"
+            sent = sum(one.times for one in self._messages.values())
+            also = f"; ranks sent {words.count(sent, 'message')}" if sent else ""
+            return f"no collective was called{also}"
         moved = sum(meeting.bytes or 0 for meeting in self._met)
         met = words.count(len(self._met), "collective")
         moving = f"{met}, {words.size(moved)} from each rank"

@@ -17,11 +17,12 @@ from ..model.parity import (
     ValueDifference,
     disagreements,
 )
-from . import html, safe, terminal, words
+from . import html, safe, steps_grid, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
 from .source_positions import group
+from .steps_grid import Grid
 
 #: Rows of the summary, and of the list of what differs.
 ROWS = 24
@@ -54,7 +55,7 @@ class ParityView(RunView):
         Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_differing", "_parities")
+    __slots__ = ("_differing", "_names", "_parities")
 
     name = "parity"
     columns = ("rank", "name", "role", "kind", "part", "value", "equal")
@@ -63,6 +64,7 @@ class ParityView(RunView):
         self, snapshot: Snapshot, names: Sequence[str] = (), *, asked_now: bool = False
     ) -> None:
         super().__init__(snapshot, asked_now=asked_now)
+        self._names = names
         self._parities = [
             replace(parity, items=tuple(chosen(parity.items, names))) for parity in snapshot.parity
         ]
@@ -81,6 +83,8 @@ class ParityView(RunView):
         lines: list[str] = []
         if rows := self._rows():
             lines += terminal.columns(rows, _HEAD, (2, 3))
+        for grid in self._grids():
+            lines += steps_grid.as_text(grid)
         for found in self._reported()[:8]:
             lines += terminal.wrap("", _disagreement_text(found, self._difference(found)))
         return lines
@@ -89,6 +93,8 @@ class ParityView(RunView):
         parts = []
         if rows := self._rows():
             parts.append(html.table(rows, _HEAD))
+        for grid in self._grids():
+            parts += steps_grid.as_html(grid)
         if self._differing:
             parts.append(self._everything())
         return parts
@@ -178,6 +184,17 @@ class ParityView(RunView):
         if len(rows) > ROWS:
             rows = [*rows[:ROWS], (f"and {len(rows) - ROWS} more", "", "", "", "")]
         return rows
+
+    def _grids(self) -> list[Grid]:
+        """The course of the run; none if the ranks were asked afterwards or for some variables."""
+        if self.asked_now or self._names:
+            return []
+        sizes = {
+            found.name: _largest(difference)
+            for found in self._differing
+            if (difference := self._difference(found)) is not None
+        }
+        return steps_grid.grids(self.snapshot, sizes)
 
     def _difference(self, found: Disagreement) -> ValueDifference | None:
         """The largest one that was measured."""

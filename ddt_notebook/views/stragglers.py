@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from ..model import RankReport, Snapshot
-from ..model.meetings import Meeting, lateness
+from ..model.meetings import Meeting
+from ..model.shares import subtract, union
 from . import words
 from .flags import Flag
 from .source_positions import group
@@ -16,10 +17,12 @@ _SHARE, _AT_LEAST_S = 0.05, 0.01
 _ENOUGH = 10
 #: If every rank is one, the worst must cost this many times as much as the least.
 _APART = 3
-#: Up to this number, late arrivals may be chance.
-_FEW = 2
-#: Being late once or twice counts from here on: the machine may delay any process for less.
-_ONCE_S = 0.05
+#: It was late at least this often: a machine delays any process now and then.
+_REGULAR = 5
+#: This share of the delay is its own, and no wait for a processor.
+_OWN = 0.3
+#: A rank that computed longer by this share of the delay also waited longer for a processor.
+_NOTICEABLE = 0.1
 #: Arrivals closer to each other than this are ignored.
 _NOTABLE_S = 1e-3
 #: A rank computes more than the others if its processor time is this many times that of the others
@@ -33,7 +36,8 @@ def straggler_flags(
     snapshot: Snapshot, met: list[Meeting], costs: dict[int, float], window_s: float
 ) -> list[Flag]:
     """Flags for incomplete collectives, and for ranks that delayed the others, the worst first."""
-    late = lateness(met)
+    late, own_share = _own_lateness(snapshot, met)
+    costs = {rank: cost * own_share.get(rank, 1.0) for rank, cost in costs.items()}
     found = _unfinished(snapshot, met)
     held = {r: cost for r, cost in costs.items() if cost >= max(_AT_LEAST_S, _SHARE * window_s)}
     worst = max(held.values(), default=0.0)
@@ -41,14 +45,15 @@ def straggler_flags(
         return found
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
+    known = {p.rank for p in snapshot.performance if p.starved_s is not None} >= set(costs)
     starved = {report.rank: report.starved_s or 0.0 for report in snapshot.performance}
     for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
         notable = [seconds for seconds in late.get(rank, ()) if seconds >= _NOTABLE_S]
-        if not notable or statistics.median(notable) < _AT_LEAST_S:
+        if len(notable) < _REGULAR or statistics.median(notable) < _AT_LEAST_S:
             continue
-        least = _AT_LEAST_S if len(notable) > _FEW else _ONCE_S
-        own = max(cost - starved.get(rank, 0.0), _computed_more_s(snapshot, rank))
-        if own < max(least, _SHARE * window_s):
+        computes = _computed_more_s(snapshot, rank) > _NOTICEABLE * cost
+        own = cost if computes else cost - starved.get(rank, 0.0)
+        if own < max(_AT_LEAST_S, _SHARE * window_s, _OWN * cost):
             continue  # it was ready, and waited for a processor
         stood = "they were idle for" if snapshot.timeline else "it was late by"
         text = (
@@ -57,8 +62,38 @@ def straggler_flags(
             f"{words.short(cost)} of {words.short(window_s)}; look at what it alone does before "
             "them"
         )
-        found.append(Flag("warning", text))
+        if not known:
+            text += ". Whether it only waited for a processor is not known"
+        found.append(Flag("warning" if known else "hint", text))
     return found
+
+
+def _own_lateness(
+    snapshot: Snapshot, met: list[Meeting]
+) -> tuple[dict[int, list[float]], dict[int, float]]:
+    """By how much each rank was late each time in seconds, and the share of it that was its own.
+
+    A rank that was blocked meanwhile, in a message or in another group, waited for another rank.
+    """
+    late: dict[int, list[float]] = {}
+    share = {}
+    for rank, times in group(
+        [m for m in met if m.straggler is not None and m.begun_s is not None],
+        lambda meeting: meeting.straggler,
+    ):
+        assert rank is not None
+        blocked = union(
+            (call.entered_s, call.left_s)
+            for call in snapshot.rank(rank).calls
+            if call.entered_s is not None and call.left_s is not None and not call.asynchronous
+        )
+        whole = [(m.begun_s - m.late_s, m.begun_s) for m in times if m.begun_s is not None]
+        late[rank] = [
+            sum(end - start for start, end in subtract([interval], blocked)) for interval in whole
+        ]
+        total = sum(end - start for start, end in whole)
+        share[rank] = sum(late[rank]) / total if total else 1.0
+    return late, share
 
 
 def _computed_more_s(snapshot: Snapshot, rank: int) -> float:

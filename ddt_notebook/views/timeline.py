@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..model import Snapshot
+from ..model import Call, Snapshot
+from ..model.critical_path import Part, Wait, critical_path, waits
 from ..model.meetings import Meeting, lateness, meetings
 from ..model.shares import (
     RankShare,
@@ -21,7 +23,7 @@ from ..model.shares import (
 )
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE
-from . import chrome_trace, figures, flags, html, sparklines, terminal, words
+from . import chrome_trace, figures, flags, html, safe, sparklines, terminal, words
 from .figures import Bar, Figure, Figured, Kind, Lanes
 from .html import Markup
 from .run_view import RunView
@@ -34,8 +36,13 @@ ROWS, HTML_ROWS = 16, 64
 #: Height of a lane that is drawn in slots, and the smallest part of it that is drawn.
 _LANE, _VISIBLE = 0.8, 0.03
 
+#: The longest waits that are listed, and the ranks of the critical path that are named.
+_WAITS = 5
+
+_WAIT_HEAD = ("last", "for it waited", "up to", "after", "in", "line")
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
 _TEXT_HEAD = ("rank", "own work", "waiting", "comm.", "data", "came last", "cost others")
+
 
 # the rank itself, and below it the collectives, also those that run beside its work
 _WAITING = Kind("waiting for a rank", "#E69F00", "/")
@@ -60,7 +67,10 @@ class TimelineView(RunView, Figured):
         Of a run with ``trace=True``; any other run has only the user's own synchronous collectives.
     """
 
-    __slots__ = ("_activities", "_costs", "_late", "_met", "_shares", "_untimed", "window")
+    __slots__ = (
+        *("_activities", "_costs", "_late", "_met", "_path", "_shares", "_untimed", "_waits"),
+        "window",
+    )
 
     name = "timeline"
     columns = (
@@ -77,6 +87,13 @@ class TimelineView(RunView, Figured):
         self._untimed = untimed(snapshot)
         self.window = time_window(snapshot, self._met)
         self._shares = [a.share(self.window) for a in self._activities] if self.window else []
+        self._waits: list[Wait] = []
+        self._path: list[Part] = []
+        if self.window:
+            found = waits(snapshot, self._met, self._activities)
+            self._path = critical_path(found, self._activities, self.window)
+            begin, end = self.window.start_s, self.window.end_s
+            self._waits = [wait for wait in found if begin < wait.at_s <= end]
         self.flags = self._stragglers()
 
     def _stragglers(self) -> list[flags.Flag]:
@@ -107,11 +124,16 @@ class TimelineView(RunView, Figured):
             for share in shown:
                 signs = sparklines.as_text(sparklines.strip(by_rank[share.rank], self.window))
                 lines.append(f"  rank {share.rank:>{width}} │{signs}│")
+            if self._path:
+                lines.append(f"  {'path':<{width + 5}} │{self._path_strip()}│")
             if ruler := sparklines.ruler(self.window.end_s - self.window.start_s):
                 lines.append(f"  {'':>{width + 6}}{ruler}")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
-            lines.append(f"  {sparklines.legend()}{self._blank()}")
+            lines += terminal.wrap("", f"{sparklines.legend()}{self._blank()}")
+            lines += terminal.wrap("", self._path_words()) if self._path else []
+            if self._waits:
+                lines += terminal.columns(self._wait_rows(brief=True), _WAIT_HEAD, indent=4)
         return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
 
     def _html(self) -> list[Markup]:
@@ -128,9 +150,15 @@ class TimelineView(RunView, Figured):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
                 rows.append(("", Markup(f"and {rest}, which waited neither least nor most")))
             head = Markup(f"{sparklines.legend_as_html()}{self._blank()}")
+            if self._path:
+                rows.append(("path", sparklines.fixed_width(self._path_strip())))
             ruler = sparklines.ruler(self.window.end_s - self.window.start_s)
             rows.append(("", sparklines.fixed_width(ruler)))
-            parts.append(html.table(rows, ("rank", head)))
+            parts.append(html.scrolled(html.table(rows, ("rank", head))))
+            if self._path:
+                parts.append(html.line(self._path_words()))
+            if self._waits:
+                parts.append(html.table(self._wait_rows(), _WAIT_HEAD))
             shares_table = html.table(map(self._row, shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]
@@ -278,6 +306,54 @@ class TimelineView(RunView, Figured):
         chosen = by_wait[: limit // 2] + by_wait[-limit // 2 :]
         return sorted(chosen, key=lambda share: share.rank)
 
+    def _path_strip(self) -> str:
+        """The rank of the critical path in each slot of time."""
+        assert self.window is not None
+        parts: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        for part in self._path:
+            parts[part.rank].append((part.start_s, part.end_s))
+        shares = slots(parts, self.window.start_s, self.window.end_s, sparklines.SLOTS)
+        ranks = [max(share, key=lambda rank: share[rank]) if share else None for share in shares]
+        strip = ""
+        for rank, run in groupby(ranks):
+            length = len(list(run))
+            number = "" if rank is None else str(rank)
+            strip += (number if len(number) <= length else "").ljust(length, "─")
+        return strip
+
+    def _path_words(self) -> str:
+        """The ranks of the critical path and their shares, the largest first."""
+        assert self.window is not None
+        taken: dict[int, float] = defaultdict(float)
+        for part in self._path:
+            taken[part.rank] += part.end_s - part.start_s
+        length = self.window.end_s - self.window.start_s
+        ranks = sorted(taken, key=lambda rank: (-taken[rank], rank))
+        shown = [f"rank {rank} {_percent(taken[rank], length)}" for rank in ranks[:_WAITS]]
+        more = [f"{len(ranks) - _WAITS} more ranks"] if len(ranks) > _WAITS else []
+        return "critical path, the rank that the others waited for at each moment: " + ", ".join(
+            [*shown, *more]
+        )
+
+    def _wait_rows(self, *, brief: bool = False) -> list[tuple[str, ...]]:
+        """The longest waits in order of time; an arrow points from the last rank to the others.
+
+        ``brief`` omits the source code.
+        """
+        assert self.window is not None
+        longest = sorted(self._waits, key=lambda wait: -wait.longest_s)[:_WAITS]
+        return [
+            (
+                f"rank {wait.until}",
+                f"→ {words.ranks(wait.ranks)}",
+                short(wait.longest_s),
+                short(wait.at_s - self.window.start_s),
+                _numbered(wait.call),
+                _where(wait.call, brief=brief),
+            )
+            for wait in sorted(longest, key=lambda wait: wait.at_s)
+        ]
+
     def _row(self, share: RankShare) -> tuple[str, ...]:
         late = self._late.get(share.rank, [])
         own = _percent(share.compute_s, share.window_s)
@@ -380,6 +456,17 @@ def _describe_meeting(meeting: Meeting, rank: int) -> str:
     if call.where is not None:
         parts.append(call.where.label)
     return " · ".join(parts)
+
+
+def _numbered(call: Call) -> str:
+    number = f" #{call.sequence}" if call.sequence is not None else ""
+    return safe.one_line(f"{call.op}{number}", 40)
+
+
+def _where(call: Call, *, brief: bool) -> str:
+    if call.where is None:
+        return ""
+    return safe.one_line(call.where.place if brief else call.where.label, 80)
 
 
 def _percent(part: float, whole: float) -> str:
