@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..model.expression_guards import ExpressionGuard, expression_guards
+from .probes.frames import local_variables
 
 _MOST_NAMES = 8
 _MOST_CHARACTERS = 40
@@ -36,7 +37,7 @@ def values_at(file: str, line: int, frame: FrameType) -> dict[str, str]:
     names = _names_of(file).get(line, ())
     if not names:
         return {}
-    local, scope = frame.f_locals, frame.f_globals
+    local, scope = local_variables(frame), frame.f_globals
     found = {}
     for path in names:
         value = local.get(path[0], _MISSING)

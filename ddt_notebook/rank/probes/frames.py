@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -13,6 +16,10 @@ from ...model import Position
 from ...model.user_code import is_user_code
 
 _TORCH = str(Path(torch.__file__).parent)
+#: Before Python 3.13, a function's frame keeps the copy that ``f_locals`` makes of its variables.
+_KEEPS_COPY = sys.version_info < (3, 13)
+#: References to that copy if nobody else has one: the frame's, a local name, and an argument.
+_OWN_REFERENCES = 3
 
 
 @functools.lru_cache(maxsize=4096)
@@ -35,3 +42,20 @@ def user_line(frame: FrameType | None) -> Position | None:
         code = found.f_code
         return Position(file=code.co_filename, line=found.f_lineno, function=code.co_name)
     return None
+
+
+def local_variables(frame: FrameType) -> Mapping[str, Any]:
+    """The variables of a frame, without a trace of the look in the frame.
+
+    The copy that the frame keeps would hold the results of this moment, such as a loss with its
+    graph, in memory until the function returns. It is emptied, unless the user (who called
+    ``locals()``) or a debugger works with it.
+    """
+    local = frame.f_locals
+    if not _KEEPS_COPY or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return local
+    found = dict(local)
+    traced = frame.f_trace is not None or sys.gettrace() is not None
+    if not traced and sys.getrefcount(local) <= _OWN_REFERENCES:
+        local.clear()
+    return found

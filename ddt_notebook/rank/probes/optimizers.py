@@ -21,7 +21,7 @@ from ...model import Position
 from ...model.training import OptimizerTraining, Schedule, TrainingState
 from .. import torch_private
 from .fingerprints import choose, next_sampled, projection, shape_text, sketches
-from .frames import user_frames, user_line
+from .frames import local_variables, user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
 from .replicas import ReplicaLog, members, watched_parameters
 from .watched import Watched
@@ -421,8 +421,9 @@ def _visible(optimizer: Optimizer, frame: FrameType) -> Objects:
     """Models and optimizers in variables of the user's frames, up to the optimizer's frame."""
     found = Objects()
     for user in list(user_frames(frame))[:_FRAMES]:
-        inside = user.f_locals is not user.f_globals
-        for variables in (user.f_locals, user.f_globals) if inside else (user.f_locals,):
+        local = local_variables(user)
+        inside = local is not user.f_globals
+        for variables in (local, user.f_globals) if inside else (local,):
             mine = {n: v for n, v in variables.items() if not n.startswith("_")}
             for name, module in (seen := find(mine)).modules.items():
                 if not any(module is known for known in found.modules.values()):

@@ -12,25 +12,18 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import FrameType, FunctionType
+from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
 from ...model import Observation
 from ...wire.messages import AskRunning, RunningAnswer
 from . import memory, parity, partition, placement, training
-from .frames import user_frames
+from .frames import local_variables, user_frames
 
 #: Frames of the user's code whose variables are searched, and variables of each.
 _FRAMES, _VARIABLES = 16, 500
-#: Small objects, and those that live as long as the training.
-_KEPT = (bool, int, float, str, type(None), nn.Module, Optimizer, DataLoader, type, FunctionType)
-#: From Python 3.13 on, ``f_locals`` keeps no copy of the variables.
-_COPIES = sys.version_info < (3, 13)
 
 
 class RunningProbes:
@@ -100,11 +93,9 @@ def variables(frame: FrameType | None) -> dict[str, Any]:
     for user in list(user_frames(frame))[:_FRAMES][::-1]:
         if user.f_globals is not main:
             _add(found, f"{user.f_globals.get('__name__', '')}.", user.f_globals)
-        local = user.f_locals
+        local = local_variables(user)
         if local is not user.f_globals:
             _add(found, f"{user.f_code.co_name}.", local)
-            if _COPIES and user.f_trace is None and type(local) is dict:
-                _release(local)
     return found
 
 
@@ -116,13 +107,3 @@ def _add(found: dict[str, Any], prefix: str, names: Mapping[str, Any]) -> None:
             found[name] = value
         elif found[name] is not value and prefix:
             found.setdefault(f"{prefix}{name}", value)
-
-
-def _release(local: dict[str, Any]) -> None:
-    """Remove what may be large from the copy of its variables that a frame keeps.
-
-    It would keep the results of this moment in memory until the function returns.
-    """
-    for name, value in list(local.items()):
-        if not isinstance(value, _KEPT):
-            local.pop(name, None)

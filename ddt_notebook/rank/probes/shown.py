@@ -24,7 +24,7 @@ from ...model import Position
 from ...model.shown import RankShown, ShownValue
 from ...model.user_code import is_user_code
 from . import evaluations, loaders, training
-from .frames import path_in_torch, user_frames, user_line
+from .frames import local_variables, path_in_torch, user_frames, user_line
 
 #: Lines that read or write, values that are shown, and characters of a line of output. They bound
 #: the record and were chosen, not measured: a record that reaches one of the first two says so.
@@ -378,7 +378,8 @@ def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
             break
         given = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
         names = code.co_varnames[:given]
-        values = [user.f_locals.get(name) for name in names]
+        local = local_variables(user)
+        values = [local.get(name) for name in names]
         parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
         if not any(isinstance(part, str) and number in part for part in parts):
             break

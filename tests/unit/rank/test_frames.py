@@ -1,0 +1,64 @@
+"""Looking at the variables of a frame leaves nothing behind in it."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+
+from ddt_notebook.rank.probes.frames import local_variables
+
+
+class Large:
+    """Stands for a loss with its graph."""
+
+
+def _here() -> FrameType:
+    return sys._getframe(1)
+
+
+def test_a_result_that_was_seen_is_freed_when_the_function_drops_it() -> None:
+    loss = Large()
+    seen = weakref.ref(loss)
+    assert local_variables(_here())["loss"] is loss
+    del loss
+    assert seen() is None
+
+
+def test_what_the_user_took_with_locals_stays() -> None:
+    loss = Large()
+    taken = locals()
+    assert local_variables(_here())["loss"] is loss
+    assert taken["loss"] is loss
+
+
+def test_the_names_of_a_class_that_is_being_made_stay() -> None:
+    class Made:
+        value = 3
+        seen = local_variables(sys._getframe())["value"]
+
+    assert (Made.value, Made.seen) == (3, 3)
+
+
+def test_variables_survive_a_look_from_within_a_tracer() -> None:
+    found: list[object] = []
+
+    def tracer(frame: FrameType, event: str, argument: object) -> Callable[..., object] | None:
+        if frame.f_code is traced.__code__:
+            found.append(local_variables(frame).get("given"))
+            return tracer
+        return None
+
+    def traced(given: int) -> int:
+        twice = given * 2
+        return twice + given
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        result = traced(2)
+    finally:
+        sys.settrace(before)
+    assert result == 6
+    assert set(found) == {2}
