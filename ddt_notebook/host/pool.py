@@ -26,6 +26,7 @@ from ..wire.messages import (
     Failed,
     FormGroup,
     GroupFormed,
+    MakeDirectory,
     Message,
     RankReady,
     RankSpec,
@@ -94,7 +95,8 @@ class RankPool:
 
     def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
         self.options = options
-        self.directory = Path(tempfile.mkdtemp(prefix="ddt-"))
+        #: The fork server makes it, so that it removes it whenever the notebook is killed.
+        self.directory = Path(tempfile.gettempdir(), f"ddt-{secrets.token_hex(8)}")
         self.handles: list[RankHandle] = []
         self.generation = 0
         self.notes: list[str] = []
@@ -117,7 +119,7 @@ class RankPool:
         """
         if not self.server.usable:
             self.server = launcher.server(warm=self.options.start_method == "fork")
-        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._make_directory()
         self.failure = None
         self.notes.clear()
         self._lost.clear()
@@ -126,6 +128,11 @@ class RankPool:
         self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
         self._await_ready()
         self.form_group()
+
+    def _make_directory(self) -> None:
+        made = self.server.request(MakeDirectory(directory=str(self.directory)))
+        if isinstance(made, Failed):
+            raise SessionError(f"the session's folder could not be made: {made.error}")
 
     def _start_store(self) -> None:
         store = self.server.start(StartStore())

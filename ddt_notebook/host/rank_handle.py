@@ -51,8 +51,7 @@ class RankHandle(ObservedRank):
             (directory / f"rank{self.rank}.calls").unlink(missing_ok=True)
             (directory / f"rank{self.rank}.branches").unlink(missing_ok=True)
             descriptors = rank_commands.fileno(), rank_questions.fileno()
-            request = StartRank(directory=spec.directory, fork=fork)
-            self.pid = server.start(request, descriptors).pid
+            self.pid = server.start(StartRank(fork=fork), descriptors).pid
         self._process = psutil.Process(self.pid)
         self.commands.send(spec)
         self.tails: dict[Stream, Tail] = {

@@ -13,9 +13,11 @@ children when the notebook is killed.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import importlib
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -24,14 +26,16 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ..wire.messages import (
     ChildEnded,
     Done,
     Envelope,
     Failed,
+    MakeDirectory,
     Message,
     RemoveDirectory,
     ServerReady,
@@ -111,8 +115,10 @@ class ForkServer:
 
     def _do(self, request: Message, descriptors: list[int]) -> Message:
         match request:
+            case MakeDirectory():
+                self._make_directory(request.directory)
+                return Done()
             case StartRank():
-                self._directories.add(request.directory)
                 start = self._fork_rank if request.fork else self._spawn_rank
                 return Started(pid=start(descriptors))
             case StartStore():
@@ -122,6 +128,13 @@ class ForkServer:
                 shutil.rmtree(request.directory, ignore_errors=True)
                 return Done()
         return Failed(error=f"a fork server does not answer {type(request).__name__}")
+
+    def _make_directory(self, directory: str) -> None:
+        if directory not in self._directories:
+            # a server that was killed may have left it behind
+            shutil.rmtree(directory, ignore_errors=True)
+        self._directories.add(directory)
+        Path(directory).mkdir(mode=0o700, exist_ok=True)
 
     def send(self, message: Message, number: int = 0) -> None:
         """Send the notebook a message; it answers request ``number`` unless that is 0."""
@@ -261,6 +274,28 @@ def warm_up() -> None:
     gc.freeze()  # otherwise the garbage collector of each rank copies the shared pages
 
 
+@contextmanager
+def ended_with(notebook: socket.socket) -> Iterator[None]:
+    """Have the kernel end this process as soon as the notebook closes the connection.
+
+    The import of torch takes seconds, in which a thread that watches the connection would wait for
+    the interpreter's lock most of the time. The notebook sends nothing before the server is ready.
+    """
+    if sys.platform == "linux":
+        signal.signal(signal.SIGIO, signal.SIG_DFL)  # ends the process
+    else:
+        signal.signal(signal.SIGIO, lambda *_: os._exit(1))
+    fcntl.fcntl(notebook, fcntl.F_SETOWN, os.getpid())
+    before = fcntl.fcntl(notebook, fcntl.F_GETFL)
+    fcntl.fcntl(notebook, fcntl.F_SETFL, before | os.O_ASYNC)
+    if select.select([notebook], [], [], 0)[0]:  # it has ended already
+        os._exit(1)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(notebook, fcntl.F_SETFL, before)
+
+
 def main() -> None:
     """Serve the notebook at standard input; with ``--cold``, spawn ranks and do not fork them."""
     notebook = socket.socket(fileno=os.dup(0))
@@ -269,7 +304,8 @@ def main() -> None:
     os.close(nothing)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "--cold" not in sys.argv:
-        warm_up()
+        with ended_with(notebook):
+            warm_up()
     server = ForkServer(notebook)
     server.send(ServerReady())
     server.serve()

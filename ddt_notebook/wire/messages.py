@@ -500,19 +500,26 @@ class StartRank(Message):
 
     Attributes
     ----------
-    directory
-        Folder of the session's files. The server removes it if the notebook is killed.
     fork
         True to fork the rank, False to start an interpreter.
     """
 
-    directory: str
     fork: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartStore(Message):
     """Start the TCPStore of a session; `Started` answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeDirectory(Message):
+    """Make the folder of a session's files, which only its user can read; `Done` answers.
+
+    The server makes it, since it removes it if the notebook is killed.
+    """
+
+    directory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

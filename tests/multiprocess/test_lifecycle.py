@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -313,6 +314,43 @@ def test_cells_form_the_group_themselves() -> None:
         hung = session.run("if rank == 0:\n    dist.init_process_group('gloo')")
         assert ddt.diagnose(hung).findings[0].symptom == "B.2"
         assert session.run(forms).ok
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_notebook_that_is_killed_while_torch_is_imported(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = tmp_path / "slow" / "torch"
+    slow.mkdir(parents=True)
+    imports = tmp_path / "server"
+    (slow / "__init__.py").write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(imports)!r}).write_text(f'{{os.getpid()}}\\n')\n"
+        "time.sleep(600)\n"
+    )
+    files = tmp_path / "files"
+    files.mkdir()
+    package = Path(ddt.__file__).parent.parent
+    notebook = subprocess.Popen(
+        [sys.executable, "-c", "import ddt_notebook as ddt\nddt.Session(2)"],
+        env=os.environ | {"PYTHONPATH": f"{package}:{slow.parent}", "TMPDIR": str(files)},
+    )
+    server: list[int] = []
+    try:
+        deadline = time.monotonic() + 60
+        while not (imports.exists() and imports.read_text().endswith("\n")):
+            assert time.monotonic() < deadline, notebook.poll()
+            time.sleep(0.02)
+        server = [int(imports.read_text())]
+        notebook.send_signal(number)
+        notebook.wait(30)
+        assert gone(server)
+        assert not list(files.iterdir())
+    finally:
+        for pid in (notebook.pid, *server):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        notebook.wait(30)
 
 
 def test_thirty_sessions_leave_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
