@@ -9,8 +9,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -110,24 +110,37 @@ class RankPool:
         self.server = launcher.server(warm=options.start_method == "fork")
 
     def start(self) -> None:
-        """Start the store and all ranks, and form the group.
+        """End the ranks that run, start the store and all ranks, and form the group.
 
         Raises
         ------
         SessionError
             If one of these steps fails.
         """
-        if not self.server.usable:
-            self.server = launcher.server(warm=self.options.start_method == "fork")
-        self._make_directory()
+        with self._changing("the start of the ranks"):
+            self.end_ranks()
+            if not self.server.usable:
+                self.server = launcher.server(warm=self.options.start_method == "fork")
+            self._make_directory()
+            self.notes.clear()
+            self._lost.clear()
+            self.source_files.forget()
+            self._start_store()
+            for rank in range(self.options.world_size):
+                self.handles.append(self._start_rank(rank))
+            self._await_ready()
+            self.form_group()
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        """Note why the ranks cannot run a cell, if this is left before its end."""
+        self.failure = f"{what} was interrupted"
+        try:
+            yield
+        except SessionError as error:
+            self.failure = str(error)
+            raise
         self.failure = None
-        self.notes.clear()
-        self._lost.clear()
-        self.source_files.forget()
-        self._start_store()
-        self.handles = [self._start_rank(rank) for rank in range(self.options.world_size)]
-        self._await_ready()
-        self.form_group()
 
     def _make_directory(self) -> None:
         made = self.server.request(MakeDirectory(directory=str(self.directory)))
@@ -201,6 +214,10 @@ class RankPool:
         SessionError
             If it cannot be formed.
         """
+        with self._changing("the forming of the process group"):
+            self._form_group(join=join)
+
+    def _form_group(self, *, join: bool) -> None:
         self.reap()
         if not self._store_pid:  # killed from outside
             self._start_store()
@@ -231,10 +248,10 @@ class RankPool:
         If that fails, ``failure`` contains the reason, and the ranks must be restarted.
         """
         try:
-            lost = self.replace(dead)
-            self.form_group()
-        except SessionError as error:
-            self.failure = str(error)
+            with self._changing("the replacement of ranks"):
+                lost = self.replace(dead)
+                self.form_group()
+        except SessionError:
             return {rank: [] for rank in dead}
         return lost
 
@@ -277,8 +294,9 @@ class RankPool:
             advice = "session.restart() starts new ranks"
             raise SessionError("the ranks were killed from outside", advice, reason="broken")
         if dead:
-            lost = self.replace(dead)
-            self.form_group()
+            with self._changing("the replacement of ranks"):
+                lost = self.replace(dead)
+                self.form_group()
             for rank, names in lost.items():
                 what = f": {', '.join(names)} lost" if names else ""
                 self.notes.append(f"rank {rank} had died and was replaced{what}")
@@ -365,7 +383,7 @@ class RankPool:
     def close(self) -> None:
         """End everything and remove the session's files."""
         self.end_ranks()
-        if self.server.usable:
+        if self.server.usable and self.server.ready:  # else it has made none
             with suppress(SessionError):
                 self.server.request(RemoveDirectory(directory=str(self.directory)))
         shutil.rmtree(self.directory, ignore_errors=True)

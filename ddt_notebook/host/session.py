@@ -143,7 +143,6 @@ class Session:
             If the session was stopped, or the ranks cannot be started.
         """
         self._refuse_if_stopped()
-        self.pool.end_ranks()
         self._run = None
         self.last_run = None
         self._cells.clear()

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -316,10 +317,9 @@ def test_cells_form_the_group_themselves() -> None:
         assert session.run(forms).ok
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_a_notebook_that_is_killed_while_torch_is_imported(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+@contextlib.contextmanager
+def notebook_that_imports_torch(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A process that starts a session, and its fork server, which imports torch for minutes."""
     slow = tmp_path / "slow" / "torch"
     slow.mkdir(parents=True)
     imports = tmp_path / "server"
@@ -328,29 +328,94 @@ def test_nothing_outlives_a_notebook_that_is_killed_while_torch_is_imported(
         f"pathlib.Path({str(imports)!r}).write_text(f'{{os.getpid()}}\\n')\n"
         "time.sleep(600)\n"
     )
-    files = tmp_path / "files"
-    files.mkdir()
+    (tmp_path / "files").mkdir()
     package = Path(ddt.__file__).parent.parent
+    says = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     notebook = subprocess.Popen(
-        [sys.executable, "-c", "import ddt_notebook as ddt\nddt.Session(2)"],
-        env=os.environ | {"PYTHONPATH": f"{package}:{slow.parent}", "TMPDIR": str(files)},
+        [sys.executable, "-c", f"{says}\nimport ddt_notebook as ddt\nddt.Session(2)"],
+        stderr=subprocess.PIPE,
+        env=os.environ
+        | {"PYTHONPATH": f"{package}:{slow.parent}", "TMPDIR": str(tmp_path / "files")},
     )
-    server: list[int] = []
+    server = 0
     try:
         deadline = time.monotonic() + 60
         while not (imports.exists() and imports.read_text().endswith("\n")):
             assert time.monotonic() < deadline, notebook.poll()
             time.sleep(0.02)
-        server = [int(imports.read_text())]
-        notebook.send_signal(number)
-        notebook.wait(30)
-        assert gone(server)
-        assert not list(files.iterdir())
+        server = int(imports.read_text())
+        yield notebook, server
     finally:
-        for pid in (notebook.pid, *server):
+        for pid in filter(None, (notebook.pid, server)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        notebook.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_notebook_that_is_killed_while_torch_is_imported(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with notebook_that_imports_torch(tmp_path) as (notebook, server):
+        notebook.send_signal(number)
         notebook.wait(30)
+        assert gone([server])
+        assert not list((tmp_path / "files").iterdir())
+
+
+def test_an_interrupt_ends_the_first_start_while_torch_is_imported(tmp_path: Path) -> None:
+    with notebook_that_imports_torch(tmp_path) as (notebook, server):
+        notebook.send_signal(signal.SIGINT)
+        _, errors = notebook.communicate(timeout=60)  # torch takes ten minutes
+        assert errors.decode().rstrip().endswith("KeyboardInterrupt")
+        assert gone([server])
+        assert not list((tmp_path / "files").iterdir())
+
+
+@pytest.mark.parametrize(
+    "where", ["end_ranks", "_make_directory", "_start_store", "_start_rank", "_await_ready"]
+)
+def test_an_interrupted_restart_says_how_to_go_on(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ddt.Session(2) as session:
+        step = getattr(session.pool, where)
+        pids: list[int] = session.pids
+
+        def interrupted(*arguments: object) -> None:
+            step(*arguments)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session.pool, where, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.restart()
+            pids += session.pids
+        with pytest.raises(ddt.SessionError, match=r"was interrupted: session\.restart\(\)"):
+            session.run("1")
+        session.restart()
+        assert session.run(REDUCE).ok
+        assert gone(pids)
+
+
+def test_an_interrupt_while_the_group_is_formed_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with ddt.Session(2) as session:
+
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session.pool, "command", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.run_script(script)
+        with pytest.raises(ddt.SessionError, match=r"was interrupted: session\.restart\(\)"):
+            session.run(REDUCE)
+        session.restart()
+        assert session.run(REDUCE).ok
 
 
 def test_thirty_sessions_leave_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
