@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import gallery
 from IPython.core.magic import Magics
 
 from ddt_notebook.magics import extension
@@ -61,6 +62,7 @@ def write(docs: Path) -> None:
         "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
         "messages.md": "".join(_messages()),
         "measured.md": "".join(_measured(docs / FIGURES)),
+        "gallery.md": "".join(gallery.page()),
         "views_table.md": _VIEWS_HEAD + "".join(_views()),  # included by views.md
         "views_functions.md": "".join(_view_functions()),  # included by api.md
     }

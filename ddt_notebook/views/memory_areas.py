@@ -86,7 +86,8 @@ def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas |
     labels = [words.size(top), *[""] * (len(signs) - 2), words.size(round(base))]
     rows = [*zip(labels, signs, strict=True), *_below(memory)]
     used = dict.fromkeys(sign for row in signs for sign in row)
-    return Areas(tuple(rows), _legend(used, base, capped=drawn_cap), _peak(memory))
+    peak = _peak(memory, max(course) * 1024)
+    return Areas(tuple(rows), _legend(used, base, capped=drawn_cap), peak)
 
 
 def as_html(found: Areas) -> list[tuple[str, Markup]]:
@@ -145,11 +146,12 @@ def _below(memory: RankMemory) -> list[tuple[str, str]]:
     return [*rows, ("", sparklines.ruler(length_ms / 1e3))]
 
 
-def _peak(memory: RankMemory) -> str:
+def _peak(memory: RankMemory, size: int) -> str:
     if memory.highest_at_ms is None or memory.highest_where is None:
         return ""
     when = words.duration(memory.highest_at_ms / 1e3)
-    return f"▲ rank {memory.rank} was at the highest after {when}, at {memory.highest_where.label}"
+    highest = f"rank {memory.rank} was at the highest, {words.size(size)}, after {when}"
+    return f"▲ {highest}, at {memory.highest_where.label}"
 
 
 def _legend(used: dict[str, None], base: float, *, capped: bool) -> str:

@@ -15,7 +15,8 @@ from .source_positions import group
 _SHARE, _AT_LEAST_S = 0.05, 0.01
 #: With fewer collectives, a rank may be late by chance: `waited_without_flag` reports who waited.
 _ENOUGH = 10
-#: If every rank is one, the worst must cost this many times as much as the least.
+#: If every rank is one, the worst must cost this many times as much as the least; if ranks have
+#: different work, this many times as much as any other.
 _APART = 3
 #: It was late at least this often: a machine delays any process now and then.
 _REGULAR = 5
@@ -45,6 +46,11 @@ def straggler_flags(
         return found
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
+    if held and _are_stages(snapshot, met):
+        # each stage begins when the one before it has ended, so the later one always comes last
+        others = sorted(costs.values())[:-1]
+        if others and worst < _APART * others[-1]:
+            return found
     known = {p.rank for p in snapshot.performance if p.starved_s is not None} >= set(costs)
     starved = {report.rank: report.starved_s or 0.0 for report in snapshot.performance}
     for rank, cost in sorted(held.items(), key=lambda item: -item[1]):
@@ -66,6 +72,13 @@ def straggler_flags(
             text += ". Whether it only waited for a processor is not known"
         found.append(Flag("warning" if known else "hint", text))
     return found
+
+
+def _are_stages(snapshot: Snapshot, met: list[Meeting]) -> bool:
+    """Whether ranks may do different work by design: they send messages, or meet in groups."""
+    return len({meeting.group for meeting in met}) > 1 or any(
+        call.kind == "p2p" for report in snapshot.ranks for call in report.calls
+    )
 
 
 def _own_lateness(

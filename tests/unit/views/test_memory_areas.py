@@ -56,7 +56,10 @@ def test_the_peak_is_marked_with_its_line() -> None:
     found = drawn()
     mark = next(row for _, row in found.rows if "▲" in row)
     assert mark.index("▲") == COLUMNS // 2
-    assert found.peak == "▲ rank 3 was at the highest after 1.0 s, at cell[2] line 4: model(x)"
+    assert (
+        found.peak
+        == "▲ rank 3 was at the highest, 340 MB, after 1.0 s, at cell[2] line 4: model(x)"
+    )
     assert drawn(replace(GROWN, highest_where=None)).peak == ""
 
 

@@ -1,0 +1,81 @@
+"""The gallery of the guide: each view of a healthy run beside that of a broken one."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ddt_notebook as ddt
+from ddt_notebook.model import Snapshot
+from ddt_notebook.views import html
+from ddt_notebook.views.html import Markup
+from ddt_notebook.views.registry import VIEWS
+from ddt_notebook.views.report import show
+
+FOLDER = Path(__file__).resolve().parent / "gallery"
+WHICH = ("healthy", "broken")
+_HEAD = """# Gallery
+
+Each view of a healthy run, and of the same run with a fault. Real runs on four ranks were saved,
+and the views were drawn from these files. A view says the same in a notebook, in a terminal and on
+a page.
+"""
+_ESTIMATE = """
+## Estimate: whether a model fits
+
+A bar is the memory of one rank, and `|` is what there is. 7 billion parameters in bfloat16 with
+Adam do not fit into 80 GB with DDP.
+"""
+
+
+def pictures() -> list[dict[str, Any]]:
+    """The entries of ``gallery/cells.toml``."""
+    found: list[dict[str, Any]] = tomllib.loads((FOLDER / "cells.toml").read_text("utf-8"))[
+        "picture"
+    ]
+    return found
+
+
+def snapshot(picture: dict[str, Any], which: str) -> Snapshot:
+    """The saved run."""
+    return Snapshot.load(FOLDER / f"{picture['name']}-{which}.ddt.json")
+
+
+def view(picture: dict[str, Any], which: str) -> Any:
+    """The view of a saved run; for ``"diagnosis"``, the report."""
+    run = snapshot(picture, which)
+    if picture["view"] == "diagnosis":
+        return show(ddt.diagnose(run), run)
+    return VIEWS[picture["view"]].of(run)
+
+
+def page() -> Iterator[str]:
+    """The parts of the page, as Markdown."""
+    yield _HEAD
+    for picture in pictures():
+        yield f"\n## {picture['title']}\n\n{picture['words']}\n\n"
+        sides = [_side(which, view(picture, which), picture[which].strip()) for which in WHICH]
+        yield _beside(sides)
+    yield _ESTIMATE
+    small = ddt.estimate(1e9, 8, dtype="bfloat16", activations="10G", limit="80G")
+    large = ddt.estimate(7e9, 8, dtype="bfloat16", activations="10G", limit="80G")
+    yield _beside([_side("fits", small), _side("does not fit", large)])
+
+
+def _side(title: str, shown: Any, cell: str = "") -> Markup:
+    code = [html.details("the cell", html.pre(cell))] if cell else []
+    return html.tag(
+        "div",
+        html.tag("b", title),
+        *code,
+        Markup(shown.to_html()),
+        style="flex:1 1 26em;min-width:0;overflow-x:auto",
+    )
+
+
+def _beside(sides: list[Markup]) -> str:
+    both = html.tag("div", *sides, style="display:flex;flex-wrap:wrap;gap:1em 2em")
+    # a line that begins with a fence would end the block
+    return f"``````{{raw}} html\n{both}\n``````\n"
