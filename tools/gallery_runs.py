@@ -13,6 +13,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import tidying
+
 import ddt_notebook as ddt
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "gallery"
@@ -28,6 +30,7 @@ def record(picture: dict[str, Any], which: str) -> Path:
         run = session.run(picture[which].strip(), trace=picture.get("trace", False))
     path = FOLDER / f"{picture['name']}-{which}.ddt.json"
     run.snapshot.save(path)
+    path.write_text(tidying.scrub(path.read_text(encoding="utf-8")), encoding="utf-8")
     return path
 
 

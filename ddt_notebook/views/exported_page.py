@@ -51,7 +51,8 @@ def page(snapshot: Snapshot) -> str:
         html.tag("h1", title),
         html.tag("p", " · ".join(filter(None, about))),
         *(
-            html.tag("section", html.tag("h2", name), html.Markup(shown))
+            # what is wider than the page scrolls, also by keys
+            html.Markup(f'<section tabindex="0">{html.tag("h2", name)}{shown}</section>')
             for name, shown in sections
         ),
     )

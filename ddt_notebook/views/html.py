@@ -27,6 +27,8 @@ COLOURS = {
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
 #: A cell of at most this many characters, such as ``rank 1 +2.17 ms``, stays on one line.
 _SHORT = 20
+#: The width of a longer one on a narrow page, which then scrolls.
+_NARROWEST = "9em"
 _MONO = "font-family:monospace;font-size:0.95em"
 
 
@@ -121,13 +123,16 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
 
 
 def scrolled(wide: Markup) -> Markup:
-    """Something wide, such as a picture, with a bar to scroll it on a narrow page."""
-    return tag("div", wide, style="overflow-x:auto;max-width:100%")
+    """Something wide, such as a picture, with a bar to scroll it on a narrow page, also by keys."""
+    return Markup(f'<div style="overflow-x:auto;max-width:100%" tabindex="0">{wide}</div>')
 
 
 def _style(cell: str) -> str:
-    short = " " in cell and len(cell) <= _SHORT
-    return _CELL.replace("white-space:normal", "white-space:nowrap") if short else _CELL
+    if isinstance(cell, Markup):
+        return _CELL
+    if len(cell) > _SHORT:
+        return f"{_CELL};min-width:{_NARROWEST}"
+    return _CELL.replace("white-space:normal", "white-space:nowrap") if " " in cell else _CELL
 
 
 def details(summary: str, *content: str) -> Markup:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.memory import KINDS, MemoryCount, RankMemory
-from . import sparklines, words
+from . import html, sparklines, words
 from .html import Markup
 
 #: Rows and columns of the picture.
@@ -90,11 +90,19 @@ def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas |
     return Areas(tuple(rows), _legend(used, base, capped=drawn_cap), peak)
 
 
-def as_html(found: Areas) -> list[tuple[str, Markup]]:
-    """The rows of a table with the picture."""
+def as_html(found: Areas) -> Markup:
+    """The picture: rows of signs without gaps, and what stands beside them."""
     colours = {sign: colour for sign, colour, _ in _LOOKS.values()}
     inks = {sign: ink for sign, _, ink in _LOOKS.values()}
-    return [(label, sparklines.painted(row, colours, inks)) for label, row in found.rows]
+    width = max(len(label) for label, _ in found.rows)
+    rows = []
+    for label, signs in found.rows:
+        drawn = set(signs) <= {" ", *colours}  # and not the cap or the ruler
+        row = sparklines.painted(signs, colours, inks) if drawn else html.escape(signs)
+        rows.append(Markup(f"{html.escape(label.rjust(width))}  {row}"))
+    # backgrounds are as high as the letters, so that rows touch at this height of a line
+    style = "font-family:monospace;white-space:pre;line-height:1.15"
+    return html.tag("div", Markup("\n".join(rows)), style=style, role="code")
 
 
 def as_text(found: Areas) -> list[str]:

@@ -38,6 +38,8 @@ _LANE, _VISIBLE = 0.8, 0.03
 
 #: The longest waits that are listed, and the ranks of the critical path that are named.
 _WAITS = 5
+#: The smallest share of the critical path that is named.
+_SHOWN_SHARE = 0.01
 
 _WAIT_HEAD = ("last", "for it waited", "up to", "after", "in", "line")
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
@@ -328,9 +330,13 @@ class TimelineView(RunView, Figured):
         for part in self._path:
             taken[part.rank] += part.end_s - part.start_s
         length = self.window.end_s - self.window.start_s
-        ranks = sorted(taken, key=lambda rank: (-taken[rank], rank))
+        ranks = sorted(
+            (rank for rank in taken if taken[rank] >= _SHOWN_SHARE * length),
+            key=lambda rank: (-taken[rank], rank),
+        )
         shown = [f"rank {rank} {_percent(taken[rank], length)}" for rank in ranks[:_WAITS]]
-        more = [f"{len(ranks) - _WAITS} more ranks"] if len(ranks) > _WAITS else []
+        hidden = len(taken) - len(shown)
+        more = [f"and {words.count(hidden, 'more rank')}"] if hidden else []
         return "critical path, the rank that the others waited for at each moment: " + ", ".join(
             [*shown, *more]
         )
