@@ -27,6 +27,8 @@ COLOURS = {
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
 #: A cell of at most this many characters, such as ``rank 1 +2.17 ms``, stays on one line.
 _SHORT = 20
+#: So does a title of a column of at most this many characters.
+_BRIEF = 8
 #: The width of a longer one on a narrow page, which then scrolls.
 _NARROWEST = "9em"
 _MONO = "font-family:monospace;font-size:0.95em"
@@ -109,8 +111,11 @@ def pre(text: str) -> Markup:
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
     """A table of text or markup, aligned left."""
-    style = f"{_CELL};font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
-    names = [tag("th" if cell else "td", cell, style=style) for cell in head]
+    bold = f";font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
+    names = [
+        tag("th" if cell else "td", cell, style=(_style(cell) if _is_brief(cell) else _CELL) + bold)
+        for cell in head
+    ]
     top = tag("tr", *names) if head else Markup()
     body = [tag("tr", *(tag("td", cell, style=_style(cell)) for cell in row)) for row in rows]
     return tag(
@@ -120,6 +125,10 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
         style="border-collapse:collapse;margin:2px 0;font-size:1em",
         role="table",
     )
+
+
+def _is_brief(title: str) -> bool:
+    return len(title) <= _BRIEF
 
 
 def scrolled(wide: Markup) -> Markup:

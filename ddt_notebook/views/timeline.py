@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..formatting import ranks_label
 from ..model import Call, Snapshot
 from ..model.critical_path import Part, Wait, critical_path, waits
 from ..model.meetings import Meeting, lateness, meetings
@@ -27,6 +28,7 @@ from . import chrome_trace, figures, flags, html, safe, sparklines, terminal, wo
 from .figures import Bar, Figure, Figured, Kind, Lanes
 from .html import Markup
 from .run_view import RunView
+from .source_positions import group
 from .sparklines import slots
 from .stragglers import straggler_flags, waited_without_flag
 from .words import rate, short
@@ -38,6 +40,8 @@ _LANE, _VISIBLE = 0.8, 0.03
 
 #: The longest waits that are listed, and the ranks of the critical path that are named.
 _WAITS = 5
+#: The longest name of a lane in a terminal: with a strip it fits 80 columns.
+_LABEL = 17
 #: The smallest share of the critical path that is named.
 _SHOWN_SHARE = 0.01
 
@@ -120,16 +124,16 @@ class TimelineView(RunView, Figured):
         if self.window is not None:
             lines += terminal.wrap("", self._summary())
             shown = self._shown(ROWS)
-            lines += terminal.columns([self._row(s) for s in shown], _TEXT_HEAD, range(1, 7))
-            width = max(len(str(share.rank)) for share in shown)
-            by_rank = {activity.rank: activity for activity in self._activities}
-            for share in shown:
-                signs = sparklines.as_text(sparklines.strip(by_rank[share.rank], self.window))
-                lines.append(f"  rank {share.rank:>{width}} │{signs}│")
+            lines += terminal.columns(self._rows(shown), _TEXT_HEAD, range(1, 7))
+            lanes = self._lanes(shown)
+            names = [safe.middle(ranks_label(ranks), _LABEL) for ranks, _ in lanes]
+            width = max(map(len, names))
+            for name, (_, kinds) in zip(names, lanes, strict=True):
+                lines.append(f"  {name:<{width}} │{sparklines.as_text(kinds)}│")
             if self._path:
-                lines.append(f"  {'path':<{width + 5}} │{self._path_strip()}│")
+                lines.append(f"  {'path':<{width}} │{self._path_strip()}│")
             if ruler := sparklines.ruler(self.window.end_s - self.window.start_s):
-                lines.append(f"  {'':>{width + 6}}{ruler}")
+                lines.append(f"  {'':>{width + 1}}{ruler}")
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
             lines += terminal.wrap("", f"{sparklines.legend()}{self._blank()}")
@@ -143,10 +147,9 @@ class TimelineView(RunView, Figured):
         if self.window is not None:
             parts.append(html.line(self._summary()))
             shown = self._shown(HTML_ROWS)
-            by_rank = {activity.rank: activity for activity in self._activities}
             rows = [
-                (str(s.rank), sparklines.as_html(sparklines.strip(by_rank[s.rank], self.window)))
-                for s in shown
+                (words.rank_list(ranks), sparklines.as_html(kinds))
+                for ranks, kinds in self._lanes(shown)
             ]
             if len(shown) < len(self._shares):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
@@ -161,7 +164,7 @@ class TimelineView(RunView, Figured):
                 parts.append(html.line(self._path_words()))
             if self._waits:
                 parts.append(html.table(self._wait_rows(), _WAIT_HEAD))
-            shares_table = html.table(map(self._row, shown), _HEAD)
+            shares_table = html.table(self._rows(shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]
 
@@ -304,9 +307,21 @@ class TimelineView(RunView, Figured):
     def _shown(self, limit: int) -> list[RankShare]:
         if len(self._shares) <= limit:
             return self._shares
+        if len(self._shares) <= HTML_ROWS:  # ranks that are alike share a row and a lane
+            folded = max(len(self._lanes(self._shares)), len(self._rows(self._shares)))
+            if folded <= limit:
+                return self._shares
         by_wait = sorted(self._shares, key=lambda share: (share.waiting_s, share.rank))
         chosen = by_wait[: limit // 2] + by_wait[-limit // 2 :]
         return sorted(chosen, key=lambda share: share.rank)
+
+    def _lanes(self, shown: list[RankShare]) -> list[tuple[list[int], list[str]]]:
+        """The strips of these ranks; ranks with the same strip share a lane."""
+        assert self.window is not None
+        by_rank = {activity.rank: activity for activity in self._activities}
+        strips = {s.rank: sparklines.strip(by_rank[s.rank], self.window) for s in shown}
+        alike = group(strips, lambda rank: tuple(strips[rank]))
+        return [(ranks, list(kinds)) for kinds, ranks in alike]
 
     def _path_strip(self) -> str:
         """The rank of the critical path in each slot of time."""
@@ -358,6 +373,14 @@ class TimelineView(RunView, Figured):
                 _where(wait.call, brief=brief),
             )
             for wait in sorted(longest, key=lambda wait: wait.at_s)
+        ]
+
+    def _rows(self, shown: list[RankShare]) -> list[tuple[str, ...]]:
+        """A row for each rank; ranks with the same numbers share one."""
+        alike = group(map(self._row, shown), lambda row: row[1:])
+        return [
+            (safe.middle(words.rank_list(int(row[0]) for row in rows), _LABEL), *numbers)
+            for numbers, rows in alike
         ]
 
     def _row(self, share: RankShare) -> tuple[str, ...]:

@@ -124,9 +124,9 @@ def as_html(grid: Grid) -> list[Markup]:
     return [*parts, *([html.line(grid.rest)] if grid.rest else [])]
 
 
-def _cell(share: float, word: str) -> Markup:
+def _cell(share: float, word: str) -> str:
     if not share:
-        return html.escape(word)
+        return word
     return html.tag("span", f"{sparklines.level(share)} {word}", style="white-space:nowrap")
 
 

@@ -372,3 +372,13 @@ def test_what_a_gpu_holds_beside_the_parts_is_not_called_memory_of_the_process()
     shown = ddt.memory(replace(run, memory=(known,)))
     assert "on the GPU" in str(shown)
     assert "pages that ranks share" not in str(shown)
+
+
+def test_ranks_that_did_the_same_share_a_row_and_a_lane() -> None:
+    shown = ddt.timeline(traced(64))
+    lines = str(shown).splitlines()
+    assert sum("│" in line for line in lines) == 3  # the others, the last rank, the path
+    assert any(line.startswith("  ranks 0-62 │") for line in lines)
+    assert any(line.startswith("  0-62 ") for line in lines)
+    assert parsed(shown.to_html()).text.count("0-62") >= 2
+    assert len(shown.to_html()) < 20_000
