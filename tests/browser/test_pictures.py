@@ -1,0 +1,93 @@
+"""The pictures of broken runs on the exported page: wide and narrow, light and dark.
+
+The runs are those of the guide's gallery. The page needs no JupyterLab.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from ddt_notebook.model import Snapshot
+from ddt_notebook.views import exported_page
+
+pytestmark = pytest.mark.timeout(300)
+
+SCREENSHOTS = os.environ.get("DDT_SCREENSHOTS")
+WIDTHS = (1200, 400)
+
+
+def runs(root: Path) -> dict[str, Snapshot]:
+    """The broken runs of the gallery, whose views say most, and one of 64 ranks."""
+    sys.path.insert(0, str(root / "docs"))
+    try:
+        gallery = importlib.import_module("gallery")
+    finally:
+        sys.path.remove(str(root / "docs"))
+    found = {picture["name"]: gallery.snapshot(picture, "broken") for picture in gallery.pictures()}
+    return found | {"many": many(found["timeline"])}
+
+
+def many(run: Snapshot) -> Snapshot:
+    """The same run as if 64 ranks had made it; rank 1 stays the late one."""
+    ranks = range(64)
+    first, late = run.ranks[0], run.ranks[1]
+    members = tuple(ranks)
+    reports = tuple(
+        replace(
+            source := late if rank == 1 else first,
+            rank=rank,
+            calls=tuple(replace(call, members=members) for call in source.calls),
+        )
+        for rank in ranks
+    )
+    timelines = tuple(replace(run.timeline[rank == 1], rank=rank) for rank in ranks)
+    memories = tuple(replace(run.memory[rank == 1], rank=rank) for rank in ranks)
+    performances = tuple(replace(run.performance[rank == 1], rank=rank) for rank in ranks)
+    return replace(
+        run,
+        ranks=reports,
+        timeline=timelines,
+        memory=memories,
+        performance=performances,
+        world_size=len(ranks),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_fit_wide_and_narrow(
+    browser: Browser, root: Path, tmp_path: Path, scheme: str
+) -> None:
+    for name, run in runs(root).items():
+        page = tmp_path / f"{name}.html"
+        page.write_text(exported_page.page(run), encoding="utf-8")
+        for width in WIDTHS:
+            # the page forbids scripts; axe is one
+            context = browser.new_context(
+                viewport={"width": width, "height": 800},
+                color_scheme=scheme,  # type: ignore[arg-type]
+                bypass_csp=True,
+            )
+            tab = context.new_page()
+            tab.goto(page.as_uri())
+            found = Axe().run(tab, options={"resultTypes": ["violations"]})
+            seen = [
+                f"{rule['id']}: {node['html'][:200]}"
+                for rule in found.response["violations"]
+                for node in rule["nodes"]
+            ]
+            assert seen == [], f"{name}, {width} pixels wide"
+            # parts scroll, the page does not
+            wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{name}, {width} pixels wide"
+            if SCREENSHOTS:
+                path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
+                tab.screenshot(path=path, full_page=True)
+            context.close()
