@@ -66,13 +66,9 @@ def page() -> Iterator[str]:
 
 def _side(title: str, shown: Any, cell: str = "") -> Markup:
     code = [html.details("the cell", html.pre(cell))] if cell else []
-    return html.tag(
-        "div",
-        html.tag("b", title),
-        *code,
-        Markup(shown.to_html()),
-        style="flex:1 1 26em;min-width:0;overflow-x:auto",
-    )
+    content = "".join([html.tag("b", title), *code, shown.to_html()])
+    style = "flex:1 1 26em;min-width:0;overflow-x:auto"
+    return Markup(f'<div style="{style}" tabindex="0">{content}</div>')
 
 
 def _beside(sides: list[Markup]) -> str:

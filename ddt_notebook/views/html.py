@@ -131,11 +131,6 @@ def _is_brief(title: str) -> bool:
     return len(title) <= _BRIEF
 
 
-def scrolled(wide: Markup) -> Markup:
-    """Something wide, such as a picture, with a bar to scroll it on a narrow page, also by keys."""
-    return Markup(f'<div style="overflow-x:auto;max-width:100%" tabindex="0">{wide}</div>')
-
-
 def _style(cell: str) -> str:
     if isinstance(cell, Markup):
         return _CELL

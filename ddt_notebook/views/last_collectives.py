@@ -36,7 +36,7 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
         [_label(lane.ranks), *(_box(entry, _word(entry)) for entry in lane.entries)]
         for lane in found.lanes[:LANES]
     ]
-    return [html.scrolled(html.table(rows, head)), *map(html.line, _rest(found))]
+    return [html.table(rows, head), *map(html.line, _rest(found))]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:

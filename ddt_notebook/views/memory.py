@@ -84,7 +84,7 @@ class MemoryView(RunView, Figured):
             head, rows = self._parts()
             parts.append(html.table(rows, head))
             if drawn := self._areas():
-                parts.append(html.scrolled(memory_areas.as_html(drawn)))
+                parts.append(memory_areas.as_html(drawn))
                 parts += [html.line(line) for line in (drawn.legend, drawn.peak) if line]
             parts.append(html.details("each rank", html.table(self._rank_rows(40), _HEAD)))
         return [*parts, *map(html.line, self._notes())]

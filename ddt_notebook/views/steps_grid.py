@@ -70,7 +70,7 @@ def as_text(grid: Grid) -> list[str]:
 def as_html(grid: Grid) -> list[Markup]:
     """The grid as a table whose cells are boxes."""
     rows = [[html.name(row[0]), *map(_box, row[1:-1]), row[-1]] for row in grid.rows]
-    parts = [html.heading(grid.subject), html.scrolled(html.table(rows, grid.head))]
+    parts = [html.heading(grid.subject), html.table(rows, grid.head)]
     return [*parts, *([html.line(grid.rest)] if grid.rest else [])]
 
 

@@ -159,7 +159,7 @@ class TimelineView(RunView, Figured):
                 rows.append(("path", sparklines.fixed_width(self._path_strip())))
             ruler = sparklines.ruler(self.window.end_s - self.window.start_s)
             rows.append(("", sparklines.fixed_width(ruler)))
-            parts.append(html.scrolled(html.table(rows, ("rank", head))))
+            parts.append(html.table(rows, ("rank", head)))
             if self._path:
                 parts.append(html.line(self._path_words()))
             if self._waits:
@@ -331,11 +331,14 @@ class TimelineView(RunView, Figured):
             parts[part.rank].append((part.start_s, part.end_s))
         shares = slots(parts, self.window.start_s, self.window.end_s, sparklines.SLOTS)
         ranks = [max(share, key=lambda rank: share[rank]) if share else None for share in shares]
+        widest = max(len(str(part.rank)) for part in self._path)
         strip = ""
         for rank, run in groupby(ranks):
             length = len(list(run))
             number = "" if rank is None else str(rank)
-            strip += (number if len(number) <= length else "").ljust(length, "─")
+            # a number of two digits beside another one could be read as a third
+            fits = len(number) + (widest > 1) <= length
+            strip += (number if fits else "").ljust(length, "─")
         return strip
 
     def _path_words(self) -> str:
