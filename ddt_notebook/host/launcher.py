@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..wire.messages import (
@@ -32,6 +33,13 @@ from .errors import SessionError
 _START_LIMIT_S = 120.0
 _REPLY_LIMIT_S = 10.0
 _handles: dict[bool, ForkServerHandle] = {}
+_starting = threading.Lock()
+# a child that is forked in another thread would find the lock taken for ever
+os.register_at_fork(
+    before=_starting.acquire,
+    after_in_parent=_starting.release,
+    after_in_child=_starting.release,
+)
 
 
 class ForkServerHandle:
@@ -46,10 +54,11 @@ class ForkServerHandle:
 
     def __init__(self, *, warm: bool) -> None:
         self._owner = os.getpid()
+        self._lock = threading.Lock()  # for the socket and what comes from it
         self._socket, theirs = socket.socketpair()
         self._pending = b""
         self._replies: dict[int, Message] = {}
-        self._deaths: deque[tuple[int, int]] = deque()
+        self._ended: dict[int, int] = {}  # by pid: exit code, negative for a signal
         self._requests = 0
         self._ready = False
         self._lost = False
@@ -84,7 +93,7 @@ class ForkServerHandle:
         return self._ready
 
     def fileno(self) -> int:
-        """The socket, for selectors: readable when `deaths` may return new ones."""
+        """The socket, for selectors: readable when `ended` may return new ones."""
         return self._socket.fileno()
 
     def wait_ready(self) -> None:
@@ -124,13 +133,15 @@ class ForkServerHandle:
             If the server is gone or does not answer.
         """
         self.wait_ready()
-        self._requests += 1
-        number = self._requests
-        try:
-            socket.send_fds(self._socket, [encode(Envelope(message, number))], descriptors)
-        except OSError as error:
-            self._lost = True
-            raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
+        with self._lock:
+            self._requests += 1
+            number = self._requests
+            try:
+                line = encode(Envelope(message, number)) + b"\n"
+                socket.send_fds(self._socket, [line], descriptors)
+            except OSError as error:
+                self._lost = True
+                raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
         deadline = time.monotonic() + _REPLY_LIMIT_S
         while number not in self._replies:
             if self._lost or time.monotonic() > deadline:
@@ -138,12 +149,11 @@ class ForkServerHandle:
             self._receive(0.2)
         return self._replies.pop(number)
 
-    def deaths(self) -> list[tuple[int, int]]:
-        """Children that have ended since the last call: pid, exit code (negative: signal)."""
+    def ended(self, pids: Iterable[int]) -> dict[int, int]:
+        """Those of these children that have ended: exit code, negative for a signal."""
         self._receive(0.0)
-        found = list(self._deaths)
-        self._deaths.clear()
-        return found
+        with self._lock:
+            return {pid: self._ended[pid] for pid in pids if pid in self._ended}
 
     def close(self) -> None:
         """End the server and every rank that it started."""
@@ -159,22 +169,28 @@ class ForkServerHandle:
         self._lost = True
 
     def _receive(self, timeout_s: float) -> None:
-        while select.select([self._socket], [], [], timeout_s)[0]:
-            data = self._socket.recv(1 << 16)
-            if not data:
-                self._lost = True
-                return
-            *lines, self._pending = (self._pending + data).split(b"\n")
-            for line in lines:
-                received, _ = decode(line)
-                match received.message:
-                    case ChildEnded(pid=pid, status=status):
-                        self._deaths.append((pid, status))
-                    case ServerReady():
-                        self._ready = True
-                    case answer:
-                        self._replies[received.number] = answer
-            timeout_s = 0.0
+        """Take what has come; threads wait at the same time, and one of them takes it for all."""
+        select.select([self._socket], [], [], timeout_s)
+        with self._lock:
+            while select.select([self._socket], [], [], 0.0)[0]:
+                data = self._socket.recv(1 << 16)
+                if not data:
+                    self._lost = True
+                    return
+                *lines, self._pending = (self._pending + data).split(b"\n")
+                for line in lines:
+                    self._take(decode(line)[0])
+
+    def _take(self, received: Envelope) -> None:
+        match received.message:
+            case ChildEnded(pid=pid, status=status):
+                self._ended[pid] = status
+            case ServerReady():
+                self._ready = True
+            case answer:
+                if isinstance(answer, Started):
+                    self._ended.pop(answer.pid, None)  # of an earlier process with this number
+                self._replies[received.number] = answer
 
     def _said(self) -> str:
         """The last line that it printed."""
@@ -206,11 +222,12 @@ def _environment() -> dict[str, str]:
 
 def server(*, warm: bool) -> ForkServerHandle:
     """The notebook's fork server, which all its sessions share; starts it if necessary."""
-    handle = _handles.get(warm)
-    if handle is None or not handle.usable:
-        handle = _handles[warm] = ForkServerHandle(warm=warm)
-        atexit.register(handle.close)
-    return handle
+    with _starting:
+        handle = _handles.get(warm)
+        if handle is None or not handle.usable:
+            handle = _handles[warm] = ForkServerHandle(warm=warm)
+            atexit.register(handle.close)
+        return handle
 
 
 def is_warm() -> bool:

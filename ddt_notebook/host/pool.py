@@ -343,10 +343,10 @@ class RankPool:
     def reap(self) -> None:
         """Note which processes have ended."""
         by_pid = {handle.pid: handle for handle in self.handles}
-        for pid, status in self.server.deaths():
+        for pid, status in self.server.ended([*by_pid, self._store_pid]).items():
             if pid in by_pid:
                 by_pid[pid].exit_status = status
-            elif pid == self._store_pid:
+            else:
                 self._store_pid = 0
         if not self.server.usable:  # its children ended with it
             for handle in self.handles:

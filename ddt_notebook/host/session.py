@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import tokenize
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +30,8 @@ from .status import SessionStatus, session_status
 
 #: How many cells are kept, so that their lines can be shown.
 _KEPT_CELLS = 200
+#: How long a thread waits for another one that starts ranks or asks them.
+_THREAD_LIMIT_S = 120.0
 #: The sessions of this process that still exist.
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -105,6 +109,8 @@ class Session:
         self.hang_after = hang_after
         self.has_group = group
         self.stopped = False
+        self._owner = os.getpid()
+        self._lock = threading.RLock()
         self.last_run: RunResult | None = None
         #: Whether the next run observes branches also where that slows the user's code.
         self.observe_branches = False
@@ -140,24 +146,35 @@ class Session:
         Raises
         ------
         SessionError
-            If the session was stopped, or the ranks cannot be started.
+            If the session was stopped or runs a cell, or the ranks cannot be started.
         """
-        self._refuse_if_stopped()
-        self._run = None
-        self.last_run = None
-        self._cells.clear()
-        self.pushed.forget()
-        self._started_s = time.monotonic()
-        self.pool.start()
+        with self._alone(self._refuse_if_running):
+            self._run = None
+            self.last_run = None
+            self._cells.clear()
+            self.pushed.forget()
+            self._started_s = time.monotonic()
+            self.pool.start()
 
     def stop(self) -> None:
         """End all ranks and remove the session's files; may be called again."""
         if self.stopped:
             return
-        self.stopped = True
-        self.pool.close()
-        if active.get() is None:
-            active.set(None)
+        if self._inherited:
+            self.stopped = True  # only here: the ranks belong to another process
+            return
+        # a cell that runs in another thread ends with its ranks; a start is waited for
+        waited = self._run is None and self._lock.acquire(timeout=_THREAD_LIMIT_S)
+        try:
+            if self.stopped:
+                return
+            self.stopped = True
+            self.pool.close()
+            if active.get() is None:
+                active.set(None)
+        finally:
+            if waited:
+                self._lock.release()
 
     # -- cells ---------------------------------------------------------------------------------
 
@@ -224,13 +241,13 @@ class Session:
         SessionError
             As for `run`.
         """
-        self._refuse_if_busy()
-        chosen = choose_ranks(ranks, self.world_size)
-        self.pool.replace_the_dead()
-        cell = Cell(number=number or self._next_number, source=source, first_line=first_line)
-        return self._begin(
-            cell, chosen, trace=trace, timeout=timeout, freeze=freeze, listener=listener
-        )
+        with self._alone():
+            chosen = choose_ranks(ranks, self.world_size)
+            self.pool.replace_the_dead()
+            cell = Cell(number=number or self._next_number, source=source, first_line=first_line)
+            return self._begin(
+                cell, chosen, trace=trace, timeout=timeout, freeze=freeze, listener=listener
+            )
 
     def run_script(
         self,
@@ -267,7 +284,6 @@ class Session:
         SessionError
             If the file cannot be read, or as for `run`.
         """
-        self._refuse_if_busy()
         file = Path(path).expanduser().absolute()
         try:
             with tokenize.open(file) as opened:
@@ -275,23 +291,24 @@ class Session:
         except (OSError, SyntaxError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise SessionError(f"{path}: {why}") from error
-        self.pool.replace_the_dead()
-        self.pool.form_group(join=False)
-        cell = Cell(
-            number=number or self._next_number,
-            source=source,
-            file=str(file),
-            arguments=tuple(map(str, argv)),
-        )
-        return self._begin(
-            cell,
-            tuple(range(self.world_size)),
-            trace=trace,
-            timeout=timeout,
-            freeze=freeze,
-            listener=listener,
-            keep_names=keep_names,
-        )
+        with self._alone():
+            self.pool.replace_the_dead()
+            self.pool.form_group(join=False)
+            cell = Cell(
+                number=number or self._next_number,
+                source=source,
+                file=str(file),
+                arguments=tuple(map(str, argv)),
+            )
+            return self._begin(
+                cell,
+                tuple(range(self.world_size)),
+                trace=trace,
+                timeout=timeout,
+                freeze=freeze,
+                listener=listener,
+                keep_names=keep_names,
+            )
 
     @property
     def _next_number(self) -> int:
@@ -344,12 +361,10 @@ class Session:
         SessionError
             If no hang is held.
         """
-        if self._run is None or not self._run.frozen:
-            raise SessionError(
-                "no hang is held", "session.run(source, freeze=True) holds one", reason="not held"
-            )
-        self._run.unfreeze()
-        return self._drive()
+        with self._alone(self._refuse_if_not_held):
+            assert self._run is not None
+            self._run.unfreeze()
+            return self._drive()
 
     def _drive(self) -> RunResult:
         assert self._run is not None
@@ -368,6 +383,7 @@ class Session:
 
     def interrupt(self) -> None:
         """Interrupt the running cell (from another thread), or end a hang that is being held."""
+        self._refuse_if_inherited()
         if self._run is None:
             return
         if self._run.frozen:
@@ -401,7 +417,8 @@ class Session:
             packed = {name: pack_for_ranks(name, value) for name, value in objects.items()}
         except CannotTravel as error:
             raise SessionError(str(error)) from error
-        self.pushed.send(self.pool, packed, chosen, next(reversed(self._cells), 0))
+        with self._alone():
+            self.pushed.send(self.pool, packed, chosen, next(reversed(self._cells), 0))
         return {name: len(data) for name, data in packed.items()}
 
     def pull(self, name: str, rank: int = 0) -> object:
@@ -412,9 +429,9 @@ class Session:
         SessionError
             If there is no such variable or it is not plain data.
         """
-        self._refuse_if_busy()
-        (chosen,) = choose_ranks(rank, self.world_size)
-        answer = self.pool.command(FetchVariable(name=name), ranks=(chosen,))[chosen]
+        with self._alone():
+            (chosen,) = choose_ranks(rank, self.world_size)
+            answer = self.pool.command(FetchVariable(name=name), ranks=(chosen,))[chosen]
         if isinstance(answer.message, Failed):
             raise SessionError(f"rank {chosen}: {answer.message.error}")
         try:
@@ -442,10 +459,10 @@ class Session:
         SessionError
             If the ranks are not at their prompt, or have no such variable.
         """
-        self._refuse_if_busy()
-        self.pool.reap()
-        chosen = [what] if isinstance(what, str) else list(what)
-        return observations.observe(self.pool, chosen, names, **options)
+        with self._alone():
+            self.pool.reap()
+            chosen = [what] if isinstance(what, str) else list(what)
+            return observations.observe(self.pool, chosen, names, **options)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -507,10 +524,57 @@ class Session:
 
     # -- checks --------------------------------------------------------------------------------
 
+    @property
+    def _inherited(self) -> bool:
+        """Whether this process was forked from the one that started the session."""
+        return os.getpid() != self._owner
+
+    @contextmanager
+    def _alone(self, refuse: Callable[[], None] | None = None) -> Iterator[None]:
+        """Let one thread at a time work with the ranks.
+
+        Parameters
+        ----------
+        refuse
+            Raises an exception if that is not possible now; default: if the session is busy.
+        """
+        check = refuse or self._refuse_if_busy
+        check()
+        if not self._lock.acquire(timeout=_THREAD_LIMIT_S):
+            raise SessionError(
+                "another thread uses the ranks", "try again when it is done", reason="busy"
+            )
+        try:
+            check()  # the other thread may have changed that
+            yield
+        finally:
+            self._lock.release()
+
+    def _refuse_if_inherited(self) -> None:
+        if self._inherited:
+            raise SessionError(
+                "this process was forked from the one that the ranks belong to",
+                "use them there, or start a session here",
+            )
+
     def _refuse_if_stopped(self) -> None:
+        self._refuse_if_inherited()
         if self.stopped:
             raise SessionError(
                 "this session was stopped", "start another with ddt.Session(4)", reason="stopped"
+            )
+
+    def _refuse_if_running(self) -> None:
+        self._refuse_if_stopped()
+        if self._run is not None and not self._run.frozen:
+            what = f"the ranks are busy with {self._run.cell.title}"
+            raise SessionError(what, "session.interrupt() ends it", reason="busy")
+
+    def _refuse_if_not_held(self) -> None:
+        self._refuse_if_stopped()
+        if not self.frozen:
+            raise SessionError(
+                "no hang is held", "session.run(source, freeze=True) holds one", reason="not held"
             )
 
     def _refuse_if_busy(self) -> None:
@@ -522,9 +586,7 @@ class Session:
         if self.pool.failure is not None:
             advice = "session.restart() starts new ranks"
             raise SessionError(self.pool.failure, advice, reason="broken")
-        if self._run is not None:
-            what = f"the ranks are busy with {self._run.cell.title}"
-            raise SessionError(what, "session.interrupt() ends it", reason="busy")
+        self._refuse_if_running()
 
     def __enter__(self) -> Self:
         return self

@@ -72,6 +72,7 @@ class ForkServer:
 
     def __init__(self, notebook: socket.socket) -> None:
         self._notebook = notebook
+        self._pending = b""
         self._children: set[int] = set()
         self._directories: set[str] = set()
         self._remains: list[tuple[float, int]] = []  # (when, process group) to be killed
@@ -98,19 +99,25 @@ class ForkServer:
             self._end_all()
 
     def _answer(self) -> bool:
+        """Answer what has come; False when the notebook has closed the connection."""
         data, descriptors, *_ = socket.recv_fds(self._notebook, 1 << 20, 8)
         if not data:
             return False
-        request, _ = decode(data)
-        answer: Message
+        *lines, self._pending = (self._pending + data).split(b"\n")
         try:
-            answer = self._do(request.message, list(descriptors))
-        except OSError as error:  # no process or memory left: the notebook decides what to do
-            answer = Failed(error=f"{type(error).__name__}: {error}")
+            for line in lines:
+                # the system never joins what follows a request with descriptors to it
+                own = list(descriptors) if line is lines[-1] else []
+                request, _ = decode(line)
+                answer: Message
+                try:
+                    answer = self._do(request.message, own)
+                except OSError as error:  # no process or memory left: the notebook decides
+                    answer = Failed(error=f"{type(error).__name__}: {error}")
+                self.send(answer, request.number)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        self.send(answer, request.number)
         return True
 
     def _do(self, request: Message, descriptors: list[int]) -> Message:

@@ -23,6 +23,7 @@ class MemoryCap:
 
     def __init__(self, extra_bytes: int | None) -> None:
         self._limit = extra_bytes + (data_bytes() or 0) if extra_bytes else 0
+        self._hardly_any = min(_RESERVE_BYTES / 2, (extra_bytes or 0) / 4)
         hard = self._limit + _RESERVE_BYTES
         # created now, because there may be no memory left when they are needed
         self._held, self._opened = (self._limit, hard), (hard, hard)
@@ -52,7 +53,7 @@ class MemoryCap:
     def used_up(self) -> str:
         """How much memory is used, as text, if hardly any is left; else empty."""
         used = data_bytes()
-        if not self._limit or used is None or used + _RESERVE_BYTES / 2 < self._limit:
+        if not self._limit or used is None or used + self._hardly_any < self._limit:
             return ""
         return (
             f"its memory is full, {used / 2**20:,.0f} MB with a cap of "

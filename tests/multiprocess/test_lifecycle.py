@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -416,6 +416,131 @@ def test_an_interrupt_while_the_group_is_formed_says_how_to_go_on(
             session.run(REDUCE)
         session.restart()
         assert session.run(REDUCE).ok
+
+
+def test_sessions_start_run_and_stop_in_threads() -> None:
+    sessions: list[ddt.Session] = []
+    threads = [threading.Thread(target=lambda: sessions.append(ddt.Session(2))) for _ in range(3)]
+    in_threads(threads)
+    assert len(sessions) == 3
+    pids = [pid for session in sessions for pid in session.pids]
+    ran: list[bool] = []
+    in_threads(
+        threading.Thread(target=lambda one=one: ran.extend(one.run(REDUCE).ok for _ in range(5)))
+        for one in sessions
+    )
+    assert ran == [True] * 15
+    os.kill(sessions[0].pids[1], signal.SIGKILL)
+    assert sessions[1].run(REDUCE).ok  # it sees the message of the end first
+    assert sessions[0].run(REDUCE).ok
+    in_threads(threading.Thread(target=one.restart) for one in (sessions[0], sessions[0]))
+    assert sessions[0].run(REDUCE).ok
+    in_threads(threading.Thread(target=one.stop) for one in (*sessions, *sessions))
+    assert gone(pids)
+
+
+def test_a_thread_cannot_disturb_the_cell_of_another(session: ddt.Session) -> None:
+    ran: list[ddt.RunResult] = []
+    runner = threading.Thread(
+        target=lambda: ran.append(session.run("import threading; threading.Event().wait()"))
+    )
+    runner.start()
+    deadline = time.monotonic() + 30
+    while not session.busy:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for request in (
+        lambda: session.run("1"),
+        lambda: session.pull("rank"),
+        lambda: session.push(x=1),
+        session.restart,
+        session.release,
+    ):
+        with pytest.raises(ddt.SessionError, match=r"busy with cell|no hang is held"):
+            request()
+    session.interrupt()
+    runner.join(30)
+    assert [type(error).__name__ for error in ran[0].errors.values()] == ["RankError"] * 2
+    assert session.run(REDUCE).ok
+
+
+def test_a_forked_child_cannot_use_or_end_the_session(session: ddt.Session) -> None:
+    assert session.run("kept = 5").ok
+    requests = {
+        "run": lambda: session.run("kept = 6"),
+        "push": lambda: session.push(kept=6),
+        "pull": lambda: session.pull("kept"),
+        "interrupt": session.interrupt,
+        "status": session.status,
+        "restart": session.restart,
+        "view": lambda: ddt.placement(session),
+        "stop": session.stop,
+    }
+    for name, request in requests.items():
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(read)
+                said = "nothing"
+                try:
+                    request()
+                except BaseException as error:  # noqa: BLE001
+                    said = f"{type(error).__name__}: {error}"
+                os.write(write, said.encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with open(read) as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        if name == "stop":
+            assert said == "nothing"
+        else:
+            assert said.startswith("SessionError: this process was forked"), name
+        assert session.pull("kept") == 5, name
+    assert session.run(REDUCE).ok
+
+
+def test_a_forked_child_that_ends_like_a_program_leaves_the_session_alone() -> None:
+    program = """
+        import os
+        import ddt_notebook as ddt
+        with ddt.Session(2) as session:
+            session.run("kept = 5")
+            child = os.fork()
+            if child == 0:
+                raise SystemExit  # leaves the with block, and calls the functions of atexit
+            os.waitpid(child, 0)
+            assert session.pull("kept") == 5
+        """
+    subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=90)
+
+
+def test_a_forked_child_starts_a_session_of_its_own(session: ddt.Session) -> None:
+    assert session.run("kept = 5").ok
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with ddt.Session(2) as own:
+                os.write(write, repr(own.run(REDUCE).ok).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == "True"
+    os.waitpid(child, 0)
+    assert session.pull("kept") == 5
+
+
+def in_threads(threads: Iterable[threading.Thread]) -> None:
+    started = list(threads)
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(90)
+        assert not thread.is_alive()
 
 
 def test_thirty_sessions_leave_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
