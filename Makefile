@@ -40,7 +40,7 @@ PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbva
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
 # One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.
-NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb) notebooks/exercises/01-more-than-two.ipynb
+NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb) notebooks/exercises/01-more-than-two.ipynb
 
 test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
@@ -82,7 +82,7 @@ bench: $(VENV)/.installed-bench
 # Exercises stay as students get them.
 notebooks: $(VENV)/.installed
 	$(BIN)/python tools/measure_server.py --table docs/figures.json
-	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json notebooks/*.ipynb notebooks/[a-d]-*/*.ipynb
+	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

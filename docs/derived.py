@@ -32,6 +32,13 @@ Begin with the [quick start](notebooks/00-quickstart.ipynb) and
 [the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) records a
 script that does not end, and repairs it.
 """
+_TODAY_HEAD = """
+## E. Today
+
+Faults that are common today. The study is older than most of them and has no stage for them, so the
+frequencies of its repairs say nothing about them.
+
+"""
 _MESSAGES_HEAD = """# Error messages
 
 What {number} messages of PyTorch, NCCL, gloo, CUDA, the DataLoader and launchers mean, how to
@@ -127,6 +134,9 @@ def _lessons() -> Iterator[str]:
                 f"[{known.title}](notebooks/{path})" if path else "none: they have little in common"
             )
             yield f"| {known.code} {known.title} | {known.faults} | {link} |\n"
+    yield _TODAY_HEAD
+    for path, title in lessons.lessons_of_today().items():
+        yield f"- [{title}](notebooks/{path})\n"
     yield "\n```{toctree}\n:hidden:\n\n"
     yield "\n".join(f"notebooks/{path}" for path in _shown()) + "\n```\n"
 

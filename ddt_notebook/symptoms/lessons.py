@@ -16,6 +16,8 @@ _SHORT_STAGES = {
     "C": "c-data-and-model",
     "D": "d-training",
 }
+#: Part E: faults that are common today and that the study does not name. It is no stage.
+TODAY = "e-today"
 #: The title of symptoms that collect all other faults; there are no lessons on them.
 _UNNAMED = "others"
 
@@ -52,8 +54,8 @@ def lesson_in_folder(code: str) -> str | None:
 
 
 def lesson_folders() -> tuple[str, ...]:
-    """The folders of lessons, in the order of the stages."""
-    return tuple(_SHORT_STAGES[stage.code] for stage in stages())
+    """The folders of lessons: one for each stage of the study, in order, and part E."""
+    return (*(_SHORT_STAGES[stage.code] for stage in stages()), TODAY)
 
 
 def notebooks_folder() -> Path:
@@ -105,6 +107,11 @@ def notebooks() -> dict[str, str]:
         return place, [int(p) if p.isdigit() else p for p in pieces]
 
     return {path.as_posix(): _heading(folder / path) for path in sorted(found, key=rank)}
+
+
+def lessons_of_today() -> dict[str, str]:
+    """Headings of the lessons of part E by their path below the folder of notebooks, in order."""
+    return {path: title for path, title in notebooks().items() if path.startswith(f"{TODAY}/")}
 
 
 def copy_notebooks(target: Path) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""Every named symptom has a lesson, and each lesson can be read from beginning to end."""
+"""Each named symptom and each fault of part E has a lesson that can be read from end to end."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ HEADINGS = [
 PATHS = {
     known.code: path for known in symptoms() if (path := lessons.lesson(known.code)) is not None
 }
+#: Part E, by the code in the name of the file.
+TODAY = {Path(path).name.split("-")[0]: path for path in lessons.lessons_of_today()}
+ALL = PATHS | TODAY
 WIDEST = 78
 
 
@@ -32,27 +35,28 @@ def text_of(cells: list) -> str:
     return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 
-@pytest.mark.parametrize("code", PATHS)
+@pytest.mark.parametrize("code", ALL)
 def test_the_lesson_has_all_its_parts_in_order(folder: Path, code: str) -> None:
-    book = read(folder / PATHS[code])
+    book = read(folder / ALL[code])
     title = book.cells[0].source.splitlines()[0]
-    assert title.lower().startswith(f"# {code} {symptom(code).title}".lower())
+    subject = "" if code in TODAY else symptom(code).title
+    assert title.lower().startswith(f"# {code} {subject}".lower())
     assert [name for name in sections(book) if name] == HEADINGS
 
 
-@pytest.mark.parametrize("code", PATHS)
+@pytest.mark.parametrize("code", ALL)
 def test_the_reader_is_asked_before_the_answer_is_shown(folder: Path, code: str) -> None:
-    parts = sections(read(folder / PATHS[code]))
+    parts = sections(read(folder / ALL[code]))
     choices = re.findall(r"^(?:[-*]|\d\.|\w[.)]) ", text_of(parts["Predict"]), re.MULTILINE)
     assert len(choices) >= 3
-    everything = prose(read(folder / PATHS[code]))
+    everything = prose(read(folder / ALL[code]))
     assert everything.index("## Predict") < everything.index("<details>")
     assert everything.count("<details>") == everything.count("</details>")
 
 
-@pytest.mark.parametrize("code", PATHS)
+@pytest.mark.parametrize("code", ALL)
 def test_the_reason_has_a_diagram_and_the_fix_a_diff(folder: Path, code: str) -> None:
-    parts = sections(read(folder / PATHS[code]))
+    parts = sections(read(folder / ALL[code]))
     diagrams = [body for kind, body in FENCE.findall(text_of(parts["Why"])) if kind in ("", "text")]
     assert diagrams
     assert max(len(line) for body in diagrams for line in body.splitlines()) <= WIDEST
@@ -60,9 +64,9 @@ def test_the_reason_has_a_diagram_and_the_fix_a_diff(folder: Path, code: str) ->
     assert any(re.search(r"^[-+]", body, re.MULTILINE) for body in diffs)
 
 
-@pytest.mark.parametrize("code", PATHS)
+@pytest.mark.parametrize("code", ALL)
 def test_the_fault_and_its_repair_are_run(folder: Path, code: str) -> None:
-    book = read(folder / PATHS[code])
+    book = read(folder / ALL[code])
     parts = sections(book)
     code_cells = [cell for cell in book.cells if cell.cell_type == "code"]
     assert any(cell.source.startswith("%%ddt") for cell in code_cells)
@@ -75,11 +79,18 @@ def test_the_fault_and_its_repair_are_run(folder: Path, code: str) -> None:
     assert "%ddt_stop" in code_cells[-1].source
 
 
-@pytest.mark.parametrize("code", PATHS)
+@pytest.mark.parametrize("code", ALL)
 def test_the_reader_can_read_on(folder: Path, code: str) -> None:
-    parts = sections(read(folder / PATHS[code]))
+    parts = sections(read(folder / ALL[code]))
     assert re.search(r"\]\(https://[\w.-]+/", text_of(parts["References"]))
     assert "%ddt_explain" in text_of(parts["References"]) + text_of(parts["Tell it apart"])
+
+
+def test_lessons_of_part_e_are_numbered_and_outside_of_the_study(folder: Path) -> None:
+    assert list(TODAY) == [f"E.{number}" for number in range(1, len(TODAY) + 1)]
+    assert TODAY
+    for path in TODAY.values():
+        assert "*Outside of the study" in read(folder / path).cells[0].source
 
 
 def test_there_is_no_lesson_on_anything_else(folder: Path) -> None:
@@ -88,4 +99,4 @@ def test_there_is_no_lesson_on_anything_else(folder: Path) -> None:
         for name in lessons.lesson_folders()
         for path in (folder / name).glob("*.ipynb")
     }
-    assert found == set(PATHS.values())
+    assert found == set(ALL.values())
