@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import ddt_notebook as ddt
 
 from .common import Figure, median_of, run_checked, seconds, session
@@ -50,8 +52,14 @@ def measure() -> list[Figure]:
             for view in views:
                 view(run)._repr_mimebundle_()
 
-        took, note = median_of(lambda: seconds(show_all), 5)
-        figures.append(Figure("all views of a run on 4 ranks", took, 1.0, "s", note=note))
+        def processor_s() -> float:
+            begun = time.process_time()
+            show_all()
+            return time.process_time() - begun
+
+        took, note = median_of(processor_s, 5)
+        name = "all views of a run on 4 ranks, processor time"
+        figures.append(Figure(name, took, 0.1, "s", note=note))
     return figures
 
 
