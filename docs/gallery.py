@@ -16,11 +16,19 @@ from ddt_notebook.views.report import show
 
 FOLDER = Path(__file__).resolve().parent / "gallery"
 WHICH = ("healthy", "broken")
-_HEAD = """# Gallery
+_HEAD = """---
+hide-toc: true
+---
+
+# Gallery
 
 Each view of a healthy run, and of the same run with a fault. Real runs on four ranks were saved,
 and the views were drawn from these files. A view says the same in a notebook, in a terminal and on
 a page.
+
+```{raw} html
+<style>.content{flex:1;width:auto;min-width:0}</style>
+```
 """
 _ESTIMATE = """
 ## Estimate: whether a model fits
@@ -67,7 +75,7 @@ def page() -> Iterator[str]:
 def _side(title: str, shown: Any, cell: str = "") -> Markup:
     code = [html.details("the cell", html.pre(cell))] if cell else []
     content = "".join([html.tag("b", title), *code, shown.to_html()])
-    style = "flex:1 1 26em;min-width:0;overflow-x:auto"
+    style = "flex:1 1 22em;min-width:0;overflow-x:auto"
     return Markup(f'<div style="{style}" tabindex="0">{content}</div>')
 
 

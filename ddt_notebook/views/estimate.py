@@ -17,6 +17,8 @@ _BATCHES = {1.0: "as it is", 0.5: "half"}
 _BAR = 48
 #: A limit that is more than this many times the largest plan is not drawn.
 _FARTHEST = 4
+#: Letters that are white, since black ones are hard to read on their colour.
+_INKS = {"p": "#FFFFFF"}
 #: The parts of a bar: fields of `Needs`, sign, word and colour.
 _PARTS = (
     (("parameters", "buffers"), "p", "parameters", "#0072B2"),
@@ -234,4 +236,4 @@ def _signs(bar: list[tuple[str, int]]) -> str:
 
 def _coloured(bar: list[tuple[str, int]]) -> Markup:
     colours = {sign: colour for _, sign, _, colour in _PARTS}
-    return sparklines.painted(_signs(bar), colours)
+    return sparklines.painted(_signs(bar), colours, _INKS)
