@@ -40,6 +40,11 @@ def crash_frames(text: str) -> list[Position]:
     ]
 
 
+def _destroys_on_the_way_out(call: Call, error: RankError) -> bool:
+    """Whether a rank destroyed its groups in a ``finally`` that its exception passed through."""
+    return call.op == "destroy_process_group" and call.where != error.where
+
+
 def _is_file_of_user(file: str) -> bool:
     """Whether a path that ``faulthandler`` wrote is the user's; it writes whole paths."""
     return PurePath(file).is_absolute() and is_user_code(file)
@@ -139,7 +144,11 @@ class Context:
             wanted = report.error.call
             return next((call for call in report.calls if call.index == wanted), None)
         # waiting for one of several asynchronous calls raised, so the later ones are still open
-        later = (call for call in reversed(report.calls) if call.status != "issued")
+        later = (
+            call
+            for call in reversed(report.calls)
+            if call.status != "issued" and not _destroys_on_the_way_out(call, report.error)
+        )
         last = next(later, None)
         if last is None or not is_peer_error(report.error):
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..formatting import ranks_label
-from ..model import Finding, Position, RankReport, Snapshot
+from ..model import Finding, Place, Position, RankReport, Snapshot
 from . import safe, words
 
 #: Different places listed; the rest is counted.
@@ -141,11 +141,13 @@ def _gone_on(report: RankReport, place: Position | None) -> str:
         for call in report.calls
         if call.status == "done" and call.where and place.is_same_line(call.where)
     ]
-    if not done:
+    raised = isinstance(place, Place) and place.role == "raised"
+    if not (done or raised):
         return ""
     there = waits_in.where
     where = f"line {there.line}" if there.file == place.file else there.place
-    return f"called {done[-1].op}, then went on to wait in {where}"
+    before = "raised" if raised else f"called {done[-1].op}"
+    return f"{before}, then went on to wait in {where}"
 
 
 def excerpt(found: Iterable[ShownPlace], cell: int, snapshot: Snapshot) -> list[SourceLine]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ddt_notebook.model import Position, RankError
+from ddt_notebook.model.user_code import is_user_code
 
 _BROKEN_CONNECTION = re.compile(
     r"Connection (was likely )?closed by (remote )?peer|Connection reset by peer|Broken pipe"
@@ -25,7 +26,10 @@ _CHAIN = re.compile(
     r"|\n+The above exception was the direct cause of the following exception:\n+"
 )
 _HEADLINE = re.compile(r"^(\w+) +Traceback \(most recent call last\)", re.MULTILINE)
-_CELL_LINE = re.compile(r"^Cell (cell\[\d+\]), line (\d+)", re.MULTILINE)
+#: The heading of a frame: ``Cell cell[3], line 5`` or ``File /home/me/train.py:46, in main()``.
+_FRAME = re.compile(
+    r"^(?:Cell (cell\[\d+\]), line (\d+)|File (.+?):(\d+)(?:, in .*)?$)", re.MULTILINE
+)
 #: Only gloo writes this into the text of a chain of exceptions.
 _TRANSPORT = "gloo/transport/tcp"
 
@@ -48,9 +52,18 @@ def first_of_chain(error: RankError) -> RankError | None:
         return None
     kind = headline.group(1)
     _, _, message = first.rpartition(f"\n{kind}: ")
-    lines = _CELL_LINE.findall(first)
-    where = Position(file=lines[-1][0], line=int(lines[-1][1])) if lines else None
-    return RankError(type=kind, message=message.strip(), traceback=first, where=where)
+    return RankError(
+        type=kind, message=message.strip(), traceback=first, where=_innermost_of_user(first)
+    )
+
+
+def _innermost_of_user(traceback: str) -> Position | None:
+    frames = (
+        (cell or file, cell_line or line)
+        for cell, cell_line, file, line in _FRAME.findall(traceback)
+    )
+    lines = [Position(file=file, line=int(line)) for file, line in frames if is_user_code(file)]
+    return lines[-1] if lines else None
 
 
 def is_timeout(error: RankError) -> bool:

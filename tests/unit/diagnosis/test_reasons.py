@@ -6,6 +6,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Finding, RankError, RankReport
+from ddt_notebook.views.source_positions import of_finding
 
 from .builders import (
     GLOO_PEER,
@@ -14,6 +15,7 @@ from .builders import (
     call,
     fact,
     only,
+    peer_error,
     raised,
     rank,
     sides,
@@ -175,6 +177,63 @@ def test_an_exception_that_is_being_handled_is_the_cause() -> None:
     assert (finding.values["error"], finding.values["op"]) == ("OSError", "barrier")
     assert (finding.ranks, finding.waiting, finding.confidence) == ([1], [0], "likely")
     assert (finding.places[1].line, finding.places[1].role) == (2, "raised")
+
+
+IN_FILES = (
+    CHAIN.replace("Cell cell[3], line 2, in work()", "File /home/me/helpers.py:2, in work(path)")
+    .replace("Cell cell[3], line 4", "File /home/me/train.py:4")
+    .replace(
+        "\n\nOSError: disk full",
+        "\n\nFile /usr/lib/python3.12/pathlib.py:9, in Path.open(self)\n\nOSError: disk full",
+    )
+)
+
+
+def test_the_line_of_a_handled_exception_is_the_innermost_of_the_users_files() -> None:
+    freed = RankError(type="RuntimeError", message=GLOO_PEER, traceback=IN_FILES, released=True)
+    scene = snapshot(
+        rank(0, all_reduce(3), blocked=True),
+        rank(1, call("barrier", 4), blocked=True, error=freed),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    place = finding.places[1]
+    assert (finding.kind, finding.values["error"]) == ("raised-while-others-wait", "OSError")
+    assert (place.file, place.line, place.role) == ("/home/me/helpers.py", 2, "raised")
+    (who,) = [one.who for one in of_finding(finding, scene) if "helpers.py" in one.place]
+    assert who == "rank 1 raised, then went on to wait in cell[3] line 4"
+
+
+@pytest.mark.parametrize("destroys_at", [9, None])
+def test_a_group_destroyed_in_finally_does_not_hide_the_call_that_failed(
+    destroys_at: int | None,
+) -> None:
+    """A collective that DDP issued is known from the Flight Recorder, which retires it."""
+    failed = all_reduce(3, source="flight recorder", status="done", sequence=2)
+    destroy = [call("destroy_process_group", destroys_at, kind="setup")] if destroys_at else []
+    scene = snapshot(
+        rank(0, all_reduce(2), call("destroy_process_group", 9, kind="setup")),
+        raised(1, all_reduce(2), failed, *destroy, error=peer_error(None, where=at(3))),
+        source="x\nstep()\nloss.backward()\nif stop:\n    pass\n",
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [0], [1])
+
+
+def test_a_connection_that_breaks_where_the_group_is_destroyed_blames_no_rank() -> None:
+    destroy = call("destroy_process_group", 9, kind="setup")
+    finding = only(
+        diagnose(
+            snapshot(
+                rank(0, all_reduce(2), destroy),
+                raised(1, all_reduce(2), destroy, error=peer_error(None, where=at(9))),
+                source="pass\n" * 9,
+                outcome="failed",
+            )
+        )
+    )
+    assert finding.kind == "connection-lost"
 
 
 def test_members_wait_for_a_rank_that_passed_a_group_it_is_not_in() -> None:
