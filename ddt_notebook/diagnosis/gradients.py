@@ -17,6 +17,8 @@ def factor(
 ) -> float | None:
     """Return the factor between the sum over the ranks and the gradients that were used.
 
+    If the last change of the gradients was that they were clipped, those before it count.
+
     It is 1 for a sum and 1 / number of ranks for a mean; None if no such factor fits all watched
     gradients in all sampled steps, or if the ranks' gradients were equal.
 
@@ -41,6 +43,11 @@ def factor(
     return None
 
 
+def _combined(state: TrainingState) -> tuple[float, ...]:
+    """Return the gradients as the ranks combined them, before they were clipped last."""
+    return state.unclipped if state.unclipped and state.used == state.clipped else state.used
+
+
 def _fits(
     at: dict[int, TrainingState],
     before: Callable[[TrainingState], tuple[float, ...]],
@@ -51,7 +58,7 @@ def _fits(
     differs = False
     for own, used in zip(
         zip(*map(before, at.values()), strict=False),
-        zip(*(state.used for state in at.values()), strict=False),
+        zip(*(map(_combined, at.values())), strict=False),
         strict=False,
     ):
         size = sum(map(abs, own))

@@ -499,6 +499,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",
     "batches-in-a-step": ("DDP averages the gradients of {size:rank}: a step follows {size:batch}"),
     "summed-at": "summed at {place}",
+    "tensors-reduced-at": "tensors of such shapes are reduced at {place}",
     "never-divided": "nothing divides it",
     "averaged-at": "averaged over the ranks at {place}",
     # data
@@ -509,6 +510,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "split-at": "split at {place}",
     "loader-made": "the loader was made at {place}",
+    "sampler-made": "the sampler was made at {place}",
     "handed-out": (
         "of {universe} samples {covered} were handed out, {overlap} of them to more than one rank"
     ),
@@ -535,6 +537,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     # layers
     "statistics-differ": "{statistics:statistic} differ, first {name}",
     "broadcast-buffers-off": "broadcast_buffers=False",
+    "put-into-ddp": "the model was put into DDP at {place}",
     "same-random-state": "torch's random state was equal on all ranks at the first forward pass",
     "all-parameters-used": "all parameters were used at {steps:sampled step} on every rank",
     # checkpoints

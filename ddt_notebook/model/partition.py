@@ -101,9 +101,9 @@ class LoaderPartition:
         selects samples.
     seed
         The seed of the sampler's order; None if it has none.
-    made_at, split_at
-        The lines that made the loader, and the `Subset` that is its data set, for example by
-        `random_split`; None if not known.
+    made_at, sampled_at, split_at
+        The lines that made the loader, its distributed sampler, and the `Subset` that is its data
+        set, for example by `random_split`; None if not known.
     subset, subset_size
         Digest and number of the samples that a `Subset` selects; None if the data set is not one.
     padding
@@ -141,6 +141,7 @@ class LoaderPartition:
     replica: int | None = None
     seed: int | None = None
     made_at: Position | None = None
+    sampled_at: Position | None = None
     split_at: Position | None = None
     subset: int | None = None
     subset_size: int | None = None

@@ -28,10 +28,10 @@ class TrainingState:
         Fingerprints of their gradients, `NO_GRADIENT` if missing; empty at the end of the run.
     with_gradient
         How many of all the optimizer's parameters had a gradient.
-    local, clipped, used
-        Projections of the first watched gradients: after the last backward pass, after they were
-        clipped, and as the step used them. A projection of a sum is the sum of the projections.
-        Empty if not known; for models in DDP only if gradients were accumulated.
+    local, unclipped, clipped, used
+        Projections of the first watched gradients: after the last backward pass, before and after
+        they were clipped, and as the step used them. A projection of a sum is the sum of the
+        projections. Empty if not known; for models in DDP only if gradients were accumulated.
     rates
         Learning rates of its first parameter groups.
     """
@@ -42,6 +42,7 @@ class TrainingState:
     with_gradient: int = 0
     rates: tuple[float, ...] = ()
     local: tuple[float, ...] = ()
+    unclipped: tuple[float, ...] = ()
     clipped: tuple[float, ...] = ()
     used: tuple[float, ...] = ()
 
@@ -181,6 +182,8 @@ class ModelTraining:
         The variable, such as ``"model"``; otherwise its class.
     where
         The line of its first forward pass with gradients.
+    made
+        The line that put it into DDP; None if not known.
     unsynchronised_where
         The line of its first forward pass inside ``no_sync()``.
     no_sync_where
@@ -219,6 +222,9 @@ class ModelTraining:
         which it found some.
     dropout, batch_norm
         Whether it has such layers in training mode. Synchronised batch norm does not count.
+    statistics
+        Fingerprints of its running statistics at the end of the run, or when it was deleted, by
+        name; only if it has such layers and DDP does not broadcast buffers.
     random_state
         Fingerprint of torch's random state at the first forward pass.
     unregistered
@@ -227,6 +233,7 @@ class ModelTraining:
 
     name: str
     where: Position | None = None
+    made: Position | None = None
     unsynchronised_where: Position | None = None
     no_sync_where: Position | None = None
     members: tuple[int, ...] = ()
@@ -251,6 +258,7 @@ class ModelTraining:
     unused: int = 0
     dropout: bool = False
     batch_norm: bool = False
+    statistics: dict[str, int] = field(default_factory=dict)
     random_state: int = 0
     unregistered: tuple[Unregistered, ...] = ()
 

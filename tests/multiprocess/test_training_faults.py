@@ -17,7 +17,14 @@ def test_a_fault_of_training_is_found(ranks: Ranks, fault: Fault) -> None:
     run = ranks.session(fault.n).run(COMMON + fault.source)
     assert run.ok, run.errors
     report = ddt.diagnose(run)
-    assert [f.cause for f in report.findings] == [fault.cause], str(report)
-    finding = report.findings[0]
+    found = report.findings
+    if fault.hint:
+        assert not found, str(report)
+        found = [hint for hint in report.hints if hint.cause == fault.cause]
+    assert [f.cause for f in found] == [fault.cause], str(report)
+    finding = found[0]
     assert finding.ranks == fault.ranks, str(report)
     assert not fault.line or finding.where[fault.ranks[0]].endswith(f": {fault.line}"), str(report)
+    if fault.shows:
+        shown = [fact.place.code for fact in finding.facts if fact.place is not None]
+        assert fault.shows in shown, str(report)

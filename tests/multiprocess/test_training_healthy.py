@@ -6,7 +6,7 @@ import pytest
 
 import ddt_notebook as ddt
 
-from ..fixtures.training import COMMON, PROGRAMS
+from ..fixtures.training import COMMON, PROGRAMS, WITHOUT_HINTS
 from .conftest import Ranks
 
 pytestmark = pytest.mark.timeout(60)
@@ -19,6 +19,8 @@ def test_healthy_training_gives_no_finding(ranks: Ranks, name: str) -> None:
     assert run.snapshot.training, "nothing was recorded"
     report = ddt.diagnose(run)
     assert not report.findings, str(report)
+    if name in WITHOUT_HINTS:
+        assert not report.hints, str(report)
 
 
 def test_replicas_of_stages_that_are_trained_in_subgroups(ranks: Ranks) -> None:

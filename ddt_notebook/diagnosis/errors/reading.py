@@ -26,7 +26,7 @@ _CHAIN = re.compile(
     r"|\n+The above exception was the direct cause of the following exception:\n+"
 )
 _HEADLINE = re.compile(r"^(\w+) +Traceback \(most recent call last\)", re.MULTILINE)
-#: The heading of a frame: ``Cell cell[3], line 5`` or ``File /home/me/train.py:46, in main()``.
+#: The heading of a frame: ``Cell cell[3], line 5`` or ``File /srv/job/train.py:46, in main()``.
 _FRAME = re.compile(
     r"^(?:Cell (cell\[\d+\]), line (\d+)|File (.+?):(\d+)(?:, in .*)?$)", re.MULTILINE
 )

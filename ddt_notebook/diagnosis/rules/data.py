@@ -80,8 +80,10 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
         splits = {loader.subset for loader in loaders.values()}
         sizes = {(x.dataset, x.dataset_size, x.subset_size) for x in loaders.values()}
         if shared.first().shuffles and None not in seeds and len(set(seeds)) > 1:
-            fact = Fact(kind="sampler-seeds", ranks=tuple(loaders), values={"seeds": seeds})
-            yield _disagree(shared, "samplers-shuffle-apart", "sampler-seeded-by-rank", [fact])
+            facts = [Fact(kind="sampler-seeds", ranks=tuple(loaders), values={"seeds": seeds})]
+            made = shared.context.place(shared.first().sampled_at, "created")
+            facts += [Fact(kind="sampler-made", place=made)] if made is not None else []
+            yield _disagree(shared, "samplers-shuffle-apart", "sampler-seeded-by-rank", facts)
         elif len(splits) > 1 and len(sizes) == 1:
             both = _trained_and_evaluated(shared)
             leaked = Fact(kind="trained-and-evaluated", values={"samples": both})

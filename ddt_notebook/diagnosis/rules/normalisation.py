@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model import Fact, Finding, Position
+from ddt_notebook.model.training import ModelTraining
 
 from .facts import forward_passes
 
@@ -25,10 +26,10 @@ def statistics(context: Context) -> Iterator[Finding]:
         if not all(m.batch_norm and m.forwards and not m.broadcast_buffers for m in ranks.values()):
             continue
         found = [
-            item
+            item.name
             for item in replicas.differing(context.snapshot, first.name, "buffer")
             if item.name.rpartition(".")[2] in ("running_mean", "running_var")
-        ]
+        ] or _observed_apart(ranks)
         if not found:
             continue
         yield conclude(
@@ -41,12 +42,27 @@ def statistics(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(
                     kind="statistics-differ",
-                    values={"statistics": len(found), "name": found[0].name},
+                    values={"statistics": len(found), "name": found[0]},
                 ),
                 Fact(kind="broadcast-buffers-off"),
+                *([] if first.made is None else [_put_into_ddp(context, first.made)]),
             ],
             confidence="likely",
         )
+
+
+def _put_into_ddp(context: Context, made: Position) -> Fact:
+    return Fact(kind="put-into-ddp", place=context.place(made, "created"))
+
+
+def _observed_apart(ranks: Mapping[int, ModelTraining]) -> list[str]:
+    """Return the statistics that differ at the end, of a model that no variable holds any more."""
+    first = next(iter(ranks.values()))
+    return [
+        f"{first.name}.{name}"
+        for name in first.statistics
+        if len({model.statistics.get(name) for model in ranks.values()}) > 1
+    ]
 
 
 def same_masks(context: Context) -> Iterator[Finding]:

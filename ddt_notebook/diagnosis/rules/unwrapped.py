@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
@@ -11,11 +13,16 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.gradients import factor
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model.operations import OPERATIONS
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
+
+#: Lines of reductions in a finding; more would not help.
+_MAX_LINES = 3
 
 
 def unwrapped(context: Context) -> Iterator[Finding]:
@@ -52,11 +59,12 @@ def _unwrapped(context: Context) -> Iterator[Finding]:
     if snapshot.outcome != "ok" or not _in_a_group(context):
         return
     for group in replicas.replicas(snapshot):
-        if group.first.wrapper or group.first_apart is None or not group.stepped:
+        if group.first_apart is None or not group.stepped:
             continue
         if any(one.not_finite for one in snapshot.training):
             continue
-        finding = _judge(context, group)
+        judge = _outside_ddp if group.first.wrapper else _judge
+        finding = judge(context, group)
         if finding is not None:
             yield finding
 
@@ -171,6 +179,8 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
         # The cell averages parameters now and then; a gradient that agrees may not depend on data.
         return None
     facts = [Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names})]
+    if kind == "other-tensors-reduced":
+        facts += islice(_reduced_at(context, group), _MAX_LINES)
     if always:
         agreed = {"agreed": len(always), "watched": len(first.watched)}
         facts.append(Fact(kind="gradients-agreed", values=agreed))
@@ -184,6 +194,64 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
         facts=facts,
         confidence=confidence,
     )
+
+
+def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
+    """Report, as a hint, parameters beside those in DDP that drift apart from equal values."""
+    models = [replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()]
+    known = {
+        f"{model.name}.{name}" for model in models if model is not None for name in model.parameters
+    }
+    first = group.first
+    if not all(models) or len(known) >= first.parameters:
+        return None
+    outside = {at for at, name in enumerate(first.watched) if name not in known}
+    never = set(outside)
+    for step in group.stepped:
+        never &= set(group.gradients_apart(step))
+    never &= set(group.apart(max(group.states))) - set(group.apart(min(group.states)))
+    if not never:
+        return None
+    for rank in group.ranks:
+        report = context.reports[rank]
+        own = tuple(call for call in report.calls if call.source == "call log")  # not those of DDP
+        sent = communication(replace(report, calls=own))
+        if sent.is_opaque(first.shapes) or sent.reductions_of(first.shapes) or sent.broadcast:
+            return None  # the program itself may keep them equal, now and then
+    names = [first.watched[at] for at in sorted(never)]
+    in_ddp = len(first.watched) - len(outside)
+    return conclude(
+        "D.2.2",
+        "some-gradients-not-reduced",
+        cause="gradients-not-reduced",
+        ranks=group.ranks,
+        values={"model": first.model, "optimizer": first.name, "names": names},
+        places=_steps_at(context, group),
+        facts=[
+            Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names}),
+            Fact(kind="gradients-agreed", values={"agreed": in_ddp, "watched": len(first.watched)}),
+        ],
+        confidence="possible",
+    )
+
+
+def _reduced_at(context: Context, group: Replicas) -> Iterator[Fact]:
+    """Yield the line of each reduction of a tensor with the shape of a parameter."""
+    seen = set()
+    for rank in group.ranks:
+        for call in context.reports[rank].calls:
+            operation = OPERATIONS.get(call.op)
+            shapes = {shape_label(shape) for shape in call.shapes}
+            if operation is None or not operation.reduces or shapes.isdisjoint(group.first.shapes):
+                continue
+            place = context.place(call.where, "called")
+            if place is None or (place.label, call.root) in seen or call.source != "call log":
+                continue
+            seen.add((place.label, call.root))
+            if call.root is None:
+                yield Fact(kind="tensors-reduced-at", place=place)
+            else:
+                yield Fact(kind="reduced-to", place=place, values={"root": call.root})
 
 
 def _own_parts(group: Replicas, never: set[int], always: set[int]) -> bool:

@@ -189,7 +189,7 @@ class LoaderRecord:
         #: Samplers on which ``set_epoch`` was called at least once.
         self.epoch_set: weakref.WeakSet[DistributedSampler[Any]] = weakref.WeakSet()
         self.run = 0
-        #: The lines that made loaders and subsets.
+        #: The lines that made loaders, samplers and subsets.
         self.made_at: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
         #: The epoch that gave the last batch of this run.
         self.latest: Pass | None = None
@@ -297,7 +297,7 @@ def install() -> None:
         original_set_epoch(self, epoch)
         RECORD.epoch_set.add(self)
 
-    for kind in (DataLoader, Subset):
+    for kind in (DataLoader, DistributedSampler, Subset):
         kind.__init__ = _noting_line(kind.__init__)  # type: ignore[method-assign]
     DistributedSampler.set_epoch = set_epoch
     DataLoader.__iter__ = begin
@@ -337,6 +337,7 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
         about=replace(
             describe(loader, subsets, dataset),
             made_at=_made_at(loader),
+            sampled_at=_made_at(loader.sampler),
             split_at=_made_at(loader.dataset) if subsets else None,
         ),
         loader=weakref.ref(loader),

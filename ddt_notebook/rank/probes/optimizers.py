@@ -73,8 +73,9 @@ class OptimizerLog:
         #: Steps by the number of backward passes since the step before, or since the run began.
         self.passes: Counter[int] = Counter()
         self._seen_backwards = 0
-        #: Projections of gradients after the last backward pass, and after they were clipped.
+        #: Projections of gradients after the last backward pass, and before and after clipping.
         self._local: list[float] = []
+        self._unclipped: list[float] = []
         self._clipped: list[float] = []
         #: Gradients that were reduced during the backward pass.
         self._early: set[int] = set()
@@ -210,7 +211,7 @@ class OptimizerLog:
         """Called after each backward pass before a sampled step, with the number of all passes."""
         replica = self.replica
         if replica is None or (replica.averages and backwards - self._seen_backwards > 1):
-            self._local, self._clipped = self._projections(), []
+            self._local, self._unclipped, self._clipped = self._projections(), [], []
             for at in self._early & self._computed.keys():
                 self._local[at] = self._computed[at]
         self._early = set()
@@ -246,6 +247,13 @@ class OptimizerLog:
             hook.remove()
         self._hooks, self._computed = [], {}
 
+    def before_clip(self) -> None:
+        """Called before gradients are clipped before a sampled step."""
+        if self._local:
+            now = self._projections()
+            if now != self._clipped:  # else this clips further, or other parameters
+                self._unclipped = now
+
     def after_clip(self) -> None:
         """Called after gradients were clipped before a sampled step."""
         if self._local:
@@ -267,10 +275,11 @@ class OptimizerLog:
             with_gradient=with_gradient,
             rates=_rates(optimizer),
             local=tuple(self._local),
+            unclipped=tuple(self._unclipped),
             clipped=tuple(self._clipped),
             used=tuple(self._projections()) if self._local else (),
         )
-        self._local, self._clipped = [], []
+        self._local, self._unclipped, self._clipped = [], [], []
         self.states.append(state)
         if self.replica is not None:
             self.replica.look_at_gradients()

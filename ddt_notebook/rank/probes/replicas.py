@@ -55,6 +55,8 @@ class ReplicaLog:
         self.has_hook = False
         #: Sketches of its parameters just after DDP made them equal; None after its first step.
         self.built: list[int] | None = None
+        #: The line that put the model into DDP.
+        self.made: Position | None = None
         #: The line that called ``no_sync()`` last.
         self.no_sync: Position | None = None
         self._forget()
@@ -81,6 +83,8 @@ class ReplicaLog:
         #: Its settings; the counts are added at the end.
         self._about = ModelTraining(name="")
         self._watched: Watched | None = None
+        #: Names of running statistics that DDP does not copy to all ranks, and the statistics.
+        self._statistics: tuple[list[str], Watched] | None = None
 
     def begin(self, model: DistributedDataParallel, run: int) -> None:
         """Note the model's first forward pass in a run."""
@@ -89,6 +93,9 @@ class ReplicaLog:
         self.first = user_line(sys._getframe())
         self._about = _describe(model)
         self._watched = Watched(model, _small_parameters(model.module))
+        if self._about.batch_norm and not self._about.broadcast_buffers:
+            statistics = _statistics(model.module)
+            self._statistics = list(statistics), Watched(model, statistics.values())
         self._unregistered = [
             (weakref.ref(tensor), Unregistered(name=name, shape=shape_text(tensor)))
             for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
@@ -144,8 +151,16 @@ class ReplicaLog:
 
     def release(self) -> None:
         """Release the user's tensors."""
-        if self._watched is not None:
-            self._watched.release()
+        for watched in (self._watched, self._statistics[1] if self._statistics else None):
+            if watched is not None:
+                watched.release()
+
+    def _sketched_statistics(self) -> dict[str, int]:
+        if self._statistics is None:
+            return {}
+        names, watched = self._statistics
+        values = watched.values()
+        return dict(zip(names, values, strict=True)) if values else {}
 
     def observed(self) -> ModelTraining:
         """What the model did in this run."""
@@ -161,6 +176,7 @@ class ReplicaLog:
             about,
             name=self.name,
             where=self.first,
+            made=self.made,
             unsynchronised_where=self.first_unsynchronised,
             no_sync_where=self.first_no_sync,
             forwards=self.forwards,
@@ -169,10 +185,24 @@ class ReplicaLog:
             clipped_where=self.first_clipped_alone,
             first_inputs=tuple(self.first_inputs),
             values=tuple(self._watched.values()) if self._watched is not None else (),
+            statistics=self._sketched_statistics(),
             searched=self.searched,
             unused=self.unused,
             unregistered=tuple(about for _, about in self._unregistered),
         )
+
+
+def _statistics(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Running statistics, by name, of which sketches are taken."""
+    found = {
+        f"{path}.{name}".lstrip("."): buffer
+        for path, part in islice(model.named_modules(), _MAX_MODULES)
+        if isinstance(part, _BATCH_NORM)
+        for name, buffer in part.named_buffers(recurse=False)
+        if name in ("running_mean", "running_var")
+    }
+    names = list(found)
+    return {names[at]: found[names[at]] for at in choose(len(names))}
 
 
 def watched_parameters(model: nn.Module) -> list[nn.Parameter]:

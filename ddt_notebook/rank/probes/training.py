@@ -151,7 +151,8 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
-            self._known(model).built = built(model)
+            log = self._known(model)
+            log.built, log.made = built(model), user_line(sys._getframe())
         except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 
@@ -288,6 +289,16 @@ class TrainingRecord:
         try:
             for log in self.sampling:
                 log.after_backward(self.backwards)
+        except Exception as error:  # noqa: BLE001
+            self._end(error)
+
+    def clips(self) -> None:
+        """Called before gradients are clipped."""
+        if get_ident() != self._thread:
+            return
+        try:
+            for optimizer in self.sampling:
+                optimizer.before_clip()
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -486,7 +497,7 @@ def install() -> None:
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        _then(clip_grad, name, RECORD.clipped)
+        _around(clip_grad, name, RECORD.clips, RECORD.clipped)
         setattr(torch.nn.utils, name, getattr(clip_grad, name))
     register_optimizer_step_pre_hook(RECORD.before_step)
     register_optimizer_step_post_hook(RECORD.after_step)
@@ -501,6 +512,21 @@ def _compiled_pass(model: DistributedDataParallel) -> Callable[[Any, Any, Any], 
             RECORD.passes(replica, inputs, named)
 
     return record
+
+
+def _around(owner: Any, name: str, before: Callable[[], None], record: Callable[..., None]) -> None:
+    """Make a function of a class or a module call ``before`` first and ``record`` at its end."""
+    _then(owner, name, record)
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not torch.compiler.is_dynamo_compiling():
+            before()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, function)
 
 
 def _then(owner: Any, name: str, record: Callable[..., None]) -> None:

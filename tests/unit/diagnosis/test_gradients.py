@@ -35,6 +35,7 @@ def causes(
     loss: LossGraph | None = MEAN,
     passes: int = 1,
     models: tuple[ModelTraining, ...] = (),
+    unclipped: Projections | None = None,
     **optimizer: Any,
 ) -> list[str | None]:
     trainings = []
@@ -46,6 +47,7 @@ def causes(
                 gradients=(step + 10,),
                 local=local[rank],
                 used=used[rank],
+                unclipped=unclipped[rank] if unclipped else (),
                 clipped=clipped[rank] if clipped else (),
             )
             for step in (1, 2)
@@ -106,6 +108,23 @@ def test_clipping_before_and_after_the_mean() -> None:
     assert causes(scaled(0.25), clipped=halves) == ["clipped-before-average"]
     assert causes(scaled(0.25), clipped=scaled(0.25)) == []
     assert causes(scaled(0.5), clipped=OWN) == []  # the norm was below the limit
+
+
+def test_a_sum_that_is_clipped_afterwards() -> None:
+    short, mean = scaled(0.1), scaled(0.5)
+    assert causes(short, clipped=short, unclipped=scaled(1.0)) == ["gradients-not-divided"]
+    assert causes(short, clipped=short, unclipped=mean) == []
+    # divided after they were clipped
+    assert causes(scaled(0.05), clipped=short, unclipped=scaled(1.0)) == []
+
+
+def test_a_gradient_that_is_clipped_and_then_divided_was_not_forgotten() -> None:
+    models = (ModelTraining(name="model", members=(0, 1), forwards=3, unsynchronised=9),)
+    seen: dict[str, Any] = {"local": SHARED, "passes": 4, "models": models}
+    seen |= {"wrapper": "DDP", "members": (0, 1), "synchronised": 3, "unclipped": SHARED}
+    half, quarter = ({r: tuple(by * x for x in SHARED[r]) for r in SHARED} for by in (0.5, 0.25))
+    assert causes(half, clipped=half, **seen) == ["accumulated-loss-not-divided"]
+    assert causes(quarter, clipped=half, **seen) == []
 
 
 def test_accumulation_without_a_division() -> None:

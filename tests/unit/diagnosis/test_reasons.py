@@ -180,8 +180,8 @@ def test_an_exception_that_is_being_handled_is_the_cause() -> None:
 
 
 IN_FILES = (
-    CHAIN.replace("Cell cell[3], line 2, in work()", "File /home/me/helpers.py:2, in work(path)")
-    .replace("Cell cell[3], line 4", "File /home/me/train.py:4")
+    CHAIN.replace("Cell cell[3], line 2, in work()", "File /srv/job/helpers.py:2, in work(path)")
+    .replace("Cell cell[3], line 4", "File /srv/job/train.py:4")
     .replace(
         "\n\nOSError: disk full",
         "\n\nFile /usr/lib/python3.12/pathlib.py:9, in Path.open(self)\n\nOSError: disk full",
@@ -199,7 +199,7 @@ def test_the_line_of_a_handled_exception_is_the_innermost_of_the_users_files() -
     finding = only(diagnose(scene))
     place = finding.places[1]
     assert (finding.kind, finding.values["error"]) == ("raised-while-others-wait", "OSError")
-    assert (place.file, place.line, place.role) == ("/home/me/helpers.py", 2, "raised")
+    assert (place.file, place.line, place.role) == ("/srv/job/helpers.py", 2, "raised")
     (who,) = [one.who for one in of_finding(finding, scene) if "helpers.py" in one.place]
     assert who == "rank 1 raised, then went on to wait in cell[3] line 4"
 
