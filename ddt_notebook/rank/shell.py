@@ -14,12 +14,14 @@ from typing import Any
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.formatters import PlainTextFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
 from ..model import RankError
-from .tracebacks import BETWEEN, describe_error
+from .bounded_text import TextMaker
+from .tracebacks import BETWEEN, chain_of, describe_error, format_folded, is_large
 
 
 class CellCompiler(CachingCompiler):
@@ -74,8 +76,54 @@ class _ResultHook(DisplayHook):
             send("result", format_dict, md_dict or {}, {}, False)
 
 
+class _ResultText(PlainTextFormatter):
+    def __call__(self, obj: Any) -> Any:
+        """The text of a result, made in a bounded time."""
+
+        def repr(subject: Any) -> Any:  # noqa: A001  (a note on a slow one says which it was)
+            return super(_ResultText, self).__call__(subject)
+
+        return TextMaker().text(obj, repr)
+
+
+class _Told:
+    """Stands for an exception whose text has been made."""
+
+    def __init__(self, text: str, notes: object) -> None:
+        self._text = text
+        self.__notes__ = notes
+
+    def __str__(self) -> str:
+        return self._text
+
+
 class RankShell(InteractiveShell):
     """Runs cells, and keeps tracebacks instead of printing them."""
+
+    #: Makes the texts of the cell's exceptions.
+    _texts = TextMaker()
+
+    def init_display_formatter(self) -> None:
+        """Bound how long the text of a result takes."""
+        super().init_display_formatter()
+        formatter = _ResultText(parent=self.display_formatter)
+        self.display_formatter.formatters["text/plain"] = formatter
+
+    def init_traceback_handlers(self, custom_exceptions: Any) -> None:
+        """Bound how long the texts of exceptions take in tracebacks."""
+        super().init_traceback_handlers(custom_exceptions)
+        formatter = self.InteractiveTB
+        format_exception = formatter.format_exception
+
+        def bounded(kind: Any, error: Any) -> Any:
+            notes = getattr(error, "__notes__", ())
+            return format_exception(kind, _Told(self._texts.text(error), notes))
+
+        formatter.format_exception = bounded  # type: ignore[method-assign]
+
+    def ask_exit(self) -> None:
+        """End the cell for ``quit`` and ``exit``, as Python does without IPython."""
+        raise SystemExit
 
     def init_history(self) -> None:
         """Disable the history: it would open a database in each rank."""
@@ -108,8 +156,13 @@ class RankShell(InteractiveShell):
         if self.on_raise is not None:
             self.on_raise()
         kind, error, level = exc_tuple or sys.exc_info()
-        shown: Any = (kind, error, _without_magics(level))
-        super().showtraceback(shown, *args, **kwargs)
+        shown_level = _without_magics(level)
+        shown: Any = (kind, error, shown_level)
+        chain = chain_of(error) if error is not None else []
+        if is_large(chain, shown_level):
+            self._showtraceback(kind, error, [format_folded(chain, shown_level, self._texts)])
+        else:
+            super().showtraceback(shown, *args, **kwargs)
 
     def forget_errors(self) -> None:
         """Drop the exceptions kept for a debugger: their frames keep stores and sockets alive.
@@ -121,12 +174,15 @@ class RankShell(InteractiveShell):
         kept = [getattr(sys, "last_value", None), getattr(self.InteractiveTB, "evalue", None)]
         if result is not None:
             kept += [result.error_in_exec, result.error_before_exec]
+        seen: set[int] = set()
         for error in kept:
-            while error is not None:
+            while error is not None and id(error) not in seen:
+                seen.add(id(error))
                 traceback.clear_frames(error.__traceback__)
                 for frame, _ in traceback.walk_tb(error.__traceback__):
                     _ = frame.f_locals  # updates the copy that formatting made
                 error = error.__cause__ or error.__context__
+        self._texts = TextMaker()
         sys.last_type = sys.last_value = sys.last_traceback = None
         if sys.version_info >= (3, 12):
             sys.last_exc = None
@@ -165,11 +221,14 @@ class RankShell(InteractiveShell):
         self.first_line = first_line
         self.compile.number = number
         self.last_traceback_text = ""
+        self._texts = TextMaker()
         outcome = self.run_cell(source, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
         if _is_end_of_script(error):
             return None
-        return describe_error(error, self.last_traceback_text) if error is not None else None
+        if error is None:
+            return None
+        return describe_error(error, self.last_traceback_text, self._texts)
 
     def run_script(self, source: str, main: ModuleType) -> RankError | None:
         """Run a script in its module and return the exception that left it.
@@ -177,6 +236,7 @@ class RankShell(InteractiveShell):
         ``sys.exit()`` with status 0 or none ends it as its last line would.
         """
         self.last_traceback_text = ""
+        self._texts = TextMaker()
         try:
             exec(compile(source, main.__file__ or "", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         except BaseException as error:  # noqa: BLE001  (what ends a script ends no rank)
@@ -184,7 +244,7 @@ class RankShell(InteractiveShell):
                 return None
             level = error.__traceback__.tb_next if error.__traceback__ is not None else None
             self.showtraceback((type(error), error, level), tb_offset=0)
-            return describe_error(error, self.last_traceback_text)
+            return describe_error(error, self.last_traceback_text, self._texts)
         return None
 
 

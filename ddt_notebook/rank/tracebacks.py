@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import linecache
 import os
 import re
@@ -14,6 +15,7 @@ from types import TracebackType
 
 from ..model import Position, RankError
 from ..model.user_code import is_user_code, users_line
+from .bounded_text import TextMaker, cut
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _IPYTHON = importlib.util.find_spec("IPython")
@@ -23,6 +25,10 @@ _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_FRAMES = 40
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
+#: Of a deeper traceback, its first and its last levels are formatted, this many of each.
+_MAX_LEVELS = 20
+#: Of a longer chain of exceptions, the last ones are formatted.
+_MAX_CHAIN = 8
 
 
 def position(file: str, line: int, function: str) -> Position:
@@ -31,13 +37,16 @@ def position(file: str, line: int, function: str) -> Position:
     return Position(file=file, line=line, function=function, code=code[:200])
 
 
-def describe_error(error: BaseException, traceback_text: str) -> RankError:
-    """An exception as plain data."""
+def describe_error(
+    error: BaseException, traceback_text: str, texts: TextMaker | None = None
+) -> RankError:
+    """An exception as plain data; ``texts`` bounds how long its own text may take."""
     frames = _frames(error.__traceback__)
     if isinstance(error, SyntaxError) and is_user_code(error.filename or ""):
         users = (frame for frame in frames if is_user_code(frame.file))
         frames = (*users, position(error.filename or "", error.lineno or 1, "<module>"))
-    message = _ANSI.sub("", str(error) + _printed_by_command(error) + _loaded_from(error))
+    text = (texts or TextMaker()).text(error)
+    message = _ANSI.sub("", text + _printed_by_command(error) + _loaded_from(error))
     return RankError(
         type=type(error).__name__,
         message=message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + " …",
@@ -68,6 +77,88 @@ def hide_own_frames(error: BaseException) -> None:
                 shown = TracebackType(shown, level.tb_frame, level.tb_lasti, level.tb_lineno)
         one.__traceback__ = shown
         chain += [one.__cause__, one.__context__]
+
+
+def chain_of(error: BaseException) -> list[BaseException]:
+    """An exception and those that came before it, latest first, as Python shows them."""
+    found: list[BaseException] = []
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        found.append(following)
+        context = None if following.__suppress_context__ else following.__context__
+        following = following.__cause__ or context
+    return found
+
+
+def is_large(chain: list[BaseException], level: TracebackType | None) -> bool:
+    """Whether a traceback is too deep, or a chain too long, to be formatted with context."""
+    deep = 2 * _MAX_LEVELS + 1
+    levels = [level, *(one.__traceback__ for one in chain[1 : _MAX_CHAIN + 1])]
+    return len(chain) > _MAX_CHAIN or any(
+        sum(1 for _ in itertools.islice(traceback.walk_tb(one), deep)) == deep for one in levels
+    )
+
+
+def format_folded(chain: list[BaseException], level: TracebackType | None, texts: TextMaker) -> str:
+    """A deep traceback or a long chain as Python would print it, shortened.
+
+    Repeated lines are folded, as Python does. Of other deep tracebacks the middle is left out.
+
+    Parameters
+    ----------
+    chain
+        The result of `chain_of`.
+    level
+        The first level of the latest exception that is to be shown.
+    texts
+        Bounds how long the texts of the exceptions may take.
+    """
+    parts = []
+    for number, error in enumerate(chain[:_MAX_CHAIN]):
+        summary = _summary(error.__traceback__ if number else level)
+        text = cut(texts.text(error), _MAX_PRINTED)
+        parts.append(
+            f"Traceback (most recent call last):\n{summary}{type(error).__name__}: {text}\n"
+        )
+        if number + 1 < len(chain):
+            is_cause = error.__cause__ is chain[number + 1]
+            parts.append(_IS_CAUSE if is_cause else _DURING_HANDLING)
+    if len(chain) > _MAX_CHAIN:
+        parts.append(f"[{len(chain) - _MAX_CHAIN} earlier exceptions are left out]\n")
+    return "".join(reversed(parts))
+
+
+_IS_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_DURING_HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def _summary(level: TracebackType | None) -> str:
+    """The lines of a traceback; repeated ones are folded, and the middle of a deep one left out."""
+    folded: list[tuple[tuple[str, int, str], int]] = []
+    for frame, line in traceback.walk_tb(level):
+        key = (frame.f_code.co_filename, line, frame.f_code.co_name)
+        if key[0].startswith(BETWEEN):
+            continue
+        if folded and folded[-1][0] == key:
+            folded[-1] = key, folded[-1][1] + 1
+        else:
+            folded.append((key, 1))
+    left_out = len(folded) - 2 * _MAX_LEVELS
+    if left_out <= 0:
+        return "".join(_lines(*one) for one in folded)
+    first = "".join(_lines(*one) for one in folded[:_MAX_LEVELS])
+    last = "".join(_lines(*one) for one in folded[-_MAX_LEVELS:])
+    return f"{first}  [{left_out} more levels are left out]\n{last}"
+
+
+def _lines(key: tuple[str, int, str], times: int) -> str:
+    file, line, function = key
+    code = linecache.getline(file, line).strip()
+    shown = f"  File {file!r}, line {line}, in {function}\n" + (f"    {code}\n" if code else "")
+    more = f"  [Previous line repeated {times - 1} more times]\n" if times > 1 else ""
+    return shown + more
 
 
 def _missing_name(error: BaseException) -> str | None:

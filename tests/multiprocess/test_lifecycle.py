@@ -271,7 +271,7 @@ def test_an_exception_that_takes_long_to_format_is_waited_for() -> None:
         "import time\n"
         "class Slow(Exception):\n"
         "    def __str__(self):\n"
-        "        time.sleep(2)\n"
+        "        time.sleep(0.9)\n"
         "        return 'shown'\n"
         "if rank == 1:\n"
         "    raise Slow\n" + REDUCE

@@ -1,0 +1,125 @@
+"""Cells whose objects make endless texts, and cells that damage what their rank works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ddt_notebook as ddt
+
+REDUCE = "x = torch.ones(1)\ndist.all_reduce(x)\nprint(x.item())"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[ddt.Session]:
+    with ddt.Session(2) as opened:
+        yield opened
+
+
+def test_the_traceback_of_a_recursion_is_folded(session: ddt.Session) -> None:
+    run = session.run("def f(n):\n    return f(n + 1)\nf(0)")
+    error = run.errors[0]
+    assert error.type == "RecursionError"
+    assert "[Previous line repeated" in error.traceback
+    assert error.traceback.count("return f(n + 1)") < 5
+
+
+def test_of_a_deep_recursion_the_middle_is_left_out(session: ddt.Session) -> None:
+    run = session.run(
+        "import sys\n"
+        "sys.setrecursionlimit(9000)\n"
+        "def even(n):\n"
+        "    odd(n + 1)\n"
+        "def odd(n):\n"
+        "    if n > 4000:\n"
+        "        raise ValueError('deep enough')\n"
+        "    even(n + 1)\n"
+        "even(0)"
+    )
+    error = run.errors[0]
+    assert "more levels are left out]" in error.traceback
+    assert error.traceback.endswith("ValueError: deep enough\n")
+    assert error.where is not None
+    assert error.where.line == 7
+
+
+def test_of_a_long_chain_of_exceptions_the_last_are_shown(session: ddt.Session) -> None:
+    run = session.run(
+        "latest = None\n"
+        "for number in range(5000):\n"
+        "    try:\n"
+        "        raise ValueError(number) from latest\n"
+        "    except ValueError as error:\n"
+        "        latest = error\n"
+        "raise latest"
+    )
+    error = run.errors[0]
+    assert error.traceback.startswith("[4992 earlier exceptions are left out]")
+    assert "ValueError: 4998" in error.traceback
+    assert error.traceback.endswith("ValueError: 4999\n")
+    assert session.run("del latest\n" + REDUCE).ok
+
+
+ENDLESS = """
+import time
+class Endless({base}):
+    def {name}(self):
+        while True:
+            try:
+                time.sleep(3600)
+            except {caught}:
+                pass
+"""
+
+
+# A text that is not bounded would take as long as the test may take.
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("caught", ["ValueError", "Exception"])
+def test_an_exception_with_an_endless_text_is_shown_without_it(
+    session: ddt.Session, caught: str
+) -> None:
+    source = ENDLESS.format(base="Exception", name="__str__", caught=caught) + "raise Endless"
+    error = session.run(source).errors[0]
+    said = "<Endless: its __str__ took longer than 2 s and was interrupted>"
+    assert (error.type, error.message) == ("Endless", said)
+    assert said in error.traceback
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+@pytest.mark.timeout(60)
+def test_a_result_with_an_endless_text_is_shown_without_it(session: ddt.Session) -> None:
+    source = ENDLESS.format(base="object", name="__repr__", caught="ValueError") + "Endless()"
+    run = session.run(source)
+    assert run.ok
+    assert "<Endless: its __repr__ took longer than 2 s and was interrupted>" in run.outputs[0]
+
+
+def test_huge_texts_are_cut(session: ddt.Session) -> None:
+    run = session.run("raise ValueError('z' * 10**7)")
+    assert len(run.errors[0].message) < 30_000
+    run = session.run("class Huge:\n    def __repr__(self):\n        return 'y' * 10**7\nHuge()")
+    assert len(run.outputs[0]) < 300_000
+    assert "more characters)" in run.outputs[0]
+
+
+def test_an_alarm_of_the_user_survives_a_bounded_text(session: ddt.Session) -> None:
+    run = session.run(
+        "import signal, time\n"
+        "signal.signal(signal.SIGALRM, lambda *_: print('alarm'))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 3600)\n"
+        "class Shown:\n"
+        "    def __repr__(self):\n"
+        "        return 'shown'\n"
+        "Shown()"
+    )
+    assert "shown" in run.outputs[0]
+    run = session.run("left = signal.setitimer(signal.ITIMER_REAL, 0)[0]; print(0 < left <= 3600)")
+    assert run.outputs[0] == "True\n"
+
+
+@pytest.mark.parametrize("word", ["quit", "exit", "quit()"])
+def test_quit_ends_the_cell(session: ddt.Session, word: str) -> None:
+    run = session.run(word)
+    assert {error.type for error in run.errors.values()} == {"SystemExit"}
+    assert session.run(REDUCE).ok
