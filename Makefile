@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch lab lint format bench notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch lab lint format bench soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
+	@echo "make soak    use one notebook for long, and see whether anything grows"
 	@echo "make notebooks   execute the notebooks in place, and measure them"
 	@echo "make docs    build the guide in docs/_build/html"
 	@echo "make extension   rebuild the JupyterLab extension (needs Node; its result is committed)"
@@ -78,6 +79,11 @@ lab: $(VENV)/.installed
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
+
+# SHARE=0.1 runs a tenth of it.
+SHARE ?= 1
+soak: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.soak --share $(SHARE)
 
 # Exercises stay as students get them.
 notebooks: $(VENV)/.installed

@@ -103,7 +103,7 @@ def render(text: str) -> list[tuple[str, str]]:
     ValueError
         If the text is not a snapshot.
     """
-    from .model import Snapshot
+    from .model import Snapshot, codec
     from .views import exported_page
 
-    return exported_page.parts(Snapshot.from_json(json.loads(text)))
+    return exported_page.parts(Snapshot.from_json(codec.parse(text)))

@@ -194,6 +194,12 @@ def _columns(plain: dict[str, Any], rank: int, name: str) -> Columns:
     )
 
 
+def _milliseconds(value: Any) -> float:
+    if not 0 <= value < 2**63:
+        raise ValueError(f"timeout_ms is {value!r:.40}")
+    return float(value)
+
+
 def _entries(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The entries that can be used, oldest first."""
     for entry in plain.get("entries") or ():
@@ -212,7 +218,7 @@ def _kind(entry: dict[str, Any], message: bool, formed: dict[str, dict[str, int]
         for f in entry.get("frames") or ()
     ]
     frame, caller = flight.user_frame(frames)
-    return Kind(
+    found = Kind(
         group=group,
         description=description[0] if description else "",
         formation=formations.setdefault(str(entry.get("pg_id")), len(formations)),
@@ -223,8 +229,13 @@ def _kind(entry: dict[str, Any], message: bool, formed: dict[str, dict[str, int]
         output_shapes=flight.shapes(entry.get("output_sizes") or ()),
         frame=frame,
         caller=caller,
-        timeout_ms=float(entry.get("timeout_ms") or 0),
+        timeout_ms=_milliseconds(entry.get("timeout_ms") or 0),
     )
+    texts = (group, found.description, found.name, *found.dtypes, *map(str, (frame or ())))
+    "".join(texts).encode()  # raises a ValueError if one cannot be saved
+    if any(not 0 <= n < 2**63 for shape in (*found.shapes, *found.output_shapes) for n in shape):
+        raise ValueError(f"a size is none: {found.shapes!r:.80}")
+    return found
 
 
 def _members(config: Any) -> dict[str, str]:
@@ -238,6 +249,7 @@ def _members(config: Any) -> dict[str, str]:
             ranks = " ".join(str(int(rank)) for rank in ranks if isinstance(rank, int))
         if name and isinstance(ranks, str) and re.search(r"\d", ranks):
             members[str(name)] = ranks
+            str(name).encode()  # raises a ValueError if it cannot be saved
     return members
 
 

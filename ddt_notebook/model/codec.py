@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import math
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -20,6 +23,51 @@ class FormatError(DdtError, ValueError):
 
 #: JSON represents values of these types directly.
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+#: Where a number may be too large to be calculated with; most files need no closer look.
+_LARGE = re.compile(r"\d{19}|[eE]\+?\d{2}")
+_MOST = 2.0**64
+#: An escaped half of a character; JSON allows one without its other half, UTF-8 does not.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse(text: str) -> Any:
+    """The plain data in a JSON text whose numbers can all be calculated with.
+
+    Raises
+    ------
+    FormatError
+        If it is not JSON, is nested too deeply, or holds NaN, infinity or a number that no time,
+        count or size can be.
+    """
+    numbers: dict[str, Any] = {}
+    if _LARGE.search(text):
+        numbers = {"parse_int": _bounded(int), "parse_float": _bounded(float)}
+    try:
+        plain = json.loads(text, parse_constant=_refuse, **numbers)
+        if _HALF.search(text):
+            halves = json.dumps(plain, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            plain = json.loads(halves.decode("utf-16", "replace"))
+    except RecursionError as error:
+        raise FormatError("it is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise FormatError(str(error)) from error
+    return plain
+
+
+def _refuse(number: str) -> Any:
+    shown = number if len(number) <= 40 else f"{number[:40]}…"
+    raise FormatError(f"it holds the number {shown}, which no time, count or size can be")
+
+
+def _bounded(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def number(text: str) -> Any:
+        if not math.fabs(float(text)) <= _MOST:
+            _refuse(text)
+        return kind(text)
+
+    return number
 
 
 def to_plain(value: Any) -> Any:
@@ -105,7 +153,7 @@ def _optional(build: _Build) -> _Build:
 def _literal(values: tuple[Any, ...]) -> _Build:
     def build(plain: Any) -> Any:
         if plain not in values:
-            raise _Unfit(f" is {plain!r}, not one of {', '.join(map(str, values))}")
+            raise _Unfit(f" is {_short(plain)}, not one of {', '.join(map(str, values))}")
         return plain
 
     return build
@@ -167,13 +215,18 @@ def _number(plain: Any) -> float:
         return plain
     if isinstance(plain, int) and not isinstance(plain, bool):
         return float(plain)
-    raise _Unfit(f" is {plain!r}, not float")
+    raise _Unfit(f" is {_short(plain)}, not float")
+
+
+def _short(plain: Any) -> str:
+    text = repr(plain)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def _instance(kind: type) -> _Build:
     def build(plain: Any) -> Any:
         if not isinstance(plain, kind):
-            raise _Unfit(f" is {plain!r}, not {kind.__name__}")
+            raise _Unfit(f" is {_short(plain)}, not {kind.__name__}")
         return plain
 
     return build

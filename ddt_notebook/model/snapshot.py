@@ -283,8 +283,8 @@ class Snapshot:
             If it cannot be read.
         """
         try:
-            plain = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            plain = codec.parse(Path(path).read_text(encoding="utf-8"))
+        except (codec.FormatError, UnicodeDecodeError) as error:
             raise codec.FormatError(f"{path} is not a ddt_notebook snapshot: {error}") from error
         return cls.from_json(plain)
 
