@@ -37,6 +37,10 @@ def check_ranks(count: int, start_method: str) -> None:
     SessionError
         If it refuses; the text is one line that includes what to do.
     """
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise SessionError(
+            f"the number of ranks is a whole number, not {count!r}", "ddt.Session(2)"
+        )
     if count < 1:
         what = f"a session has at least 1 rank, not {count}"
         raise SessionError(what, "ddt.Session(2)", reason="no ranks")

@@ -49,6 +49,7 @@ from .branch_recorder import BranchRecorder
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
+from .output_files import OutputFiles
 from .probes import (
     automatic,
     checkpoints,
@@ -224,9 +225,7 @@ class Rank:
         performance.RECORD.end_run()
         loaders.RECORD.end_run(well=error is None)
         traced = tracer.stop() if tracer is not None else None
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        reopened = self._output.restore()
         stacks = error is not None or tracer is not None
         observed, notes = (
             self._observe_unasked(well=error is None) if self._recording else (None, ())
@@ -240,7 +239,7 @@ class Rank:
             names=tuple(self._user_names()[:_MAX_NAMES]),
             recorded=traced,
             observed=observed,
-            notes=(*notes, *simulated.take_notes()),
+            notes=(*notes, *reopened, *simulated.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
         )
 
@@ -316,13 +315,7 @@ class Rank:
     def _redirect_output(self) -> None:
         """Redirect descriptors 1 and 2 to files, which never block and outlive the rank."""
         rank = self._spec.rank
-        for descriptor, ending in ((1, "out"), (2, "err")):
-            path = self._directory / f"rank{rank}.{ending}"
-            opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(opened, descriptor)
-            os.close(opened)
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+        self._output = OutputFiles(rank, self._directory)
         self._crash_file = open(self._directory / f"rank{rank}.crash", "w")  # noqa: SIM115
         faulthandler.enable(self._crash_file)
 
@@ -399,8 +392,7 @@ class Rank:
         transient: dict[str, Any],
         update: bool,
     ) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        self._output.flush()
         shown = DisplayShown(
             kind=kind,
             data=_jsonable(data),
@@ -408,8 +400,8 @@ class Rank:
             transient=transient,
             update=update,
             # so that the notebook can show it in order with the text
-            stdout_bytes=os.fstat(1).st_size,
-            stderr_bytes=os.fstat(2).st_size,
+            stdout_bytes=self._output.size(1),
+            stderr_bytes=self._output.size(2),
         )
         with contextlib.suppress(Closed):
             self._commands.send(shown)

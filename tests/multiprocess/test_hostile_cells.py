@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +124,49 @@ def test_quit_ends_the_cell(session: ddt.Session, word: str) -> None:
     run = session.run(word)
     assert {error.type for error in run.errors.values()} == {"SystemExit"}
     assert session.run(REDUCE).ok
+
+
+@pytest.mark.parametrize(
+    "closes",
+    [
+        "os.close(1); os.close(2)",
+        "sys.stdout = sys.stderr = None",
+        "sys.stdout.close()",
+        "sys.stdout.close(); os.close(2); sys.stderr = None",
+    ],
+)
+def test_output_that_a_cell_closed_is_opened_again(session: ddt.Session, closes: str) -> None:
+    pids = session.pids
+    run = session.run(f"import os, sys\nif rank == 0:\n    {closes}")
+    assert run.ok
+    assert any("rank 0 had closed its stdout" in note for note in run.snapshot.notes)
+    again = session.run("import sys\nprint('shown', file=sys.stderr)\n" + REDUCE)
+    assert again.ok
+    assert sorted(again.outputs[0].split()) == ["2.0", "shown"]
+    assert again.snapshot.notes == ()
+    assert session.pids == pids
+
+
+def test_output_that_a_cell_redirected_stays_redirected(
+    session: ddt.Session, tmp_path: Path
+) -> None:
+    file = tmp_path / "redirected"
+    assert session.run(
+        f"import sys\nif rank == 0:\n    before, sys.stdout = sys.stdout, open({str(file)!r}, 'w')"
+    ).ok
+    assert session.run("if rank == 0:\n    print('there')\n    sys.stdout.flush()").ok
+    assert file.read_text() == "there\n"
+    assert session.run("if rank == 0:\n    sys.stdout = before\n" + REDUCE).outputs[0] == "2.0\n"
+
+
+@pytest.mark.parametrize("closes", ["os.closerange(0, 1000)", "os.closerange(3, 1000)"])
+def test_a_rank_that_closed_everything_is_replaced(session: ddt.Session, closes: str) -> None:
+    run = session.run(f"import os\nif rank == 0:\n    {closes}")
+    assert ddt.diagnose(run).findings[0].ranks == [0]
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+@pytest.mark.parametrize("count", ["2", 2.5, True, None])
+def test_a_number_of_ranks_that_is_none_is_refused_in_one_line(count: object) -> None:
+    with pytest.raises(ddt.SessionError, match=r"a whole number, not .*ddt\.Session\(2\)$"):
+        ddt.Session(count)  # type: ignore[arg-type]
