@@ -63,7 +63,8 @@ class ForkServerHandle:
         self._ready = False
         self._lost = False
         self._log = tempfile.TemporaryFile(prefix="ddt-server-")  # noqa: SIM115  (lives as long)
-        command = [sys.executable, "-m", "ddt_notebook.rank.forkserver"]
+        # with -P, files of the working folder cannot stand in for modules that the server imports
+        command = [sys.executable, "-P", "-m", "ddt_notebook.rank.forkserver"]
         self._process = subprocess.Popen(
             command if warm else [*command, "--cold"],
             stdin=theirs.fileno(),

@@ -33,7 +33,7 @@ from ..wire.messages import (
     RemoveDirectory,
     StartStore,
 )
-from . import launcher
+from . import launcher, surroundings
 from .call_log_reader import SourceLine
 from .errors import SessionError
 from .rank_handle import RankHandle
@@ -138,8 +138,10 @@ class RankPool:
         try:
             yield
         except SessionError as error:
+            if not error.advice:
+                error = _with_advice(error)
             self.failure = str(error)
-            raise
+            raise error from error.__cause__
         self.failure = None
 
     def _make_directory(self) -> None:
@@ -419,6 +421,11 @@ def group_timeout_s(timeout_s: float | None, backend: str) -> float:
     if timeout_s is not None:
         return 3 * timeout_s + 30
     return _PYTORCH_NCCL_S if "nccl" in backend else _PYTORCH_S
+
+
+def _with_advice(error: SessionError) -> SessionError:
+    advice = surroundings.advice(error.fact)
+    return SessionError(error.fact, advice, reason=error.reason, fitting_ranks=error.fitting_ranks)
 
 
 def _users_environment() -> dict[str, str]:
