@@ -70,6 +70,8 @@ from .tracebacks import describe_error
 from .uncompiled import leave_recorder_uncompiled
 
 _MAX_NAMES = 50
+#: The path of a socket has at most 107 characters; `multiprocessing` appends 18 to the folder.
+_LONGEST_FOLDER = 89
 
 
 def prepare() -> None:
@@ -99,6 +101,7 @@ class Rank:
         assert isinstance(spec, RankSpec)
         self._spec = spec
         self._directory = Path(spec.directory)
+        _keep_sockets_in(self._directory)
         self._redirect_output()
         sys.path[:] = spec.sys_path
         with contextlib.suppress(OSError):
@@ -423,6 +426,17 @@ def _no_keyboard(prompt: object = "") -> NoReturn:
 
 def _no_debugger(*_: object, **__: object) -> NoReturn:
     raise RuntimeError("a rank has no keyboard for a debugger: print values, or look at its stack")
+
+
+def _keep_sockets_in(directory: Path) -> None:
+    """Have loader workers make their sockets in the session's folder.
+
+    multiprocessing makes a folder for each worker, and a worker that is killed leaves it behind.
+    """
+    if len(str(directory)) <= _LONGEST_FOLDER:
+        current: Any = multiprocessing.current_process()
+        with contextlib.suppress(AttributeError, TypeError):  # not part of the documented interface
+            current._config["tempdir"] = str(directory)
 
 
 def run_rank(commands: int, questions: int) -> None:

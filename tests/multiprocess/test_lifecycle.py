@@ -569,6 +569,26 @@ LOADER = (
 )
 
 
+def test_folders_of_loader_workers_go_with_killed_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = """
+        import os, signal
+        from torch.utils.data import DataLoader, TensorDataset
+        batches = iter(DataLoader(TensorDataset(torch.ones(90, 9)), batch_size=1, num_workers=2))
+        next(batches)
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    with ddt.Session(2) as session:
+        assert not session.run(dedent(killed)).ok
+        assert session.run(REDUCE).ok
+    assert not list(tmp_path.glob("pymp-*"))
+    assert not list(tmp_path.glob("ddt-*"))
+
+
 def test_dataloader_workers_end_with_the_session() -> None:
     session = ddt.Session(2)
     assert session.run(LOADER).ok
