@@ -434,9 +434,8 @@ def _keep_sockets_in(directory: Path) -> None:
     multiprocessing makes a folder for each worker, and a worker that is killed leaves it behind.
     """
     if len(str(directory)) <= _LONGEST_FOLDER:
-        current: Any = multiprocessing.current_process()
         with contextlib.suppress(AttributeError, TypeError):  # not part of the documented interface
-            current._config["tempdir"] = str(directory)
+            multiprocessing.process._current_process._config["tempdir"] = str(directory)  # type: ignore[attr-defined]
 
 
 def run_rank(commands: int, questions: int) -> None:
