@@ -82,7 +82,7 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
 #: Functions that read an attribute by its name.
 _BY_NAME = frozenset({"getattr", "hasattr", "setattr", "delattr"})
 #: Names with an underscore of the standard library, and those that this package puts into others.
-_NOT_OF_TORCH = re.compile(r"(?:os|sys|multiprocessing\.util)\._|.*\._ddt_|_ddt_")
+_NOT_OF_TORCH = re.compile(r"(?:os|sys|multiprocessing\.(?:util|process))\._|.*\._ddt_|_ddt_")
 
 
 def _private_names(path: Path, own: set[str]) -> Iterator[str]:
