@@ -27,7 +27,8 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 #: Where a number may be too large to be calculated with; most files need no closer look.
 _LARGE = re.compile(r"\d{19}|[eE]\+?\d{2}")
-_MOST = 2.0**64
+#: Counts and sizes have at most 64 bits. The factor of a gradient scaler may be any float32.
+_MOST_WHOLE, _MOST_REAL = 2.0**64, 2.0**128
 #: An escaped half of a character; JSON allows one without its other half, UTF-8 does not.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -43,7 +44,10 @@ def parse(text: str) -> Any:
     """
     numbers: dict[str, Any] = {}
     if _LARGE.search(text):
-        numbers = {"parse_int": _bounded(int), "parse_float": _bounded(float)}
+        numbers = {
+            "parse_int": _bounded(int, _MOST_WHOLE),
+            "parse_float": _bounded(float, _MOST_REAL),
+        }
     try:
         plain = json.loads(text, parse_constant=_refuse, **numbers)
         if _HALF.search(text):
@@ -61,9 +65,9 @@ def _refuse(number: str) -> Any:
     raise FormatError(f"it holds the number {shown}, which no time, count or size can be")
 
 
-def _bounded(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+def _bounded(kind: Callable[[str], Any], most: float) -> Callable[[str], Any]:
     def number(text: str) -> Any:
-        if not math.fabs(float(text)) <= _MOST:
+        if not math.fabs(float(text)) <= most:
             _refuse(text)
         return kind(text)
 

@@ -11,7 +11,7 @@ for _ in range(100):
     DEEP = [DEEP]
 STRANGE: tuple[Any, ...] = (
     None, True, "", "x", "\ud800", "\x1b]0;title\x07", "<script>", 0, -1, 1.5, -1e9, 10**12, 2**63,
-    10**30, 10**400, 1e308, float("nan"), float("inf"), float("-inf"), [], {}, [[]],
+    10**30, 10**400, 1e38, 1e308, float("nan"), float("inf"), float("-inf"), [], {}, [[]],
     {"": None}, DEEP,
 )  # fmt: skip
 

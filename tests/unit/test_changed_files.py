@@ -146,6 +146,13 @@ def test_deep_nesting_and_impossible_numbers_are_refused(text: str, tmp_path: Pa
         Snapshot.load(path)
 
 
+def test_the_largest_factor_of_a_gradient_scaler_is_no_impossible_number(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddt.json"
+    plain = json.loads(FIXTURES[0].read_text(encoding="utf-8"))
+    path.write_text(json.dumps(plain | {"duration_s": 2.0**127}))
+    assert Snapshot.load(path).duration_s == 2.0**127
+
+
 def test_the_last_of_several_equal_keys_counts(tmp_path: Path) -> None:
     text = FIXTURES[0].read_text(encoding="utf-8")
     path = tmp_path / "run.ddt.json"
