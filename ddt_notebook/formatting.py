@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 #: From this many consecutive ranks on, a list is written as a range.
@@ -63,6 +64,8 @@ def listing(items: Iterable[str]) -> str:
 
 def seconds(value: float) -> str:
     """``0.35 ms``, ``150 ms``, ``2.1 s``, ``15 s``, ``2 min 30 s``, ``2 h 5 min``."""
+    if not math.isfinite(value):
+        return "?"
     if value == 0:
         return "0 s"
     if value < 0.9995:
@@ -96,4 +99,4 @@ def size(number: int | None) -> str:
 
 def rate(bytes_per_s: float) -> str:
     """``630 MB/s``."""
-    return f"{size(round(bytes_per_s))}/s"
+    return f"{size(round(bytes_per_s) if math.isfinite(bytes_per_s) else None)}/s"

@@ -14,6 +14,8 @@ from ddt_notebook.model.operations import OPERATIONS
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
 _METRIC = 16
+#: Digits of a number that is too large for the size of a tensor.
+_LONGEST_SIZE = 19
 
 
 @dataclass(frozen=True)
@@ -111,5 +113,10 @@ def all_elements(shapes: Mapping[str, int]) -> int:
 
 
 def elements(shape: str) -> int:
-    """Return the number of elements of ``"10×20"`` or ``"scalar"``."""
-    return 1 if shape == "scalar" else math.prod(map(int, shape.split("×")))
+    """Return the number of elements of ``"10×20"`` or ``"scalar"``; 0 if it is no shape."""
+    if shape == "scalar":
+        return 1
+    sizes = shape.split("×")
+    if not all(size.isdecimal() and len(size) < _LONGEST_SIZE for size in sizes):
+        return 0  # of a file that was changed
+    return math.prod(map(int, sizes))

@@ -85,7 +85,8 @@ class Replicas:
 
 
 def _unequal(rows: Iterator[tuple[int, ...]] | Any) -> list[int]:
-    return [at for at, column in enumerate(zip(*rows, strict=True)) if len(set(column)) > 1]
+    # ranks of a file that was changed may have watched different numbers of parameters
+    return [at for at, column in enumerate(zip(*rows, strict=False)) if len(set(column)) > 1]
 
 
 def replicas(snapshot: Snapshot) -> list[Replicas]:

@@ -208,7 +208,7 @@ def _dataclass(kind: type) -> _Build:
                     raise
         try:
             return kind(**values)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise _Unfit(f": {error}") from error
 
     return build
@@ -218,7 +218,10 @@ def _number(plain: Any) -> float:
     if isinstance(plain, float):
         return plain
     if isinstance(plain, int) and not isinstance(plain, bool):
-        return float(plain)
+        try:
+            return float(plain)
+        except OverflowError as error:
+            raise _Unfit(" is too large") from error
     raise _Unfit(f" is {_short(plain)}, not float")
 
 

@@ -11,6 +11,9 @@ from itertools import pairwise
 
 from .position import Position
 
+#: A set of a billion indices; a small text in a file could unpack to many gigabytes.
+_MOST_INDEX_BYTES = 1 << 27
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
@@ -238,7 +241,15 @@ def pack_indices(bits: bytes) -> str:
 
 def unpack_indices(packed: str) -> int:
     """Decode the set to a number that has one bit for each index."""
-    return int.from_bytes(zlib.decompress(base64.b64decode(packed)), "little") if packed else 0
+    return int.from_bytes(_unpacked(packed), "little")
+
+
+def _unpacked(packed: str) -> bytes:
+    """The bytes that were packed; none if a file was changed and they cannot be unpacked."""
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(packed), _MOST_INDEX_BYTES)
+    except (ValueError, zlib.error):
+        return b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +375,7 @@ def coverage(loaders: Mapping[int, LoaderPartition], slots: int) -> Coverage | N
 
 def _parts(packed: str, bounds: list[int]) -> list[int]:
     """A set of indices, cut at bounds: the bits of each part, from its first index on."""
-    data = zlib.decompress(base64.b64decode(packed))
+    data = _unpacked(packed)
     found = []
     for low, high in pairwise(bounds):
         piece = int.from_bytes(data[low // 8 : high // 8 + 1], "little") >> low % 8

@@ -77,6 +77,12 @@ class RankTimeline:
     buckets: tuple[tuple[int, ...], ...] = ()
     spans_left_out: int = 0
 
+    def __post_init__(self) -> None:
+        if not len(self.name) == len(self.start_us) == len(self.duration_us):
+            raise ValueError("name, start_us and duration_us have different lengths")
+        if self.name and not 0 <= min(self.name) <= max(self.name) < len(self.names):
+            raise ValueError("a span has a name that is not in names")
+
     def spans(self) -> Iterator[Span]:
         """Each span."""
         kinds = [kind_of(name) for name in self.names]

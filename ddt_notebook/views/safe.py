@@ -16,7 +16,10 @@ BLOCK_LIMIT = 20_000
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 #: Letters that reverse the direction of text, so that code could look like other code.
-_DIRECTION = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
+_MARKS = (0x200E, 0x200F, 0x061C)
+_DIRECTION = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), *_MARKS])
+#: Control characters, halves of letters, and separators at which terminals may break a line.
+_NOT_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def clean(text: str) -> str:
@@ -28,7 +31,7 @@ def clean(text: str) -> str:
         chr(0x2400 + ord(letter))
         if ord(letter) < 32 and letter not in "\n\t"
         else "�"
-        if unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
+        if unicodedata.category(letter) in _NOT_TEXT and letter not in "\n\t"
         else letter
         for letter in text
     )

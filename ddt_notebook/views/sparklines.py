@@ -55,7 +55,7 @@ def slots(
 ) -> list[dict[Name, float]]:
     """The share that each part took of each slot of time."""
     slot_s = (end_s - start_s) / count
-    if slot_s <= 0:
+    if not (slot_s > 0 and math.isfinite(start_s) and math.isfinite(slot_s)):
         return [{} for _ in range(count)]
     spread = {name: _spread(part, start_s, slot_s, count) for name, part in parts.items()}
     return [
@@ -70,7 +70,10 @@ def _spread(
     """The share of each slot that the intervals take."""
     amounts = [0.0] * count
     for begin, end in intervals:
-        first, last = int((begin - start_s) / slot_s), int((end - start_s) / slot_s)
+        if not (math.isfinite(begin) and math.isfinite(end)):
+            continue
+        # bounded, as the times in a file that was changed may be many orders larger
+        first, last = (int(min(max((at_s - start_s) / slot_s, -1), count)) for at_s in (begin, end))
         if first == last and 0 <= first < count and begin >= start_s:
             amounts[first] += end - begin
             continue

@@ -30,7 +30,7 @@ def wrap(label: str, text: str, style: Style | None = None, width: int = WIDTH) 
     """A labelled paragraph; continuation lines begin below its first word."""
     indent = "  " if not label else " " * 7
     lines = textwrap.wrap(
-        text,
+        safe.clean(text),
         width,
         initial_indent=indent,
         subsequent_indent=indent,

@@ -143,15 +143,15 @@ def state(report: RankReport, ranks: int = 1, *, script: bool = False) -> str:
         case "finished":
             return "finished" if script else "finished the cell"
         case "raised":
-            return f"raised {report.error.type}" if report.error else "raised"
+            return f"raised {safe.one_line(report.error.type, 100)}" if report.error else "raised"
         case "died":
             return f"died ({ending(report)})" if ending(report) else "died"
         case "blocked":
             call, verb = report.blocked_call, "waits" if one else "wait"
-            return f"{verb} in {call.op}" if call else verb
+            return f"{verb} in {safe.one_line(call.op, 60)}" if call else verb
         case "running":
             op = operation_of(report.stack)
-            doing = f"in {PASSES.get(op, op)}" if op else "still running"
+            doing = f"in {PASSES.get(op, safe.one_line(op, 60))}" if op else "still running"
             return f"{'was' if one else 'were'} {doing}"
         case "stopped":
             return f"{'is' if one else 'are'} suspended by the operating system"

@@ -168,7 +168,7 @@ def unregistered(context: Context) -> Iterator[Finding]:
             for one in model.unregistered
             if one.trained
         }
-        sent = [communication(context.reports[rank]) for rank in ranks]
+        sent = [communication(context.reports[rank]) for rank in ranks if rank in context.reports]
         kept = [name for name, shape in found.items() if not any(s.reduced[shape] for s in sent)]
         if not kept:
             continue
