@@ -57,7 +57,7 @@ def _trains(loader: LoaderPartition) -> bool:
 def _sum_after(context: Context, rank: int, loader: LoaderPartition) -> Call | None:
     """The first small sum that a rank makes behind its loop, in the same function."""
     loop = loader.epochs[-1].where
-    report = context.snapshot.rank(rank)
+    report = context.reports.get(rank)
     if loop is None or report is None:
         return None
     return next((call for call in report.calls if _is_sum_behind(call, loop)), None)
