@@ -146,7 +146,7 @@ def _gone_on(report: RankReport, place: Position | None) -> str:
         return ""
     there = waits_in.where
     where = f"line {there.line}" if there.file == place.file else there.place
-    before = "raised" if raised else f"called {done[-1].op}"
+    before = "raised" if raised else f"called {safe.one_line(done[-1].op, 60)}"
     return f"{before}, then went on to wait in {where}"
 
 
