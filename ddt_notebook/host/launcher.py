@@ -174,7 +174,10 @@ class ForkServerHandle:
         select.select([self._socket], [], [], timeout_s)
         with self._lock:
             while select.select([self._socket], [], [], 0.0)[0]:
-                data = self._socket.recv(1 << 16)
+                try:
+                    data = self._socket.recv(1 << 16)
+                except ConnectionResetError:  # it ended before it read a request
+                    data = b""
                 if not data:
                     self._lost = True
                     return

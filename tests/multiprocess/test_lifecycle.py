@@ -21,6 +21,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.host.listeners import SilentListener, Stream
 from ddt_notebook.host.session import active
+from ddt_notebook.wire.messages import StartStore
 
 from .processes import REDUCE, descendants, gone
 
@@ -515,6 +516,19 @@ def test_a_forked_child_that_ends_like_a_program_leaves_the_session_alone() -> N
             assert session.pull("kept") == 5
         """
     subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=90)
+
+
+def test_a_server_that_ends_with_a_request_unread_is_reported() -> None:
+    with ddt.Session(1) as session:
+        server = session.process_ids()[-1]
+        os.kill(server, signal.SIGSTOP)
+        killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(ddt.SessionError, match="parent process"):
+            session.pool.server.request(StartStore())
+        killer.join(30)
+        session.restart()  # with another server
+        assert session.run(REDUCE).ok
 
 
 def test_a_forked_child_starts_a_session_of_its_own(session: ddt.Session) -> None:
