@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,10 +51,16 @@ class MemoryCap:
         finally:
             self.close_reserve()
 
-    def used_up(self) -> str:
-        """How much memory is used, as text, if hardly any is left; else empty."""
+    def used_up(self, error: BaseException) -> str:
+        """How much memory is used, as text, if that explains an error; else empty.
+
+        It does if the error says that an allocation failed, or if hardly any memory is left.
+        """
         used = data_bytes()
-        if not self._limit or used is None or used + self._hardly_any < self._limit:
+        if not self._limit or used is None:
+            return ""
+        failed = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+        if not failed and used + self._hardly_any < self._limit:
             return ""
         return (
             f"its memory is full, {used / 2**20:,.0f} MB with a cap of "

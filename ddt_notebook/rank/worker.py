@@ -273,8 +273,8 @@ class Rank:
         with self._memory.reserve():
             try:
                 notes = self._group.form(command.prefix, command.generation, join=command.join)
-            except (RuntimeError, MemoryError) as error:
-                full = self._memory.used_up()
+            except (RuntimeError, MemoryError, OSError) as error:
+                full = self._memory.used_up(error)
                 if not full:
                     raise
                 return Failed(error=f"{full} ({type(error).__name__}: {error})", reason="memory")
