@@ -431,8 +431,13 @@ def test_sessions_start_run_and_stop_in_threads() -> None:
         for one in sessions
     )
     assert ran == [True] * 15
-    os.kill(sessions[0].pids[1], signal.SIGKILL)
-    assert sessions[1].run(REDUCE).ok  # it sees the message of the end first
+    killed = sessions[0].pids[1]
+    os.kill(killed, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while not sessions[1].pool.server.ended([killed]):  # it receives the message of the end first
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert sessions[1].run(REDUCE).ok
     assert sessions[0].run(REDUCE).ok
     in_threads(threading.Thread(target=one.restart) for one in (sessions[0], sessions[0]))
     assert sessions[0].run(REDUCE).ok
