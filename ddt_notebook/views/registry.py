@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import running
-
 if TYPE_CHECKING:
     from ..model import Snapshot
     from .run_view import RunView
@@ -88,6 +86,8 @@ class View:
         """Why there is nothing to show, and what to do; empty if there is something."""
         if self.is_in(snapshot):
             return ""
+        from . import running  # here, since each process that imports the package reads this list
+
         if reasons := running.lines(snapshot, self.needs):
             return f"{self.name} of {snapshot.cell.title} is not known: {'; '.join(reasons)}"
         if snapshot.origin == "job":
