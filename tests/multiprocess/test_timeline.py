@@ -132,15 +132,18 @@ def test_work_beside_an_asynchronous_collective_is_not_waiting(ranks: Ranks) -> 
     began = time.monotonic()
     while time.monotonic() < began + (0.3 if rank == 0 else 0.5):
         pass
-    worked_ms = 1e3 * (time.monotonic() - began)
+    ended = time.monotonic()
     handle.wait()
     dist.barrier()
+    worked_ms, waited_ms = 1e3 * (ended - began), 1e3 * (time.monotonic() - ended)
     """
     frame = ddt.timeline(run(ranks, source)).to_frame().set_index("rank")
-    mine, theirs = (ranks.session(2).pull("worked_ms", rank=rank) for rank in (0, 1))
-    assert frame.compute_ms[0] == pytest.approx(mine, rel=0.15)
-    assert frame.waiting_ms[0] == pytest.approx(theirs - mine, abs=60)
-    assert frame.compute_ms[1] == pytest.approx(theirs, rel=0.15)
+    pull = ranks.session(2).pull
+    for rank in (0, 1):  # what the cell does around them is work, too
+        assert frame.compute_ms[rank] > 0.9 * pull("worked_ms", rank=rank)
+    waited = pull("waited_ms", rank=0)
+    # the first barrier takes a while, too, and a transfer is no waiting
+    assert 0.3 * waited < frame.waiting_ms[0] < waited + 100
 
 
 def test_loading_data_is_distinguished(ranks: Ranks) -> None:
