@@ -509,6 +509,10 @@ TITLES: dict[str, Title] = {
         f"{rendered('{ranks} {has|have} been in {call}', f)}{_for(f)}; every member has entered "
         "it, and it does not end"
     ),
+    "members-unknown": lambda f: (
+        f"{rendered('{ranks} {has|have} been in {call}', f)}{_for(f)}, which does not end; the "
+        "members of its group are not known, so a missing rank cannot be named"
+    ),
     "time-limit": "{ranks} had not finished after {passed_s}, when the time limit ended the cell",
     "made-no-progress": "{ranks} made no progress, and the cell was ended after {passed_s}",
     # a pasted text or a log

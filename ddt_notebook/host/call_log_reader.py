@@ -24,7 +24,7 @@ from ..model import Call, Position, flight
 from ..model.operations import OPERATIONS, SENDS
 from ..model.user_code import package_file
 from ..wire import ring
-from ..wire.records import FlightEntry
+from ..wire.records import FlightEntry, with_members
 from ..wire.ring import Record, RingReader
 
 #: Returns the text of a line of a cell: cell number, line number.
@@ -115,6 +115,7 @@ class RankRecorder:
         self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
         self._flight: dict[tuple[str, int], FlightEntry] = {}
+        self._members: dict[str, tuple[int, ...]] = {}  # of groups that only libraries use, too
         self._wall_offset_s = time.time() - time.monotonic() if wall_s is None else wall_s
         self.dropped = 0
         self.overflowed = False
@@ -155,6 +156,7 @@ class RankRecorder:
         self._groups.clear()
         self._new_groups = 0
         self._flight.clear()
+        self._members.clear()
         self._noted.clear()
         self._open.clear()
         self._joined = None
@@ -178,6 +180,8 @@ class RankRecorder:
         """Add entries of the Flight Recorder; a later version of an entry replaces it."""
         self._changes += 1
         for entry in entries:
+            if entry.members:
+                self._members[entry.group] = entry.members
             key = (entry.group, entry.number)
             known = self._flight.get(key)
             if known is not None and entry.where is None and entry.library is None:
@@ -188,7 +192,7 @@ class RankRecorder:
 
     def flight(self, most: int) -> tuple[FlightEntry, ...]:
         """The ``most`` latest entries of the Flight Recorder that are known."""
-        return tuple(list(self._flight.values())[-most:])
+        return with_members(list(self._flight.values())[-most:], self._members)
 
     def _refresh(self, index: int) -> None:
         known = self._noted.get(index)
@@ -249,6 +253,7 @@ class RankRecorder:
             for history in (group.starts, group.ends, group.reached):
                 history.clear()
         self._flight.clear()
+        self._members.clear()
 
     # -- what was read -------------------------------------------------------------------------
 
@@ -272,9 +277,10 @@ class RankRecorder:
         return latest
 
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """Members of each group that calls of this run name."""
+        """Members of each group that this rank's calls name."""
         groups = (noted.record.call.group for noted in self._noted.values())
-        return {group.name: group.members for group in groups if group.name and group.members}
+        known = {group.name: group.members for group in groups if group.name and group.members}
+        return self._members | known
 
     @property
     def new_groups(self) -> int:

@@ -91,8 +91,11 @@ MODELS_FOLLOW = _feature(
 GROUP_NAMES = _feature(
     "group-names", "process groups may have other names after a group could not be formed"
 )
-SUBGROUP_TIMEOUTS = _feature(
-    "subgroup-timeouts", "a time limit for one cell reaches the default process group only"
+SUBGROUPS = _feature(
+    "subgroups",
+    "a time limit for one cell reaches the default process group only, and a hang in a group that "
+    "a library made, such as that of a device mesh, may lack its missing ranks",
+    ("D.2.1", "C.4"),
 )
 SIMULATED_GPUS = _feature(
     "simulated-gpus", "GPUs cannot be simulated: the ranks use the CPU", ("C.5", "D.1.3", "D.2.2")

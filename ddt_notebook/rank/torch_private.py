@@ -37,7 +37,7 @@ from ..model.torch_features import (
     PARAMETER_WRITES,
     SIMULATED_GPUS,
     SPARSE_SIZES,
-    SUBGROUP_TIMEOUTS,
+    SUBGROUPS,
     TIMELINE,
     UNCOMPILED_RECORDER,
     UNUSED_PARAMETERS,
@@ -118,7 +118,7 @@ dump_flight_recorder_json = _look_up(
 dump_flight_recorder = _look_up(LIBRARY_LINES, "torch._C._distributed_c10d:_dump_fr_trace")
 _look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
 _look_up(GROUP_NAMES, f"{_C10D}:_world.group_count")
-_look_up(SUBGROUP_TIMEOUTS, f"{_C10D}:_world.pg_map")
+_look_up(SUBGROUPS, f"{_C10D}:_world.pg_map")
 
 
 def operation_count(group: Any) -> int:
@@ -152,11 +152,15 @@ def restart_group_names() -> None:
 
 def set_timeouts(timeout: timedelta) -> None:
     """Give every process group of this rank a time limit."""
-    groups = [torch.distributed.group.WORLD]
-    if available(SUBGROUP_TIMEOUTS):
-        groups = list(torch.distributed.distributed_c10d._world.pg_map)
-    for group in groups:
+    for group in process_groups():
         group.set_timeout(timeout)
+
+
+def process_groups() -> list[Any]:
+    """The process groups of this rank; only the default one without `SUBGROUPS`."""
+    if available(SUBGROUPS):
+        return list(torch.distributed.distributed_c10d._world.pg_map)
+    return [torch.distributed.group.WORLD]
 
 
 # -- DDP -------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def parts(waiting: Waiting) -> list[str]:
             f"{ranks_label(waiting.ranks)} {verb} been waiting in {op}{number} for {waited}"
         )
         if not waiting.awaited:
-            return [*said, "every member has entered it"]
+            known = waiting.call.members or waiting.call.kind != "collective"
+            return [*said, "every member has entered it"] if known else said
     alike: dict[tuple[str, str, str], list[RankReport]] = defaultdict(list)
     for report in waiting.awaited:
         alike[_activity(report)].append(report)

@@ -10,8 +10,8 @@ their offsets in the table.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from json import dumps, loads
 
 from ..model import Position, Rendezvous
@@ -138,6 +138,9 @@ class FlightEntry:
         The user's line that led to it, without its source text; None if it was not looked up.
     library
         The library that issued it, as in ``Call.caller``; None if it was not looked up.
+    members
+        Members of the group. A message holds them once: in its first entry of a group that is not
+        the default one.
     """
 
     group: str
@@ -150,6 +153,18 @@ class FlightEntry:
     created_ns: int = 0
     where: Position | None = None
     library: str | None = None
+    members: tuple[int, ...] = ()
+
+
+def with_members(
+    entries: Iterable[FlightEntry], members: Mapping[str, tuple[int, ...]]
+) -> tuple[FlightEntry, ...]:
+    """Entries of which the first of each group holds the group's members."""
+    left = dict(members)
+    return tuple(
+        replace(entry, members=found) if (found := left.pop(entry.group, ())) else entry
+        for entry in entries
+    )
 
 
 def encode(

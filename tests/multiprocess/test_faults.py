@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -30,6 +31,27 @@ def test_line_in_a_function_of_an_earlier_cell(ranks: Ranks) -> None:
     assert finding.where[0] == "cell[21] line 2: dist.all_reduce(x)"
     assert (finding.ranks, finding.waiting) == ([1], [0])
     assert finding.cause == "collective-under-rank-condition"
+
+
+def test_a_hang_in_one_dimension_of_a_mesh(ranks: Ranks) -> None:
+    """Of a mesh that an earlier cell made, in a collective that DTensor calls."""
+    session = ranks.session(4)
+    mesh = """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+    weight = distribute_tensor(torch.ones(4, 4), mesh["tp"], [Shard(0)])
+    """
+    assert session.run(dedent(mesh)).ok
+    run = session.run('if mesh["tp"].get_local_rank() == 0:\n    weight.full_tensor()')
+    findings = ddt.diagnose(run).findings
+    assert [(one.ranks, one.waiting) for one in findings] == [([1], [0]), ([3], [2])]
+    assert {one.cause for one in findings} == {"collective-under-rank-condition"}
+    assert {place.line for one in findings for place in one.places.values()} == {1, 2}
+    # where rank 3 alone does not come, the other group has completed
+    session.run(dedent(mesh))
+    (finding,) = ddt.diagnose(session.run("if rank != 3:\n    weight.full_tensor()")).findings
+    assert (finding.ranks, finding.waiting) == ([3], [2])
 
 
 def test_line_in_a_file(ranks: Ranks, tmp_path: Path) -> None:

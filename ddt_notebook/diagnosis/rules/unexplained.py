@@ -51,17 +51,23 @@ def lost_connection(context: Context) -> Iterator[Finding]:
 
 
 def stalled_transfer(context: Context) -> Iterator[Finding]:
-    """Report a call that does not end although all members have entered it."""
+    """Report a call that does not end although no member is known to be missing."""
     ranks = sorted(context.halted)
     blocked_s = context.blocked_for(ranks)
     stopped_late = context.snapshot.outcome == "interrupted" and (blocked_s or 0.0) >= _STALLED_S
     if not ranks or not (context.snapshot.outcome == "hung" or stopped_late):
         return
     call = context.halted[ranks[0]]
+    kind = "transfer-stalled"
+    cause: str | None = "transfer-stalled"
+    if call.kind == "setup":
+        cause = "rank-missing-at-setup"
+    elif call.kind == "collective" and not call.members:  # of a library, in a group it made itself
+        kind, cause = "members-unknown", None
     yield conclude(
         "B.2" if call.kind == "setup" else "D.2.1",
-        "transfer-stalled",
-        cause="rank-missing-at-setup" if call.kind == "setup" else "transfer-stalled",
+        kind,
+        cause=cause,
         ranks=ranks,
         values=of_call(context, call) | ({} if blocked_s is None else {"blocked_s": blocked_s}),
         places=context.places(ranks),

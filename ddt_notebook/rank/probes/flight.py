@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 
 from ...model import Position, flight
 from ...model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
-from ...wire.records import FlightEntry
+from ...wire.records import FlightEntry, with_members
 from .. import torch_private
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class FlightReader:
             frames = self._frames() if 0 < len(wanted) <= _MAX_STACKS else {}
         found = tuple(_entry(entry, frames.get(entry["record_id"])) for entry in wanted)
         retired = [e["record_id"] for e in new if not e["retired"]]
+        found = with_members(found, _members()) if found else found
         if new:  # an entry that has not retired yet is read again next time
             self._last_record = min(retired, default=new[-1]["record_id"] + 1) - 1
         return found
@@ -106,6 +108,17 @@ def _read(*, entries: bool) -> dict[str, Any]:
     """The Flight Recorder's state, with its entries on request."""
     read: dict[str, Any] = json.loads(torch_private.dump_flight_recorder_json(entries, False))
     return read
+
+
+def _members() -> dict[str, tuple[int, ...]]:
+    """Members of each group but the default one; the recorder has them for NCCL only."""
+    if not dist.is_initialized():
+        return {}
+    return {
+        group.group_name: tuple(dist.get_process_group_ranks(group))
+        for group in torch_private.process_groups()
+        if group is not dist.group.WORLD
+    }
 
 
 def _entry(raw: dict[str, Any], frames: list[dict[str, Any]] | None) -> FlightEntry:

@@ -361,6 +361,18 @@ def test_a_hang_of_which_every_member_is_inside():
     assert (finding.cause, finding.confidence) == ("transfer-stalled", "likely")
 
 
+def test_a_hang_in_a_group_of_unknown_members_names_no_rank():
+    scene = snapshot(
+        rank(0, call("all_gather", group="3", source="flight recorder"), blocked=True),
+        rank(1),
+        outcome="hung",
+        groups={"3": ()},
+    )
+    finding = only(diagnose(scene))
+    assert (finding.kind, finding.cause, finding.ranks) == ("members-unknown", None, [0])
+    assert "every member" not in finding.title
+
+
 @pytest.mark.parametrize(
     ("duration_s", "expected"),
     [
