@@ -41,6 +41,8 @@ class FixedCell:
         True if it is the user's cell, corrected; False if it is the example of a fault card.
     setup
         Code that has to run first.
+    earlier
+        The user's cell, such as ``cell[3]``, if other cells have run since; else empty.
     """
 
     before: str
@@ -48,6 +50,7 @@ class FixedCell:
     change: str
     own: bool
     setup: str = ""
+    earlier: str = ""
 
     @property
     def source(self) -> str:

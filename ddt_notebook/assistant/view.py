@@ -403,4 +403,6 @@ class FixedCellView(Displayable):
 
 def whose(cell: FixedCell) -> str:
     """Whether it is the user's cell or an example."""
-    return "your cell, corrected" if cell.own else "an example (not your cell), repaired"
+    if not cell.own:
+        return "an example (not your cell), repaired"
+    return f"your {cell.earlier or 'cell'}, corrected"

@@ -345,6 +345,8 @@ class RankPool:
     def reap(self) -> None:
         """Note which processes have ended."""
         by_pid = {handle.pid: handle for handle in self.handles}
+        if not by_pid and not self._store_pid:
+            return  # at rest, when the fork server may have ended, too
         for pid, status in self.server.ended([*by_pid, self._store_pid]).items():
             if pid in by_pid:
                 by_pid[pid].exit_status = status
@@ -382,6 +384,11 @@ class RankPool:
             self._store_pid = 0
         self.handles = []
 
+    def rest(self) -> None:
+        """End every rank and the store until `start`; this counts as another generation."""
+        self.end_ranks()
+        self.generation += 1
+
     def close(self) -> None:
         """End everything and remove the session's files."""
         self.end_ranks()
@@ -404,7 +411,8 @@ class RankPool:
     def process_ids(self) -> list[int]:
         """Process ids of ranks, store and fork server."""
         ranks = [handle.pid for handle in self.handles]
-        return [*ranks, *filter(None, [self._store_pid]), self.server.pid]
+        server = [self.server.pid] if self.server.usable else []
+        return [*ranks, *filter(None, [self._store_pid]), *server]
 
 
 def group_timeout_s(timeout_s: float | None, backend: str) -> float:

@@ -26,12 +26,18 @@ from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .pool import PoolOptions, RankPool, group_timeout_s
 from .pushed_objects import PushedObjects
 from .run_result import RunResult
+from .similar_cells import is_version_of
 from .status import SessionStatus, session_status
 
 #: How many cells are kept, so that their lines can be shown.
 _KEPT_CELLS = 200
 #: How long a thread waits for another one that starts ranks or asks them.
 _THREAD_LIMIT_S = 120.0
+#: The note of the first run after ``rest``.
+_RESTED = (
+    "the ranks were started again, because they had been stopped to free memory: run the cells "
+    "again that define what you need"
+)
 #: The sessions of this process that still exist.
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -109,6 +115,9 @@ class Session:
         self.hang_after = hang_after
         self.has_group = group
         self.stopped = False
+        #: Whether the ranks were ended until the next request; see `rest`.
+        self.resting = False
+        self._used_s = time.monotonic()
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self.last_run: RunResult | None = None
@@ -150,11 +159,50 @@ class Session:
         """
         with self._alone(self._refuse_if_running):
             self._run = None
+            self._start_again()
+
+    def rest(self) -> None:
+        """End all ranks and the helpers, which frees their memory, until the next request.
+
+        The next cell, or whatever else needs the ranks, starts new ones. Variables are lost.
+
+        Raises
+        ------
+        SessionError
+            If the session was stopped, runs a cell or is held in a hang.
+        """
+        with self._alone(wake=False):
+            self.resting = True
             self.last_run = None
-            self._cells.clear()
-            self.pushed.forget()
-            self._started_s = time.monotonic()
-            self.pool.start()
+            self.pool.rest()
+            server = self.pool.server
+            others = (s for s in _sessions if s is not self and not (s.stopped or s.resting))
+            if not any(s.pool.server is server for s in others):
+                server.close()
+
+    def wake(self) -> None:
+        """Start new ranks if `rest` has ended them.
+
+        Raises
+        ------
+        SessionError
+            If they cannot be started.
+        """
+        with self._alone():
+            pass
+
+    def _start_again(self) -> None:
+        self.resting = False
+        self.last_run = None
+        self._cells.clear()
+        self.pushed.forget()
+        self._started_s = time.monotonic()
+        self.pool.start()
+
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing has been requested of the ranks, in seconds."""
+        return 0.0 if self._run is not None else time.monotonic() - self._used_s
 
     def stop(self) -> None:
         """End all ranks and remove the session's files; may be called again."""
@@ -469,7 +517,9 @@ class Session:
     @property
     def alive(self) -> bool:
         """Whether every rank's process runs, as the operating system reports."""
-        return not self.stopped and all(psutil.pid_exists(pid) for pid in self.pids)
+        return not (self.stopped or self.resting) and all(
+            psutil.pid_exists(pid) for pid in self.pids
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -530,13 +580,17 @@ class Session:
         return os.getpid() != self._owner
 
     @contextmanager
-    def _alone(self, refuse: Callable[[], None] | None = None) -> Iterator[None]:
+    def _alone(
+        self, refuse: Callable[[], None] | None = None, *, wake: bool = True
+    ) -> Iterator[None]:
         """Let one thread at a time work with the ranks.
 
         Parameters
         ----------
         refuse
             Raises an exception if that is not possible now; default: if the session is busy.
+        wake
+            Whether to start new ranks if `rest` has ended them.
         """
         check = refuse or self._refuse_if_busy
         check()
@@ -546,8 +600,12 @@ class Session:
             )
         try:
             check()  # the other thread may have changed that
+            if self.resting and wake and refuse is None:
+                self._start_again()
+                self.pool.notes.append(_RESTED)
             yield
         finally:
+            self._used_s = time.monotonic()
             self._lock.release()
 
     def _refuse_if_inherited(self) -> None:
@@ -595,7 +653,8 @@ class Session:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "stopped" if self.stopped else "held" if self.frozen else "ready"
+        state = "stopped" if self.stopped else "resting" if self.resting else "ready"
+        state = "held" if self.frozen else state
         return f"<Session of {self.world_size} ranks, {self.backend}, {state}>"
 
 
@@ -615,6 +674,7 @@ class ActiveSession:
         self.listeners: list[ListenerMaker] = []
         self._session: Session | None = None
         self._last_run: RunResult | None = None
+        self._faulty_run: RunResult | None = None
 
     def get(self) -> Session | None:
         """The active session; None if there is none or it was stopped."""
@@ -631,6 +691,22 @@ class ActiveSession:
     def keep(self, run: RunResult | None) -> None:
         """Make ``run`` the last run; None for no run."""
         self._last_run = run
+        if run is None or self.faulty_before(run.snapshot.cell) is not None:
+            self._faulty_run = None
+
+    def faulty_run(self) -> RunResult | None:
+        """The last run with findings; None if there is none or its cell was run again."""
+        return self._faulty_run
+
+    def faulty_before(self, cell: Cell) -> RunResult | None:
+        """The last run with findings if ``cell`` is a version of its cell, else None."""
+        faulty = self._faulty_run
+        known = faulty is not None and is_version_of(cell, faulty.snapshot.cell)
+        return faulty if known else None
+
+    def keep_faulty(self, run: RunResult) -> None:
+        """Make ``run`` the last run with findings."""
+        self._faulty_run = run
 
 
 #: The active session of this process.

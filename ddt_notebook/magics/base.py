@@ -16,7 +16,7 @@ from IPython.core.magic import Magics
 from ..assistant.errors import in_magics
 from ..diagnosis import diagnose
 from ..diagnosis.compare_runs import compare
-from ..host import launcher
+from ..host import idle_ranks, launcher
 from ..host.errors import SessionError
 from ..host.run_result import RunResult
 from ..host.session import Session, active
@@ -50,18 +50,26 @@ class RunningMagics(Magics):
         self._shell = shell
         self._defaults = config
 
-    def _session(self) -> Session:
+    def _session(self, *, wake: bool = True) -> Session:
         session = active.get()
         if session is None:
             raise UsageError("no session: start one with %ddt_start -n 4 first")
+        if wake:
+            self._wake(session)
         return session
+
+    def _wake(self, session: Session) -> None:
+        """Start new ranks if they were stopped because nobody used them."""
+        if session.resting:
+            with one_line("ddt"), self._while_warming():
+                session.wake()
 
     def _start(self, args: argparse.Namespace) -> Session:
         """A session from a magic's options, the rest from the defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
         with one_line("ddt_start"), self._while_warming():
-            return Session(
+            session = Session(
                 given.get("world_size", defaults.ranks),
                 backend=given.get("backend", defaults.backend),
                 device=given.get("device", None if "simulate" in given else defaults.device),
@@ -72,6 +80,13 @@ class RunningMagics(Magics):
                 group=not given.get("no_group", False),
                 simulate=given.get("simulate"),
             )
+        idle_ranks.watch(session, defaults.idle_minutes, self._say)
+        return session
+
+    def _say(self, line: str) -> None:
+        """Print a line from another thread: below the cell that started the ranks."""
+        if getattr(self._shell, "kernel", None) is not None:  # a terminal shows a prompt now
+            print(line, flush=True)
 
     def _while_warming(self) -> AbstractContextManager[object]:
         """The first session of a notebook waits until torch is imported: say so."""
@@ -108,6 +123,8 @@ class RunningMagics(Magics):
         if args.out:
             self._shell.user_ns[args.out] = run
         report = report_of(run)
+        if report.findings:
+            active.keep_faulty(run)
         shown: Displayable = report
         if overview and not run.frozen:
             views = _views(run)

@@ -142,6 +142,8 @@ class ClassroomMagics(RunningMagics):
                 f"ddt_exercise: {one.name} needs {words.count(one.n, 'rank')}, and the session has "
                 f"{session.world_size}: %ddt_stop ends it, then try again"
             )
+        else:
+            self._wake(session)
         with one_line("ddt_exercise"):
             self._give(session, one)
         what = "were started" if started else "of your session are used"

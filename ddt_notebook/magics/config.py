@@ -28,6 +28,14 @@ class DDT(Configurable):
     memory = Unicode(None, allow_none=True, help='Memory limit for each rank, such as "512M".').tag(
         config=True
     )
+    idle_minutes = Float(
+        None,
+        allow_none=True,
+        min=0,
+        help="Minutes without a cell after which the ranks stop to free memory, until the next "
+        "cell; 0: never. None: never, but on a machine with 4 GB or less after 30 minutes, and "
+        "after one minute if its memory is nearly full.",
+    ).tag(config=True)
     colour = Bool(True, help="Colours in terminals; notebooks do not use it.").tag(config=True)
     widgets = Bool(
         True, help="Show buttons for %ddt_debug in notebooks; False: text and HTML only."

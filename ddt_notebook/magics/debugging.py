@@ -19,6 +19,7 @@ from ..assistant.view import FixedCellView
 from ..diagnosis.text import diagnose_log
 from ..host.run_result import RunResult
 from ..host.session import active
+from ..model import Cell
 from ..views import words
 from ..views.displayable import Displayable, Message
 from ..views.explain import page
@@ -35,6 +36,7 @@ _FIRST_STEPS = (
     "for a fault that happened elsewhere: %ddt_debug with the text of the error, or the questions"
 )
 _EARLIER = "this ran before the ranks were stopped; their variables are gone"
+_FAULTY = "`%ddt_debug --fix` is about {}, the last cell in which something was found"
 _LEFT = "you left the assistant; %ddt_debug ask starts it again"
 _LONGEST_PATH = 400
 #: A symptom by its code.
@@ -87,12 +89,18 @@ class DebugMagics(RunningMagics):
                 f"ddt_debug: the session has {words.count(session.world_size, 'rank')}; "
                 f"%ddt_stop ends it, then -n {args.world_size} starts another"
             )
-        before = _last_run("--again") if args.again else None
+        before = self._before(cell) if args.again else None
         if cell is not None and not script:
             self._foresee(cell)
         return self._run(
             session, cell or "", args, script=script, overview=True, before=before, trace=True
         )
+
+    def _before(self, cell: str | None) -> RunResult:
+        """The run that a changed cell is compared with: the faulty one if it is its cell."""
+        last = _last_run("--again")
+        changed = Cell(number=0, source=cell or "")
+        return active.faulty_before(changed) or last
 
     def _debug_last(self, args: argparse.Namespace) -> Displayable:
         """Do what the line magic asks for: report, run again, run on one rank, or fix."""
@@ -134,10 +142,17 @@ class DebugMagics(RunningMagics):
     def _fix(self) -> Displayable:
         """Put the cell without the fault into a new cell."""
         cell = self._assistant.fixed_cell if self._assistant is not None else None
-        with one_line("ddt_debug"):
-            cell = cell or fixed_cell_of(report_of(_last_run("--fix")))
-        last = last_run()
-        if cell.own and last is not None and last.snapshot.cell.file:
+        run = last_run()
+        if cell is None:
+            run = _last_run("--fix")
+            report, faulty = report_of(run), active.faulty_run()
+            if faulty is not None and not (report.findings or report.hints):
+                run, report = faulty, report_of(faulty)  # cells since then looked at variables
+            with one_line("ddt_debug"):
+                cell = fixed_cell_of(report)
+            if cell.own and run is faulty is not last_run():
+                cell = replace(cell, earlier=run.snapshot.cell.title)
+        if cell.own and run is not None and run.snapshot.cell.file:
             return FixedCellView(cell, placed=False)  # a script is corrected in its file
         head = _AGAIN if cell.own else _EXAMPLE.format(cell.change)
         self._shell.set_next_input(head + cell.source)
@@ -157,6 +172,11 @@ class DebugMagics(RunningMagics):
         session = active.get()
         earlier = session is None or session.last_run is not run
         report = report_of(run, [_EARLIER] if earlier else [])
+        faulty = active.faulty_run()
+        if faulty is not None and not report.findings:
+            report = replace(
+                report, notes=(*report.notes, _FAULTY.format(faulty.snapshot.cell.title))
+            )
         if self._has_buttons and (report.findings or report.hints):
             return self._show(Assistant.about(report, run))
         return report if report.findings else self._show(Assistant.asking(report))

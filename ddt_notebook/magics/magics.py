@@ -21,6 +21,7 @@ from . import options as opt
 from .base import RunningMagics, one_line, report_of, script_of
 from .config import DDT
 
+_RESTING = "the ranks were stopped, because nobody used them; the next cell starts new ones"
 _ANEW = (
     "the ranks were restarted: all their variables are gone; run the cells again that define "
     "what you need"
@@ -39,6 +40,7 @@ class DDTMagics(RunningMagics):
 
     @line_magic
     @opt.options(
+        opt.POSITIONAL_SIZE,
         opt.WORLD_SIZE,
         opt.BACKEND,
         opt.DEVICE,
@@ -57,6 +59,12 @@ class DDTMagics(RunningMagics):
                 f"ddt_start: a session of {words.count(running.world_size, 'rank')} is running; "
                 "%ddt_restart renews it, %ddt_stop ends it"
             )
+        if args.number is not None:
+            if args.world_size not in (None, args.number):
+                raise UsageError(
+                    f"ddt_start: {args.number} or {args.world_size} ranks? give one number"
+                )
+            args.world_size = args.number
         return StatusView(self._start(args).status())
 
     @line_magic
@@ -74,7 +82,7 @@ class DDTMagics(RunningMagics):
     @opt.options()
     def ddt_restart(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Replace all ranks by fresh ones; their variables are lost."""
-        session = self._session()
+        session = self._session(wake=False)
         with one_line("ddt_restart"):
             session.restart()
         return StatusView(session.status(), _ANEW)
@@ -84,7 +92,8 @@ class DDTMagics(RunningMagics):
     def ddt_status(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Show the ranks: process, state, memory, line."""
         with one_line("ddt_status"):
-            return StatusView(self._session().status())
+            session = self._session(wake=False)
+            return StatusView(session.status(), _RESTING if session.resting else "")
 
     # -- running cells -------------------------------------------------------------------------
 

@@ -90,6 +90,13 @@ WORLD_SIZE = Option(
     metavar="N",
     help=f"number of ranks {_default('ranks')}",
 )
+POSITIONAL_SIZE = Option(
+    "number",
+    nargs="?",
+    type=whole_number,
+    metavar="N",
+    help="number of ranks, as with -n",
+)
 BACKEND = Option(
     "--backend", metavar="NAME", help=f"backend of the process group {_default('backend')}"
 )

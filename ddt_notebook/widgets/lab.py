@@ -199,4 +199,8 @@ def _identity() -> tuple[Session | None, int]:
 
 def _at_prompt(session: Session) -> LiveView:
     """Does not ask the ranks, because the main thread may be sending them a cell at this time."""
+    if session.resting:
+        return LiveView(
+            "the ranks were stopped, because nobody used them; the next cell starts them"
+        )
     return panel.at_prompt([psutil.pid_exists(pid) for pid in session.pids])

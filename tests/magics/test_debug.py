@@ -54,9 +54,7 @@ def test_a_corrected_cell_is_offered_and_removes_the_symptom(ranks: Notebook) ->
 def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_before(
     ranks: Notebook,
 ) -> None:
-    ranks.run("%%ddt\nimport time")
-    clocked = "end = time.time() + rank\nwhile time.time() < end:\n    dist.barrier()"
-    ranks.shown(f"%%ddt\n{clocked}")
+    ranks.shown("%%ddt\nfor _ in range(1 + rank):\n    dist.barrier()")
     offered = []
     for before in ("x = 1", "%ddt_debug"):
         ranks.run(before)
@@ -65,6 +63,27 @@ def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_befor
         offered.append(next_input(ranks))
     assert offered[0] == offered[1]
     assert offered[0].startswith("%%ddt_debug\n# an example, not your cell: ")
+
+
+def test_a_cell_that_ends_by_clock_is_corrected_also_after_others_looked_at_variables(
+    ranks: Notebook,
+) -> None:
+    ranks.run("%%ddt\nimport time")
+    clocked = "end = time.time() + rank\nwhile time.time() < end:\n    dist.barrier()"
+    ranks.shown(f"%%ddt\n{clocked}")
+    number = active.get().last_run.snapshot.cell.number  # type: ignore[union-attr]
+    ranks.run("%%ddt\nprint(end)")
+    assert f"`%ddt_debug --fix` is about cell[{number}]" in " ".join(
+        ranks.shown("%ddt_debug").split()
+    )
+    fixed = " ".join(repr(ranks.run("%ddt_debug --fix")).split())
+    assert f"your cell[{number}], corrected, run it" in fixed
+    offered = next_input(ranks)
+    assert "while on_all_ranks(time.time() < end):" in offered
+    assert ranks.run(offered).change == "gone"
+    ranks.run("%%ddt\nprint(end)")
+    with pytest.raises(UsageError, match="nothing was found in the last run"):
+        ranks.run("%ddt_debug --fix")
 
 
 def test_the_same_cell_runs_again(ranks: Notebook) -> None:

@@ -38,7 +38,7 @@ class FakeSession:
         self.settings = settings
         self.timeout = settings["timeout"]
         self.runs: list[dict[str, Any]] = []
-        self.stopped = self.frozen = False
+        self.stopped = self.frozen = self.resting = False
         self.last_run: RunResult | None = None
         self.pushed: dict[str, object] = {}
         self.fails = False
@@ -141,7 +141,9 @@ def test_lists_of_ranks_are_parsed(text: str, ranks: tuple[int, ...]) -> None:
         ("%ddt_start -n four", "'four' is not a number of ranks"),
         ("%ddt_start -n 500", "start 8 or fewer: %ddt_start -n 8"),
         ("%ddt_start -t soon", "write seconds"),
-        ("%ddt_start 4", "unexpected '4'"),
+        ("%ddt_start four", "'four' is not a number of ranks"),
+        ("%ddt_start 4 5", "unexpected '5'"),
+        ("%ddt_start 4 -n 2", "4 or 2 ranks"),
         ("%ddt_start -n", "expected one argument"),
         ('%ddt_start --backend "gloo', "a quotation mark is not closed"),
         ("%ddt_stop", "no session is running: there is nothing to stop"),
@@ -232,7 +234,8 @@ def test_start_status_stop(fake: Notebook) -> None:
 
 
 def test_options_reach_the_session(fake: Notebook) -> None:
-    fake.run("%ddt_start -n4 -t 20 --hang-after 1.5 --memory 512M --backend gloo --no-group")
+    fake.run("%ddt_start 4 -t 20 --hang-after 1.5 --memory 512M --backend gloo --no-group")
+    assert session().world_size == 4
     assert session().settings == {
         "backend": "gloo",
         "device": None,
@@ -330,7 +333,7 @@ def test_a_cell_magic_below_another_line_says_where_it_belongs(
 def test_the_help_shows_the_defaults(fake: Notebook) -> None:
     shown = " ".join(fake.shown("%ddt_start -h").split())
     for name, trait in DDT.class_traits(config=True).items():
-        if name not in ("colour", "widgets", "device"):
+        if name not in ("colour", "widgets", "device", "idle_minutes"):
             value = trait.default_value
             rendered = "none" if value is None else f"{value:g}" if name != "backend" else value
             assert f"(default {rendered}, %config DDT.{name})" in shown

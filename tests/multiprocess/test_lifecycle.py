@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.host import idle_ranks
 from ddt_notebook.host.listeners import SilentListener, Stream
 from ddt_notebook.host.session import active
 from ddt_notebook.wire.messages import StartStore
@@ -46,6 +47,25 @@ def test_what_a_replaced_rank_misses_is_reported(session: ddt.Session) -> None:
     assert not any("lost" in note for note in session.run("undefined").snapshot.notes)
     session.restart()
     assert not session.run("weights").snapshot.notes
+
+
+def test_idle_ranks_stop_and_the_next_cell_starts_them_again() -> None:
+    lines: list[str] = []
+    with ddt.Session(2) as session:
+        session.run("weights = 1")
+        before = session.pids
+        idle_ranks.watch(session, 0.005, lines.append)
+        deadline = time.monotonic() + 60
+        while not lines and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert gone(before)
+        assert lines
+        assert session.resting
+        assert session.status().ranks == ()
+        assert not session.alive
+        run = session.run(f"print('weights' in globals())\n{REDUCE}")
+        assert run.outputs == {0: "False\n1.0\n", 1: "False\n1.0\n"}
+        assert any("the ranks were started again" in note for note in run.snapshot.notes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads wake when they ask to")

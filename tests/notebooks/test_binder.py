@@ -84,7 +84,7 @@ def test_what_is_idle_is_stopped(
     assert c.TerminalManager.cull_inactive_timeout == seconds
     assert c.ServerApp.shutdown_no_activity_timeout == seconds
     assert 1 <= c.MappingKernelManager.cull_interval <= max(1, seconds)
-    assert c.MappingKernelManager.cull_connected
+    assert not c.MappingKernelManager.cull_connected
     assert not c.MappingKernelManager.cull_busy
 
 

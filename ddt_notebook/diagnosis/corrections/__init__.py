@@ -12,6 +12,7 @@ from ddt_notebook.model import Finding, Snapshot
 from ddt_notebook.program.parse import Document, parse
 from ddt_notebook.program.tree import tree_of
 
+from .agreement import agree_on_end
 from .calls import (
     ask_the_group,
     divide_data,
@@ -41,6 +42,7 @@ _MAKERS: dict[str, Callable[[Fault], Correction | None]] = {
     "reduce-read-on-wrong-rank": reduce_for_all,
     "group-initialized-twice": form_group_once,
     "loss-keeps-graph": keep_no_graph,
+    "loop-ends-by-clock": agree_on_end,
 }
 #: The causes for which a cell can be corrected.
 CORRECTED = frozenset(_MAKERS)

@@ -253,3 +253,71 @@ def test_a_loss_that_is_kept_is_detached() -> None:
 
 def test_a_cause_without_a_correction() -> None:
     assert not corrected("loop-ends-by-clock", "while True:\n    dist.barrier()", 2)
+
+
+def on_time(source: str, decides: int, waits: int, **fields: object) -> str:
+    """The corrected cell of a loop that rank 1 left by its clock at the line ``decides``."""
+    cell = Cell(number=3, source=dedented(source), **fields)  # type: ignore[arg-type]
+    finding = Finding(
+        symptom="D.2.1",
+        stage="training & evaluation",
+        cause="loop-ends-by-clock",
+        ranks=[1],
+        waiting=[0],
+        places={0: Place(file=cell.name, line=waits), 1: Place(file=cell.name, line=decides)},
+    )
+    made = correction(finding, Snapshot(cell=cell, world_size=2, device="cpu"))
+    return made.source if made else ""
+
+
+def test_the_ranks_agree_when_the_loop_ends() -> None:
+    loop = """
+        end = time.time() + 1
+        while (step < 10
+               and time.time() < end):
+            train()
+    """
+    assert on_time(loop, 2, 4) == dedented("""
+        end = time.time() + 1
+
+        def on_all_ranks(condition):
+            agreed = torch.tensor(int(bool(condition)))
+            dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
+            return bool(agreed)
+
+        while (on_all_ranks(step < 10 and time.time() < end)):
+            train()
+    """)
+    leaves = """
+        def run():
+            while True:
+                train()
+                if time.time() > end: break
+    """
+    made = on_time(leaves, 4, 3)
+    assert "        if on_any_rank(time.time() > end): break" in made
+    assert "    def on_any_rank(condition):\n        agreed" in made
+    assert "ReduceOp.MAX" in made
+
+
+@pytest.mark.parametrize(
+    ("source", "decides", "waits"),
+    [
+        ("while time.time() < end:\n    if done():\n        break\n    train()", 1, 4),
+        ("while time.time() < end:\n    train()\ndist.barrier()", 1, 3),
+        ("for x in data:\n    if time.time() > end:\n        break\n    train()", 2, 4),
+        ("while time.time() < end:\n    train()\nelse:\n    last()", 1, 2),
+        ("while best(dist.all_reduce(x)):\n    train()", 1, 2),
+        ("on_all_ranks = 1\nwhile time.time() < end:\n    train()", 2, 3),
+        ("while time.time() < end:\n    train()", 2, 2),
+    ],
+)
+def test_a_loop_that_ends_in_another_way_stays(source: str, decides: int, waits: int) -> None:
+    assert on_time(source, decides, waits) == ""
+
+
+def test_a_script_needs_the_names() -> None:
+    loop = "while time.time() < end:\n    train()"
+    imports = "import torch, torch.distributed as dist\n"
+    assert on_time(loop, 1, 2, file="train.py") == ""
+    assert "on_all_ranks(" in on_time(imports + loop, 2, 3, file="train.py")
