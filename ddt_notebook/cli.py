@@ -141,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument(
         "--copy", type=Path, metavar="FOLDER", help="copy them to this folder; existing files stay"
     )
+    lessons.add_argument(
+        "--executed",
+        action="store_true",
+        help="with --copy: keep the outputs below each lesson's question, to read without running",
+    )
     lessons.set_defaults(run=_lessons)
 
     checked = commands.add_parser("doctor", help="check this machine before a job runs on it")
@@ -243,7 +248,7 @@ def _lessons(options: argparse.Namespace) -> int:
         width = max(map(len, titles))
         print("\n".join(f"{path:<{width}}  {title}" for path, title in titles.items()))
         return 0
-    copied, kept = copy_notebooks(options.copy)
+    copied, kept = copy_notebooks(options.copy, executed=options.executed)
     left = f"; {len(kept)} existed already and stay" if kept else ""
     print(f"copied to {options.copy}: {copied} files{left}")
     return 0

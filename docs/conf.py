@@ -18,7 +18,7 @@ project_copyright = author
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "notebooks/exercises", "views_*.md"]
+exclude_patterns = ["_build", "views_*.md"]
 html_theme = "furo"
 html_title = "ddt_notebook"
 html_show_sourcelink = False

@@ -10,6 +10,8 @@ from pathlib import Path
 import gallery
 from IPython.core.magic import Magics
 
+from ddt_notebook.classroom.exercise import exercise
+from ddt_notebook.classroom.notebooks import file_names
 from ddt_notebook.magics import extension
 from ddt_notebook.messages import messages
 from ddt_notebook.symptoms import lessons, stages, symptoms
@@ -26,7 +28,8 @@ _LESSONS_HEAD = """# Lessons
 A lesson for each named symptom of the study: a training run that really fails, what the assistant
 says about it, why it happens, the repair, and what the same fault looks like on a cluster. Each
 takes ten to fifteen minutes to read and some seconds to run. `ddt-notebook lessons --copy FOLDER`
-puts them into a folder of yours.
+puts them into a folder of yours, without the answers below each question: `%ddt_predict` takes
+yours.
 
 Begin with the [quick start](notebooks/00-quickstart.ipynb) and
 [the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) records a
@@ -63,7 +66,7 @@ def write(docs: Path) -> None:
     """Copy the notebooks to where Sphinx finds them, and write the pages that are derived."""
     copies = docs / "notebooks"
     shutil.rmtree(copies, ignore_errors=True)
-    lessons.copy_notebooks(copies)
+    lessons.copy_notebooks(copies, executed=True)
     made = {
         "magics.md": _MAGICS_HEAD + "".join(_magics()),
         "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
@@ -137,12 +140,13 @@ def _lessons() -> Iterator[str]:
     yield _TODAY_HEAD
     for path, title in lessons.lessons_of_today().items():
         yield f"- [{title}](notebooks/{path})\n"
+    yield "\n## Exercises\n\n| exercise | level | minutes |\n|---|---|---|\n"
+    for name, file in file_names().items():
+        one = exercise(name)
+        title = f"{one.title[0].upper()}{one.title[1:]}"
+        yield f"| [{title}](notebooks/exercises/{file}) | {one.level_name} | {one.minutes} |\n"
     yield "\n```{toctree}\n:hidden:\n\n"
-    yield "\n".join(f"notebooks/{path}" for path in _shown()) + "\n```\n"
-
-
-def _shown() -> list[str]:
-    return [path for path in lessons.notebooks() if not path.startswith("exercises/")]
+    yield "\n".join(f"notebooks/{path}" for path in lessons.notebooks()) + "\n```\n"
 
 
 def _measured(path: Path) -> Iterator[str]:

@@ -239,9 +239,9 @@ def accuracy(short_of: float = _SHORT_OF) -> Behaviour:
         wanted = reference.accuracy(trained, data.held_inputs, data.held_labels) - short_of
         if reached >= wanted:
             return ""
-        return f"on held-out digits the model of rank 0 is right in {reached:.0%}, not {wanted:.0%}"
+        return f"the model of rank 0 is right for {reached:.0%} of new digits, not for {wanted:.0%}"
 
-    return Behaviour("accuracy", "the model recognises held-out digits", check)
+    return Behaviour("accuracy", "the model recognises digits that it has not seen", check)
 
 
 ACCURACY = accuracy()

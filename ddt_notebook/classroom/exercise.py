@@ -9,6 +9,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddt_notebook.faults import card, card_ids
 from ddt_notebook.model.errors import DdtError
 from ddt_notebook.spelling import similar_names
 
@@ -16,7 +17,8 @@ from .behaviours import Behaviour
 from .exercise_data import Setting
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_HINTS = 3
+#: The number of hints of each exercise.
+HINTS = 3
 _LEVELS = {1: "warm-up", 2: "medium", 3: "hard"}
 
 
@@ -58,6 +60,8 @@ class Exercise:
         The variables that the grader reads.
     file
         Name of the file that the cell writes to ``exercise.folder``.
+    lesson
+        The lesson on its fault; default: that of the first symptom of the first fault.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Exercise:
     graded_n: int = 3
     leaves: tuple[str, ...] = ("model",)
     file: str = ""
+    lesson: str = ""
 
     def __post_init__(self) -> None:
         for cell in ("start", "solution"):
@@ -82,6 +87,8 @@ class Exercise:
         object.__setattr__(self, "story", " ".join(self.story.split()))
         object.__setattr__(self, "hints", tuple(" ".join(hint.split()) for hint in self.hints))
         problems = self._problems()
+        if not problems and not self.lesson:
+            object.__setattr__(self, "lesson", card(self.faults[0]).symptoms[0])
         if problems:
             raise InvalidExercise(f"exercise {self.name!r}: {'; '.join(problems)}")
 
@@ -95,8 +102,6 @@ class Exercise:
         return f"%%ddt\n# exercise: {self.name}\n{source or self.start}\n".rstrip()
 
     def _problems(self) -> list[str]:
-        from ddt_notebook.faults import card_ids
-
         found = []
         if not _NAME.fullmatch(self.name):
             found.append("the name has to be lower-case words with hyphens")
@@ -115,7 +120,7 @@ class Exercise:
         ]
         if not self.start or not self.solution or self.start == self.solution:
             found.append("it needs a start and another cell that solves it")
-        if len(self.hints) != _HINTS or not all(self.hints) or len(set(self.hints)) != _HINTS:
+        if len(self.hints) != HINTS or not all(self.hints) or len(set(self.hints)) != HINTS:
             found.append("it needs three hints")
         keys = [behaviour.key for behaviour in self.behaviours]
         if len(keys) < 3 or len(set(keys)) != len(keys) or keys[0] != "ends":

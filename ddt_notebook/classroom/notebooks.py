@@ -1,5 +1,7 @@
 """Writes a notebook for each exercise: ``python -m ddt_notebook.classroom.notebooks FOLDER``.
 
+Lessons beside that folder get links to their exercises.
+
 The cells have nbgrader's metadata, so that a notebook can be an assignment as it is. The cell that
 checks has the points, and fails unless every behaviour holds. The cell to repair is not one of
 nbgrader's solution cells, since nbgrader empties those before it hands out the notebook. nbval
@@ -14,10 +16,13 @@ from typing import Any
 
 import nbformat
 
+from ddt_notebook.symptoms import lessons
+
 from .exercise import Exercise, exercise, exercise_names
 from .submissions import METADATA
 
 _SKIPPED = "nbval-skip"
+_REFERENCES, _EXERCISES = "## References", "- Exercises: "
 _KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -31,8 +36,7 @@ def notebook_of(one: Exercise) -> nbformat.NotebookNode:
     )
     ready = (
         f"The next cell starts {one.n} ranks, if there are none, and gives them the variable "
-        "`exercise`. It holds `dataset` (`len(exercise.dataset)`, `exercise.dataset[index]`, "
-        "`exercise.dataset.take(indices)` for a batch), `model()`, `epochs` and `learning_rate`. "
+        f"`exercise`:\n\n| `exercise.` | is |\n|---|---|\n{_attributes(one)}\n\n"
         "Run it again after a restart of the ranks."
     )
     task = (
@@ -41,8 +45,10 @@ def notebook_of(one: Exercise) -> nbformat.NotebookNode:
         "is graded alone, so it must contain all that it needs."
     )
     check = (
-        "`%ddt_hint` gives one hint after the other, three in all. `%ddt_check` runs your last "
-        "version on fresh ranks and shows which behaviours hold; it fails until all do."
+        "`%ddt_hint` gives one hint after the other, three in all, and then a solution. "
+        "`%ddt_check` runs your last version on fresh ranks and shows which behaviours hold; it "
+        "fails until all do.\n\n<details>\n<summary>The lesson to read on (its title shows what "
+        f"kind of fault it is)</summary>\n\n{_lesson_link(one)}\n\n</details>"
     )
     cells = [
         _markdown(one, "story", story),
@@ -61,6 +67,61 @@ def notebook_of(one: Exercise) -> nbformat.NotebookNode:
     ]
     metadata = {"kernelspec": _KERNEL, "language_info": {"name": "python"}}
     return nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+
+
+def _attributes(one: Exercise) -> str:
+    """Rows of a table of all attributes; of those without a use in this exercise, it says so."""
+    setting = one.setting
+    return "\n".join(
+        f"| `{name}` | {text} |"
+        for name, text in {
+            "dataset": "the training samples: `len(exercise.dataset)`, `exercise.dataset[index]`, "
+            "and `exercise.dataset.take(indices)` for a batch `x, y`",
+            "validation": "the validation samples, in the same form"
+            if setting.validation
+            else "validation samples; this exercise has none",
+            "model()": "a new model with the initial weights"
+            + (", other ones on each rank" if setting.random_start else ""),
+            "epochs": "how many times to go through the data",
+            "batch_size": "samples in a batch of one rank"
+            if setting.batch
+            else "0: the whole share of a rank is one batch",
+            "accumulate": "batches whose gradients make one step",
+            "learning_rate": "of plain gradient descent",
+            "late_rank": "the rank that is slow, in exercises with one",
+            "folder": "a folder for files, the same on all ranks",
+        }.items()
+    )
+
+
+def _lesson_link(one: Exercise) -> str:
+    path = lessons.lesson_file(one.lesson).relative_to(lessons.notebooks_folder())
+    return f"[{lessons.heading(path)}](../{path.as_posix()})"
+
+
+def exercises_line(code: str) -> str:
+    """The line of a lesson's references that names its exercises; empty if there is none."""
+    links = [
+        f"[{name}](../exercises/{file})"
+        for name, file in file_names().items()
+        if exercise(name).lesson == code
+    ]
+    return f"{_EXERCISES}{', '.join(links)}" if links else ""
+
+
+def link_lessons(folder: Path) -> None:
+    """Write that line into each lesson below the folder of notebooks, or renew it."""
+    for part in lessons.lesson_folders():
+        for path in sorted((folder / part).glob("*.ipynb")):
+            book = nbformat.read(path, as_version=4)
+            before = nbformat.writes(book)
+            line = exercises_line(path.name.split("-")[0])
+            for cell in book.cells:
+                if cell.source.startswith(_REFERENCES):
+                    kept = [x for x in cell.source.split("\n") if not x.startswith(_EXERCISES)]
+                    cell.source = "\n".join([*kept[:2], *([line] if line else []), *kept[2:]])
+            if nbformat.writes(book) != before:
+                path.write_text(nbformat.writes(book) + "\n", encoding="utf-8")
 
 
 def file_names() -> dict[str, str]:
@@ -111,3 +172,4 @@ def _locked(one: Exercise, name: str, kind: str, points: int = 0) -> dict[str, A
 
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
+    link_lessons(Path(sys.argv[1]).parent)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddt_notebook.views import html, words
+from ddt_notebook.views import code_diff, html, words
 from ddt_notebook.views.displayable import Displayable
-from ddt_notebook.views.terminal import columns, wrap
+from ddt_notebook.views.terminal import wrap
 
-from .exercise import Exercise, exercise, exercise_names
+from .exercise import HINTS, Exercise, exercise, exercise_names
 from .grade import Grade
 
 _HEAD = ("exercise", "level", "minutes", "state", "the cell should …")
@@ -32,7 +32,7 @@ class ExerciseProgress:
     begun
         Whether the student has the cell.
     hints
-        The number of hints that the student has seen.
+        The number of hints that the student has seen, and one more for the solution.
     checks
         How often the cell was graded.
     best
@@ -62,7 +62,10 @@ class ExerciseProgress:
             state = "passed"
         else:
             state = f"{self.best[0]} of {self.best[1]}" if self.checks else "begun"
-        return f"{state}, {words.count(self.hints, 'hint')}" if self.hints else state
+        if not self.hints:
+            return state
+        seen = min(self.hints, HINTS)
+        return f"{state}, {words.count(seen, 'hint')}{', solution' * (self.hints > HINTS)}"
 
 
 @dataclass
@@ -116,8 +119,12 @@ class ExerciseList(Displayable):
         ]
 
     def to_text(self) -> str:
-        """A line for each exercise."""
-        return "\n".join([self._title(), *columns(self._rows(), _HEAD), *wrap("", _NEXT)])
+        """A line for each exercise, and another one for those that were begun."""
+        lines = [self._title()]
+        for name, level, minutes, state, title in self._rows():
+            lines.append(f"  {name:<17}  {level}  {minutes:>2} min  {title}")
+            lines += [f"{'':19}  {state}"] if state != "new" else []
+        return "\n".join([*lines, *wrap("", _NEXT)])
 
     def to_html(self) -> str:
         """A table."""
@@ -179,3 +186,36 @@ class ExercisePage(Displayable):
     def _title(self) -> str:
         one = self._exercise
         return f"{one.name}: {one.title} ({one.level_name}, about {one.minutes} minutes)"
+
+
+class SolutionView(Displayable):
+    """A solution of an exercise: what changes in its cell, and the whole cell.
+
+    Parameters
+    ----------
+    exercise
+        The exercise.
+    """
+
+    __slots__ = ("_exercise",)
+
+    def __init__(self, exercise: Exercise) -> None:
+        self._exercise = exercise
+
+    def to_text(self) -> str:
+        """The change."""
+        one = self._exercise
+        return "\n".join([*wrap("", self._title()), *code_diff.as_text(one.start, one.solution)])
+
+    def to_html(self) -> str:
+        """The change, and the whole cell."""
+        one = self._exercise
+        return html.view(
+            html.line(self._title()),
+            code_diff.as_html(one.start, one.solution),
+            html.details("the whole cell", html.pre(one.cell(one.solution))),
+        )
+
+    def _title(self) -> str:
+        name = self._exercise.name
+        return f"{name}: one solution; others that behave like it pass, too"

@@ -1,8 +1,11 @@
-"""``%ddt_exercise``, ``%ddt_hint`` and ``%ddt_check``: exercises for one student."""
+"""``%ddt_exercise``, ``%ddt_hint``, ``%ddt_check``, ``%ddt_predict``: for one student."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+from pathlib import Path
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -13,9 +16,11 @@ from ..classroom.exercise import Exercise, UnknownExercise, exercise
 from ..classroom.exercise_data import draw_data, grading_seed, practice_seed, student_name
 from ..classroom.grade import Grade
 from ..classroom.grader import Grader, give_variable
-from ..classroom.progress import ExerciseList, ExercisePage, StudentProgress
+from ..classroom.prediction import PredictionView, question
+from ..classroom.progress import ExerciseList, ExercisePage, SolutionView, StudentProgress
 from ..host.session import Session, active
 from ..program.parse import exercise_of
+from ..symptoms import UnknownSymptom
 from ..views import words
 from ..views.displayable import Displayable, Message
 from . import options as opt
@@ -25,6 +30,16 @@ from .failure import NotPassed
 from .output_stream import live_line
 
 _NAME = opt.Option("name", nargs="?", metavar="NAME", help="name of the exercise")
+_LESSON_AND_CHOICE = opt.Option(
+    "words",
+    nargs="*",
+    default=[],
+    metavar="LESSON|CHOICE",
+    help="the lesson, such as D.2.1 (default: the notebook's own), and a choice: 3, or C; "
+    "without a choice: list them",
+)
+_LESSON = re.compile(r"[A-E](\.\d+){1,2}", re.IGNORECASE)
+_CHOICE = re.compile(r"[1-9A-F]", re.IGNORECASE)
 _STUDENT = opt.Option(
     "--student", metavar="ID", help="the student for whom data is made (default: user name)"
 )
@@ -70,14 +85,38 @@ class ClassroomMagics(RunningMagics):
     @line_magic
     @opt.options(_NAME)
     def ddt_hint(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Give the next of three hints."""
+        """Give the next of three hints, and then a solution."""
         one = self._exercise(args.name)
         progress = self._progress.of(one.name)
         total = len(one.hints)
-        progress.hints = min(progress.hints + 1, total)
-        last = " (the last)" if progress.hints == total else ""
+        progress.hints = min(progress.hints + 1, total + 1)
+        if progress.hints > total:
+            return SolutionView(one)
+        last = " (the last; the next call shows a solution)" if progress.hints == total else ""
         hint = one.hints[progress.hints - 1]
         return Message(f"{one.name}, hint {progress.hints} of {total}{last}: {hint}")
+
+    @line_magic
+    @opt.options(_LESSON_AND_CHOICE)
+    def ddt_predict(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
+        """Choose what will happen in a lesson, and read why or why not."""
+        code, choice = _lesson_and_choice(args.words)
+        code = code or self._lesson_of_notebook()
+        if not code:
+            raise UsageError("ddt_predict: name the lesson and a choice: %ddt_predict D.2.1 3")
+        try:
+            asked = question(code)
+        except UnknownSymptom as error:
+            raise UsageError(f"ddt_predict: {error}") from error
+        if choice > len(asked.choices):
+            raise UsageError(f"ddt_predict: {asked.code} has the choices 1 to {len(asked.choices)}")
+        return PredictionView(asked, choice)
+
+    def _lesson_of_notebook(self) -> str:
+        """The lesson by the name of the notebook's file, as far as the front end tells it."""
+        known = self._shell.user_ns.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME")
+        names = (Path(str(name)).name.split("-")[0] for name in known if name)
+        return next((name for name in names if _LESSON.fullmatch(name)), "")
 
     @line_cell_magic
     @opt.options(_NAME, _STUDENT, _STRICT)
@@ -156,3 +195,16 @@ class ClassroomMagics(RunningMagics):
         seed = practice_seed(one.name, self._progress.student)
         data = draw_data(one.setting, seed, session.world_size)
         give_variable(session, data, session.pool.directory / f"exercise-{one.name}")
+
+
+def _lesson_and_choice(words: list[str]) -> tuple[str, int]:
+    """The lesson's code, empty if it is not named, and the number of the choice, 0 for none."""
+    code, choice = "", 0
+    for word in words:
+        if _LESSON.fullmatch(word) and not code:
+            code = word.upper()
+        elif _CHOICE.fullmatch(word) and not choice:
+            choice = int(word) if word.isdecimal() else ord(word.upper()) - ord("A") + 1
+        else:
+            raise UsageError(f"ddt_predict: unexpected {word!r}: %ddt_predict D.2.1 3")
+    return code, choice

@@ -74,15 +74,18 @@ def notebooks_folder() -> Path:
 
 
 def lesson_file(code: str) -> Path:
-    """The file of the lesson on a symptom, in a checkout or in an installed copy.
+    """The file of the lesson on a symptom or of part E, in a checkout or in an installed copy.
 
     Raises
     ------
     UnknownSymptom
-        If the code is not in the taxonomy, or there is no lesson on it.
+        If there is no lesson with this code.
     FileNotFoundError
         If the installation lacks it.
     """
+    today = sorted((notebooks_folder() / TODAY).glob(f"{code.upper()}-*.ipynb"))
+    if today and code.upper().startswith("E."):
+        return today[0]
     path = lesson(code)
     if path is None:
         known = symptom(code)
@@ -106,7 +109,7 @@ def notebooks() -> dict[str, str]:
         pieces = re.findall(r"\d+|\D+", path.as_posix())
         return place, [int(p) if p.isdigit() else p for p in pieces]
 
-    return {path.as_posix(): _heading(folder / path) for path in sorted(found, key=rank)}
+    return {path.as_posix(): heading(path) for path in sorted(found, key=rank)}
 
 
 def lessons_of_today() -> dict[str, str]:
@@ -114,8 +117,15 @@ def lessons_of_today() -> dict[str, str]:
     return {path: title for path, title in notebooks().items() if path.startswith(f"{TODAY}/")}
 
 
-def copy_notebooks(target: Path) -> tuple[int, list[str]]:
+def copy_notebooks(target: Path, *, executed: bool = False) -> tuple[int, list[str]]:
     """Copy all notebooks and the files they need into ``target``; keep files that exist there.
+
+    Parameters
+    ----------
+    target
+        The folder, which is made if necessary.
+    executed
+        Whether lessons keep the outputs below their question, which give the answer away.
 
     Returns
     -------
@@ -134,12 +144,43 @@ def copy_notebooks(target: Path) -> tuple[int, list[str]]:
             kept.append(name.as_posix())
             continue
         goal.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, goal)
+        if path.suffix == ".ipynb" and name.parts[0] in lesson_folders() and not executed:
+            goal.write_text(_without_answers(path), encoding="utf-8")
+        else:
+            shutil.copyfile(path, goal)
         copied += 1
     return copied, kept
 
 
-def _heading(path: Path) -> str:
+def _without_answers(path: Path) -> str:
+    """A lesson for learners: no outputs below its question, and a cell that takes the choice."""
+    book = json.loads(path.read_text(encoding="utf-8"))
+    cells = []
+    asked = False
+    for cell in book["cells"]:
+        if asked and cell["cell_type"] == "code":
+            cell |= {"outputs": [], "execution_count": None}
+        cells.append(cell)
+        if not asked and "".join(cell["source"]).startswith("## Predict"):
+            asked = True
+            cells.append(_choice_cell(path.name.split("-")[0]))
+    return json.dumps(book | {"cells": cells}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _choice_cell(code: str) -> dict[str, object]:
+    return {
+        "cell_type": "code",
+        "id": "predict",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": f"%ddt_predict {code}",
+    }
+
+
+def heading(path: Path) -> str:
+    """The heading of a notebook, by its path below the folder of notebooks."""
+    path = notebooks_folder() / path
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and source.startswith("# "):

@@ -88,16 +88,30 @@ def test_the_practice_data_depend_on_the_student(lays_cells: Notebook) -> None:
     assert seen[0] == seen[2] != seen[1]
 
 
-def test_hints_come_one_by_one(notebook: Notebook) -> None:
-    hints = exercise(NAME).hints
-    shown = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(4)]
-    assert [f"hint {n} of 3" in text for n, text in zip((1, 2, 3, 3), shown, strict=True)] == [
-        True
-    ] * 4
-    assert [hint in text for hint, text in zip((*hints, hints[2]), shown, strict=True)] == [
-        True
-    ] * 4
-    assert "3 hints" in str(notebook.run("%ddt_exercise"))
+def test_hints_come_one_by_one_and_then_a_solution(notebook: Notebook) -> None:
+    one = exercise(NAME)
+    shown = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(5)]
+    for number, (hint, text) in enumerate(zip(one.hints, shown, strict=False), 1):
+        assert f"hint {number} of 3" in text
+        assert hint in text
+        assert "one solution" not in text
+    changed = set(one.solution.splitlines()) - set(one.start.splitlines())
+    assert changed
+    assert all(f"+ {line}" in shown[3] for line in changed)
+    assert shown[3] == shown[4]
+    assert "begun, 3 hints, solution" in str(notebook.run("%ddt_exercise"))
+
+
+def test_a_prediction_is_answered(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    assert "4. All four ranks wait for ever." in str(notebook.run("%ddt_predict D.2.1"))
+    wrong, right = notebook.run("%ddt_predict d.2.1 A"), notebook.run("%ddt_predict D.2.1 3")
+    assert (wrong.right, right.right) == (False, True)
+    assert "It also calls a collective" in str(wrong)
+    assert "keeps ranks 1, 2 and 3 away" in " ".join(str(right).split())
+    assert notebook.run("%ddt_predict E.1 3").right
+    monkeypatch.setenv("JPY_SESSION_NAME", "/lessons/d-training/D.2.1-hang.ipynb")
+    assert notebook.run("%ddt_predict C").right
 
 
 @pytest.mark.parametrize(
@@ -108,6 +122,10 @@ def test_hints_come_one_by_one(notebook: Notebook) -> None:
         ("%ddt_check Own-Clocks", "did you mean own-clock"),
         ("%%ddt_check own-clok\nx = 1", "did you mean own-clock"),
         ("%ddt_exercise zebra", "there is no exercise 'zebra': %ddt_exercise lists them"),
+        ("%ddt_predict 3", "name the lesson and a choice"),
+        ("%ddt_predict D.2.1 5", "D.2.1 has the choices 1 to 4"),
+        ("%ddt_predict D.2.1 rank", "unexpected 'rank'"),
+        ("%ddt_predict D.9.1 1", "D.9.1"),
         ("%ddt_exercise --prepare", "you have not begun an exercise"),
         ("%ddt_hint", "you have not begun an exercise"),
         ("%ddt_check", "no cell that begins with `# exercise: NAME`"),
@@ -115,7 +133,10 @@ def test_hints_come_one_by_one(notebook: Notebook) -> None:
         ("%%ddt_check\nx = 1", "you have not begun an exercise"),
     ],
 )
-def test_a_mistake_is_reported_in_one_line(notebook: Notebook, line: str, message: str) -> None:
+def test_a_mistake_is_reported_in_one_line(
+    notebook: Notebook, line: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     with pytest.raises(UsageError) as raised:
         notebook.run(line)
     assert message in str(raised.value)

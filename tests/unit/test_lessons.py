@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,26 @@ def test_a_copy_does_not_overwrite_existing_files(
     copied = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.ipynb")}
     assert copied == set(lessons.notebooks())
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".")]
+
+
+def test_a_copy_for_learners_does_not_give_the_answer_away(tmp_path: Path) -> None:
+    source = lessons.notebooks_folder()
+    lessons.copy_notebooks(tmp_path / "learn")
+    lessons.copy_notebooks(tmp_path / "read", executed=True)
+    for path in lessons.notebooks():
+        text = (source / path).read_text(encoding="utf-8")
+        assert (tmp_path / "read" / path).read_text(encoding="utf-8") == text
+        cells = json.loads((tmp_path / "learn" / path).read_text(encoding="utf-8"))["cells"]
+        asked = [i for i, c in enumerate(cells) if "".join(c["source"]).startswith("## Predict")]
+        if not path.startswith(lessons.lesson_folders()):
+            assert json.loads(text)["cells"] == cells
+            continue
+        (at,) = asked
+        code = Path(path).name.split("-")[0]
+        assert cells[at + 1]["source"] == f"%ddt_predict {code}"
+        assert not any(cell.get("outputs") for cell in cells[at:])
+        assert any(cell.get("outputs") for cell in cells[:at])
+        assert len(cells) == len(json.loads(text)["cells"]) + 1
 
 
 def test_an_installation_without_notebooks_is_reported(

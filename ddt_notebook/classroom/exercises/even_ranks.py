@@ -41,6 +41,7 @@ EXERCISE = Exercise(
     rank; the odd ranks should read none of these samples.
     """,
     faults=("new-group-on-some-ranks",),
+    lesson="D.2.1",
     start="""
     model = DDP(exercise.model())
     optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)

@@ -18,6 +18,7 @@ EXERCISE = Exercise(
     are too large. The cell leaves the trained `model`.
     """,
     faults=("no-sync-left-on", "sum-shown-as-mean"),
+    lesson="E.4",
     start="""
     model = DDP(exercise.model())
     optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)

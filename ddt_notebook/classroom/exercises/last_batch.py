@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ddt_notebook.classroom import reference
@@ -76,7 +77,7 @@ EXERCISE = Exercise(
     behaviours=(
         ENDS,
         READS_ONCE,
-        OWN_SHARE,
+        replace(OWN_SHARE, title="each rank reads an equal share, or one sample more"),
         WORKS,
         PARITY,
         as_one(expected, _joined, within=0.05),

@@ -42,6 +42,7 @@ EXERCISE = Exercise(
     shares, and let every sample count alike. The cell leaves the trained `model`.
     """,
     faults=("uneven-batch-sizes",),
+    lesson="D.2.5",
     start="""
     model = DDP(exercise.model())
     optimizer = torch.optim.SGD(model.parameters(), lr=exercise.learning_rate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
@@ -29,11 +30,18 @@ from ddt_notebook.classroom.exercise_data import (
 )
 from ddt_notebook.classroom.grade import Grade, Verdict
 from ddt_notebook.classroom.grader import _judge
-from ddt_notebook.classroom.notebooks import file_names, notebook_of, text_of, write
+from ddt_notebook.classroom.notebooks import (
+    exercises_line,
+    file_names,
+    notebook_of,
+    text_of,
+    write,
+)
 from ddt_notebook.classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.model import Cell, Snapshot
 from ddt_notebook.program.parse import exercise_of, without_cell_magic
+from ddt_notebook.symptoms.lessons import lesson_folders
 
 from ...exercises.cases import SEED
 
@@ -248,6 +256,39 @@ def test_the_notebooks_are_those_of_the_exercises(root: Path, tmp_path: Path) ->
     (tmp_path / "own.ipynb").touch()
     write(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {*file_names().values(), "own.ipynb"}
+
+
+def test_the_description_of_the_variable_lists_every_attribute(root: Path) -> None:
+    path = root / "ddt_notebook" / "classroom" / "exercise_variable.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))  # an import would need torch
+    nodes = [n for n in tree.body if getattr(n, "name", "") == "ExerciseVariable"]
+    inside = list(ast.walk(nodes[0]))
+    has = {n.attr for n in inside if isinstance(n, ast.Attribute) and _is_set_on_self(n)}
+    has |= {n.name for n in inside if isinstance(n, ast.FunctionDef)}
+    for name in exercise_names():
+        cells = notebook_of(exercise(name))["cells"]
+        text = next(cell["source"] for cell in cells if cell["id"] == "ready-text")
+        listed = set(re.findall(r"^\| `(\w+)", text, re.MULTILINE))
+        assert listed == {n for n in has if not n.startswith("_")} | {"exercise"}
+
+
+def _is_set_on_self(node: ast.Attribute) -> bool:
+    on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+    return on_self and isinstance(node.ctx, ast.Store)
+
+
+def test_lessons_link_their_exercises_and_back(root: Path) -> None:
+    linked = set()
+    for folder in lesson_folders():
+        for path in (root / "notebooks" / folder).glob("*.ipynb"):
+            text = path.read_text(encoding="utf-8")
+            code = path.name.split("-")[0]
+            assert exercises_line(code) in text
+            for name in set(re.findall(r"\(\.\./exercises/\d+-([\w-]+)\.ipynb\)", text)):
+                assert exercise(name).lesson == code
+                assert path.name in text_of(exercise(name))
+                linked.add(name)
+    assert linked == set(exercise_names())
 
 
 #: Of nbgrader's metadata, version 3: what every cell has to have, and what it may.
