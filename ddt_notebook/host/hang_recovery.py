@@ -75,8 +75,11 @@ class Rescue:
     def _signal(self, ranks: frozenset[int]) -> None:
         for run in self._runs:
             if run.handle.rank in ranks and run.unfinished and not run.raised:
-                run.handle.signal(signal.SIGCONT)
+                # In this order: a suspended rank must not go on into its collective. Gloo loses
+                # the error of a peer whose connection breaks while it answers (pair.cc: the
+                # operation that is being written is in no list), and that peer waits forever.
                 run.handle.signal(signal.SIGINT)
+                run.handle.signal(signal.SIGCONT)
 
     def is_own_answer(self, rank: int, number: int) -> bool:
         """Whether a rank's answer belongs to the request to leave the group."""
