@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import faults
 import gallery
 from IPython.core.magic import Magics
 
@@ -23,6 +24,12 @@ _MAGICS_HEAD = """# Magics
 `%load_ext ddt_notebook` brings them. Each takes `-h`, and returns an object that shows itself as
 text in a terminal and as HTML in a notebook. Defaults are traits: `%config DDT.timeout = 20`.
 """
+#: Magics in the order in which one meets them; all others follow.
+_MAGICS_AS_MET = (
+    "ddt_start ddt ddt_debug ddt_push ddt_pull ddt_show ddt_status ddt_restart ddt_stop "
+    "ddt_release ddt_explain ddt_lint ddt_doctor ddt_load ddt_attach ddt_live "
+    "ddt_predict ddt_exercise ddt_hint ddt_check"
+).split()
 _LESSONS_HEAD = """# Lessons
 
 A lesson for each named symptom of the study: a training run that really fails, what the assistant
@@ -76,8 +83,9 @@ def write(docs: Path) -> None:
         "views_table.md": _VIEWS_HEAD + "".join(_views()),  # included by views.md
         "views_functions.md": "".join(_view_functions()),  # included by api.md
     }
-    for name, text in made.items():
+    for name, text in (made | faults.pages()).items():
         path = docs / name
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 
@@ -121,7 +129,8 @@ def _magics() -> Iterator[str]:
         for names in one.magics.values()
         for name, function in names.items()
     }
-    for name, function in functions.items():
+    order = {name: at for at, name in enumerate(_MAGICS_AS_MET)}
+    for name, function in sorted(functions.items(), key=lambda one: order.get(one[0], len(order))):
         text = str(function.__doc__).strip()
         yield f"\n## `%{name}`\n\n```text\n{text}\n```\n"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.symptoms import lessons
+from ddt_notebook.faults import cards
+from ddt_notebook.symptoms import lessons, symptoms
 
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]*"""
@@ -52,6 +53,14 @@ def test_the_guide_has_every_notebook_and_fetches_nothing(guide: Path) -> None:
     pages = [*guide.rglob("*.html"), *guide.rglob("*.css")]
     found = {match.group() for page in pages for match in FETCHED.finditer(page.read_text("utf-8"))}
     assert not found
+
+
+def test_every_symptom_has_a_page_and_every_fault_an_anchor(guide: Path) -> None:
+    for known in symptoms():
+        page = (guide / "symptoms" / f"{known.code}.html").read_text("utf-8")
+        for card in cards():
+            if card.symptoms[0] == known.code:
+                assert f'id="{card.id}"' in page
 
 
 def test_the_guide_describes_every_public_name_and_every_magic(guide: Path) -> None:

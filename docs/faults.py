@@ -1,0 +1,98 @@
+"""Pages on symptoms and faults, made from the study's counts and the fault cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ddt_notebook.faults import FaultCard, cards
+from ddt_notebook.symptoms import Symptom, lessons, stages, symptom, symptoms
+from ddt_notebook.symptoms import fixes as fix_patterns
+from ddt_notebook.views.explain import CardView, ExplanationView
+
+#: The folder of the pages of symptoms.
+FOLDER = "symptoms"
+_HEAD = """# Symptoms and faults
+
+{symptoms} symptoms of the study, in the order of its stages, and {cards} faults that show them.
+Each fault has a cell that fails for real, and one that does the same work without the fault. In a
+notebook, `%ddt_explain CODE` and `%ddt_explain FAULT` show the same; a finding names both.
+"""
+_CODE = re.compile(r"(`[^`]*`)")
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by its path below the folder of the guide."""
+    made = {f"{FOLDER}/{known.code}.md": "".join(_symptom(known)) for known in symptoms()}
+    return {"faults.md": "".join(_overview())} | made
+
+
+def _overview() -> Iterator[str]:
+    yield _HEAD.format(symptoms=len(symptoms()), cards=len(cards()))
+    for stage in stages():
+        yield f"\n## {stage.code}. {_capital(stage.title)}\n\n"
+        for known in (one for one in symptoms() if one.stage == stage.code):
+            yield f"- [{_title(known)}]({FOLDER}/{known.code}.md)\n"
+            yield "".join(f"  - [{_plain(card.title)}](#{card.id})\n" for card in _cards(known))
+    yield "\n```{toctree}\n:hidden:\n\n"
+    yield "\n".join(f"{FOLDER}/{known.code}" for known in symptoms()) + "\n```\n"
+
+
+def _symptom(known: Symptom) -> Iterator[str]:
+    patterns, own = fix_patterns(known.code), _cards(known)
+    also = [card for card in cards() if known.code in card.symptoms[1:]]
+    frequency = ExplanationView(known, patterns).frequency()
+    yield f"(symptom-{known.code.lower()})=\n# {_title(known)}\n\n"
+    yield f"*Stage: {known.stage_title}* · {frequency}.\n\n"
+    if path := lessons.lesson(known.code):
+        yield f"The lesson: [{lessons.notebooks()[path]}](../notebooks/{path}).\n\n"
+    yield "| what repaired it in the study | faults | share |\n|---|---|---|\n"
+    yield "".join(f"| {one.pattern} | {one.faults} | {one.share:.0%} |\n" for one in patterns)
+    if also:
+        yield "\nFaults that show it less often: "
+        yield ", ".join(f"[{_plain(card.title)}](#{card.id})" for card in also) + ".\n"
+    for card in own:
+        yield from _card(card)
+
+
+def _card(card: FaultCard) -> Iterator[str]:
+    yield f"\n({card.id})=\n## {_capital(_plain(card.title))}\n\n`{card.id}`\n\n"
+    yield f"**What you see.** {_plain(card.sees)}\n\n**Why.** {_plain(card.why)}\n\n"
+    ranks = "1 rank" if card.n == 1 else f"{card.n} ranks"
+    if card.setup:
+        yield f"What runs before:\n\n```python\n{card.setup}\n```\n\n"
+    yield f"The broken cell, on {ranks}:\n\n```python\n{card.broken}\n```\n\n"
+    yield f"The same work without the fault:\n\n```python\n{card.fixed}\n```\n\n"
+    view = CardView(card)
+    yield "**What to change.**\n\n"
+    yield "".join(f"- {_plain(fix.advice)} (*{fix.pattern}*)\n" for fix in view.fixes())
+    yield f"\n**In a real job.** {_plain(card.cluster)}\n\n"
+    for backend, said in (("gloo", card.gloo), ("NCCL", card.nccl)):
+        if said:
+            lines = "\n".join(line for text in said for line in text.splitlines())
+            yield f"Messages with {backend}:\n\n```text\n{lines}\n```\n\n"
+    if card.apart:
+        yield "**Tell it apart.**\n\n| it may also be | in that fault |\n|---|---|\n"
+        for name, how in card.apart.items():
+            yield f"| [{name}](#{name}) | {_plain(how).replace('|', chr(92) + '|')} |\n"
+        yield "\n"
+    links = (f"[{_plain(one.text)}]({one.url})" for one in card.references)
+    yield f"Read on: {' · '.join(links)}\n"
+
+
+def _cards(known: Symptom) -> list[FaultCard]:
+    return [card for card in cards() if card.symptoms[0] == known.code]
+
+
+def _title(known: Symptom) -> str:
+    return f"{known.code} {_capital(symptom(known.code).title)}"
+
+
+def _capital(text: str) -> str:
+    return text if text.startswith("`") else text[0].upper() + text[1:]
+
+
+def _plain(text: str) -> str:
+    """A text of a card as Markdown: signs outside of code mean themselves."""
+    parts = _CODE.split(" ".join(text.split()))
+    return "".join(p if p.startswith("`") else re.sub(r"([<*\[\]]|__)", r"\\\1", p) for p in parts)
