@@ -48,6 +48,10 @@ def test_a_hang_in_one_dimension_of_a_mesh(ranks: Ranks) -> None:
     assert [(one.ranks, one.waiting) for one in findings] == [([1], [0]), ([3], [2])]
     assert {one.cause for one in findings} == {"collective-under-rank-condition"}
     assert {place.line for one in findings for place in one.places.values()} == {1, 2}
+    assert not run.lost
+    # the mesh of the earlier cell went with its groups
+    (finding,) = ddt.diagnose(session.run("weight.full_tensor()")).findings
+    assert (finding.symptom, finding.cause, finding.ranks) == ("B.1", "stale-group", [0, 1, 2, 3])
     # where rank 3 alone does not come, the other group has completed
     session.run(dedent(mesh))
     (finding,) = ddt.diagnose(session.run("if rank != 3:\n    weight.full_tensor()")).findings

@@ -64,7 +64,7 @@ PATTERNS = (
     # B · communication setup
     Pattern("B.1", "group-not-initialized", r"[Pp]rocess group has not been initialized"),
     Pattern("B.1", "group-initialized-twice", r"process group twice|process group already"),
-    Pattern("B.1", "stale-group", r"process group is gone"),
+    Pattern("B.1", "stale-group", r"process group is gone|process group registered under"),
     Pattern("B.1", "environment-not-set", r"environment variable \w+ expected, but not set"),
     Pattern("B.1", "init-method-incomplete", _METHOD),
     Pattern("B.1", "rank-outside-world", r"rank < size"),

@@ -54,7 +54,7 @@ CARD = FaultCard(
             "destroy the group once, at the very end of the program",
         ),
     ),
-    gloo=("is not registered", "process group is gone"),
+    gloo=("is not registered", "process group is gone", "Could not resolve the process group"),
     nccl=("NCCL communicator was aborted",),
     cluster="""
         An elastic job goes on after a machine was replaced and fails in the first step, because the

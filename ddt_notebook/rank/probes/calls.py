@@ -115,8 +115,8 @@ class CallLog:
         if original is None:  # not in this version of torch
             return
         wrapper = functools.wraps(original)(wrap(original))
-        # a device mesh forms the default group if there is none
-        for module in (c10d, dist, *([device_mesh] if name == "init_process_group" else [])):
+        # a device mesh forms the default group if there is none, and a group for each dimension
+        for module in (c10d, dist, *([device_mesh] if hasattr(device_mesh, name) else [])):
             setattr(module, name, wrapper)
 
     # -- the three kinds of call ---------------------------------------------------------------
