@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -29,6 +30,12 @@ PATHS = {
 TODAY = {Path(path).name.split("-")[0]: path for path in lessons.lessons_of_today()}
 ALL = PATHS | TODAY
 WIDEST = 78
+#: A row that quotes the sources of PyTorch: the file below the folder torch, and the words there.
+SOURCE = re.compile(
+    r"\]\(https://github\.com/pytorch/pytorch/blob/v[\d.]+/torch/([^)]+)\)"
+    r" \| (`{1,2}) ?(.+?) ?\2 \|$",
+    re.MULTILINE,
+)
 
 
 def text_of(cells: list) -> str:
@@ -100,3 +107,18 @@ def test_there_is_no_lesson_on_anything_else(folder: Path) -> None:
         for path in (folder / name).glob("*.ipynb")
     }
     assert found == set(ALL.values())
+
+
+def test_words_quoted_from_the_sources_of_pytorch_are_there(folder: Path) -> None:
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    torch = Path(spec.submodule_search_locations[0])
+    quoted = 0
+    for path in ALL.values():
+        for file, _, words in SOURCE.findall(prose(read(folder / path))):
+            places = (torch / file, torch / "include" / "torch" / file)
+            text = next(place for place in places if place.is_file()).read_text("utf-8")
+            assert words in text, f"{path}: {file} has no {words!r}"
+            quoted += 1
+    assert quoted
