@@ -31,6 +31,7 @@ def skipped_by_scaler(context: Context) -> Iterator[Finding]:
         if not all(last) or len(set(last)) == 1:
             continue
         skipped = {r: one.scaler_skipped for r, one in group.ranks.items()}
+        not_finite = {one.rank: one.not_finite for one in context.snapshot.training}
         yield conclude(
             "D.2.4",
             "scaler-skipped",
@@ -44,6 +45,15 @@ def skipped_by_scaler(context: Context) -> Iterator[Finding]:
                     Fact(kind="left-out-by-scaler", ranks=(rank,), values={"steps": number})
                     for rank, number in skipped.items()
                     if number
+                ),
+                *(
+                    Fact(
+                        kind="loss-became",
+                        ranks=(rank,),
+                        values={"loss": found.value, "backward": found.backward},
+                    )
+                    for rank, number in skipped.items()
+                    if (found := not_finite.get(rank)) and not number
                 ),
             ],
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Cell, RankReport, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints
 from ddt_notebook.model.training import (
+    NotFinite,
     OptimizerTraining,
     RankTraining,
     Schedule,
@@ -65,6 +67,12 @@ def test_a_scaler_that_skips_on_one_rank() -> None:
     assert causes(*together) == []
     made_equal = (training(0, **ddp), training(1, steps=9, scaler_skipped=1, **ddp))
     assert causes(*made_equal) == []
+    overflow = NotFinite(backward=1, value="inf", inputs=True)
+    infected = NotFinite(backward=2, value="nan", inputs=True, lasting=True)
+    spread = replace(apart[0], not_finite=infected), replace(apart[1], not_finite=overflow)
+    assert causes(*spread) == [("scaler-skips-on-some-ranks", [1])]
+    bad_batch = spread[0], replace(apart[1], not_finite=replace(overflow, inputs=False))
+    assert causes(*bad_batch)[0] == ("nan-from-one-rank", [1])
 
 
 def loaded(rank: int, *, saved_s: float = 0.0, **restored: int) -> RankCheckpoints:
