@@ -114,8 +114,8 @@ class RankGroup:
             return ["the process group was formed again; wrap the model in DDP again"]
         for model in followers:
             torch_private.use_group(model, self._default)
-        models = "the DDP model works" if len(followers) == 1 else "the DDP models work"
-        return [f"the process group was formed again; {models} on with it"]
+        models = "your DDP model" if len(followers) == 1 else "your DDP models"
+        return [f"the process group was formed again; you can go on with {models}"]
 
     def leave(self) -> None:
         """Destroy every group; this ends the calls of peers that are blocked in one of them."""
