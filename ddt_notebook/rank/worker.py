@@ -46,6 +46,7 @@ from ..wire.ring import RingWriter
 from . import condition_values, torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
+from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
 from .monitor import Monitor
@@ -228,7 +229,7 @@ class Rank:
         performance.RECORD.end_run()
         loaders.RECORD.end_run(well=error is None)
         traced = tracer.stop() if tracer is not None else None
-        reopened = self._output.restore()
+        restored = (*self._output.restore(), *self._given.restore())
         stacks = error is not None or tracer is not None
         observed, notes = (
             self._observe_unasked(well=error is None) if self._recording else (None, ())
@@ -242,7 +243,7 @@ class Rank:
             names=tuple(self._user_names()[:_MAX_NAMES]),
             recorded=traced,
             observed=observed,
-            notes=(*notes, *reopened, *simulated.take_notes()),
+            notes=(*notes, *restored, *simulated.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
         )
 
@@ -341,15 +342,17 @@ class Rank:
         else:
             self._device = pick_device(self._spec.device, rank)
         namespace = self._shell.user_ns
-        namespace.update(
-            rank=rank,
-            world_size=world_size,
-            local_rank=rank,
-            device=self._device,
-            torch=torch,
-            dist=dist,
-            DDP=DistributedDataParallel,
-        )
+        given = {
+            "rank": rank,
+            "world_size": world_size,
+            "local_rank": rank,
+            "device": self._device,
+            "torch": torch,
+            "dist": dist,
+            "DDP": DistributedDataParallel,
+        }
+        namespace.update(given)
+        self._given = GivenNames(rank, namespace, given)
         self._names_at_start = set(namespace)
         builtins.input = _no_keyboard
         sys.breakpointhook = _no_debugger

@@ -147,6 +147,34 @@ def test_output_that_a_cell_closed_is_opened_again(session: ddt.Session, closes:
     assert session.pids == pids
 
 
+@pytest.mark.parametrize(
+    ("damages", "note"),
+    [
+        ("del torch, dist", "rank 0 had deleted torch, dist; defined again"),
+        ("get_ipython().run_line_magic('reset', '-f')", "rank 0 had deleted rank, world_size, "),
+        ("dist.barrier = dist.all_reduce = None", "rank 0 had replaced dist.barrier; it was put"),
+        ("del dist.destroy_process_group", "had replaced dist.destroy_process_group; it was put"),
+    ],
+)
+def test_what_cells_rely_on_is_put_back(session: ddt.Session, damages: str, note: str) -> None:
+    pids = session.pids
+    run = session.run(f"if rank == 0:\n    {damages}")
+    assert run.ok
+    assert any(note in one for one in run.snapshot.notes), run.snapshot.notes
+    again = session.run(REDUCE + "\ndist.barrier()")
+    assert again.outputs == {0: "2.0\n", 1: "2.0\n"}
+    assert again.snapshot.notes == ()
+    assert session.pids == pids
+
+
+def test_a_function_that_a_cell_replaced_is_noted_once(session: ddt.Session) -> None:
+    patch = "original = dist.all_reduce\ndist.all_reduce = lambda *args: original(*args)"
+    (first, *_) = session.run(patch).snapshot.notes
+    assert first.startswith("rank 0 has replaced dist.all_reduce by a function of its own")
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+    assert session.run("dist.all_reduce = original").snapshot.notes == ()
+
+
 def test_output_that_a_cell_redirected_stays_redirected(
     session: ddt.Session, tmp_path: Path
 ) -> None:

@@ -1,0 +1,61 @@
+"""What each cell may rely on, put back after a cell deleted or broke it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from ..model.operations import COLLECTIVES, MESSAGES, SETUP
+
+
+class GivenNames:
+    """The names that a session defines, and the functions of ``torch.distributed`` it records.
+
+    Parameters
+    ----------
+    rank
+        The rank, for the notes.
+    namespace
+        The namespace of the cells.
+    given
+        What the session defines in it.
+    """
+
+    def __init__(self, rank: int, namespace: dict[str, Any], given: Mapping[str, Any]) -> None:
+        self._rank = rank
+        self._namespace = namespace
+        self._given = dict(given)
+        self._functions = {
+            name: getattr(dist, name)
+            for name in (*COLLECTIVES, *MESSAGES, *SETUP)
+            if hasattr(dist, name)
+        }
+        self._replaced: set[str] = set()
+
+    def restore(self) -> tuple[str, ...]:
+        """Put back what a cell removed; returns a note on each.
+
+        A name that a cell bound to something else, and a function that it replaced by one of its
+        own, stay as they are; a function is noted once. The session needs those that form and
+        destroy groups, so these are always put back.
+        """
+        notes = []
+        if deleted := [name for name in self._given if name not in self._namespace]:
+            self._namespace.update((name, self._given[name]) for name in deleted)
+            notes.append(f"rank {self._rank} had deleted {', '.join(deleted)}; defined again")
+        for name, function in self._functions.items():
+            now = getattr(dist, name, None)
+            if now is function:
+                self._replaced.discard(name)
+            elif name in SETUP or not callable(now):
+                setattr(dist, name, function)
+                notes.append(f"rank {self._rank} had replaced dist.{name}; it was put back")
+            elif name not in self._replaced:
+                self._replaced.add(name)
+                notes.append(
+                    f"rank {self._rank} has replaced dist.{name} by a function of its own, which "
+                    "later cells call, too; session.restart() brings PyTorch's back"
+                )
+        return tuple(notes)
