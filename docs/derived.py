@@ -12,7 +12,7 @@ import gallery
 from IPython.core.magic import Magics
 
 from ddt_notebook.classroom.exercise import exercise
-from ddt_notebook.classroom.notebooks import file_names
+from ddt_notebook.classroom.notebooks import exercises_line, file_names
 from ddt_notebook.magics import extension
 from ddt_notebook.messages import messages
 from ddt_notebook.symptoms import lessons, stages, symptoms
@@ -34,14 +34,24 @@ _LESSONS_HEAD = """# Lessons
 
 A lesson for each named symptom of the study: a training run that really fails, what the assistant
 says about it, why it happens, the repair, and what the same fault looks like on a cluster. Each
-takes ten to fifteen minutes to read and some seconds to run. `ddt-notebook lessons --copy FOLDER`
-puts them into a folder of yours, without the answers below each question: `%ddt_predict` takes
-yours.
+takes 10 to 15 minutes to read, 15 to 25 if you read English slowly, and some seconds to run.
+`ddt-notebook lessons --copy FOLDER` puts them into a folder of yours, without the answers below
+each question: `%ddt_predict` takes yours.
 
 Begin with the [quick start](notebooks/00-quickstart.ipynb) and
 [the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) records a
 script that does not end, and repairs it.
 """
+_PATH_HEAD = """
+## A path
+
+The sections below follow the order of the study. To learn, begin with the hang, and do the
+exercises of each lesson after it:
+
+"""
+#: From the first hang to rarer faults.
+_PATH = ("D.2.1", "D.2.4", "C.7", "D.1.4", "C.1", "D.2.2", "C.4", "D.1.2", "B.1")
+_PATH_TODAY = ("E.1", "E.2", "E.8")
 _TODAY_HEAD = """
 ## E. Today
 
@@ -136,6 +146,7 @@ def _magics() -> Iterator[str]:
 
 
 def _lessons() -> Iterator[str]:
+    yield from _path()
     for stage in stages():
         yield f"\n## {stage.code}. {stage.title.capitalize()}\n\n"
         yield "| symptom | faults in the study | lesson |\n|---|---|---|\n"
@@ -156,6 +167,17 @@ def _lessons() -> Iterator[str]:
         yield f"| [{title}](notebooks/exercises/{file}) | {one.level_name} | {one.minutes} |\n"
     yield "\n```{toctree}\n:hidden:\n\n"
     yield "\n".join(f"notebooks/{path}" for path in lessons.notebooks()) + "\n```\n"
+
+
+def _path() -> Iterator[str]:
+    """Yield the lessons of the path with their exercises."""
+    yield _PATH_HEAD
+    folder = lessons.notebooks_folder()
+    for code in (*_PATH, *_PATH_TODAY):
+        path = lessons.lesson_file(code).relative_to(folder)
+        links = exercises_line(code).replace("../exercises/", "notebooks/exercises/")
+        practice = f" · {links.removeprefix('- ')}" if links else ""
+        yield f"1. [{lessons.heading(path)}](notebooks/{path.as_posix()}){practice}\n"
 
 
 def _measured(path: Path) -> Iterator[str]:

@@ -61,7 +61,7 @@ EXERCISE = Exercise(
     minutes=12,
     story="""
     The samples stand in the order of their classes, and each rank trains on a part of them.
-    Training is to stop as soon as the mean loss over all training samples is below `target`. On
+    Training should stop as soon as the mean loss over all training samples is below `target`. On
     one rank that works; on several the job hangs towards the end. The cell leaves the trained
     `model`, and every rank has taken the same steps, no more than needed. Each rank reads its
     share once, before the loop.
