@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch lab lint format bench soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers lab lint format bench soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
 	@echo "make test    lint, type-check and test"
 	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
+	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make soak    use one notebook for long, and see whether anything grows"
@@ -63,6 +64,14 @@ test-torch:
 	$(TORCH_VENV)/bin/python -c 'import torch; print("torch", torch.__version__)'
 	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-suite-reruns=10 --rerun-show-tracebacks \
 		$(TORCH_TESTS)
+
+# Programs of Accelerate, transformers' Trainer and Lightning, in an environment of their own.
+TRAINERS_VENV = .venv-trainers
+test-trainers:
+	test -x $(TRAINERS_VENV)/bin/python || $(PYTHON) -m venv $(TRAINERS_VENV)
+	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
+		accelerate lightning transformers pytest pytest-rerunfailures pytest-timeout
+	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -182,8 +182,9 @@ class ModelTraining:
         The variable, such as ``"model"``; otherwise its class.
     where
         The line of its first forward pass with gradients.
-    made
-        The line that put it into DDP; None if not known.
+    made, made_by
+        The line that put it into DDP, None if not known; and the file of the installed library
+        that this line called to do it, empty if it did so itself.
     unsynchronised_where
         The line of its first forward pass inside ``no_sync()``.
     no_sync_where
@@ -234,6 +235,7 @@ class ModelTraining:
     name: str
     where: Position | None = None
     made: Position | None = None
+    made_by: str = ""
     unsynchronised_where: Position | None = None
     no_sync_where: Position | None = None
     members: tuple[int, ...] = ()

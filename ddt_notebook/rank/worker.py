@@ -43,11 +43,12 @@ from ..wire.messages import (
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
-from . import condition_values, torch_private
+from . import condition_values, forked_ranks, torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
+from .library_state import forget_launch
 from .memory_cap import MemoryCap
 from .monitor import Monitor
 from .output_files import OutputFiles
@@ -122,6 +123,7 @@ class Rank:
             formed_by_session=spec.group,
         )
         self._group.calls.install()
+        forked_ranks.refuse(spec.world_size)
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
         if self._recording:
@@ -259,6 +261,7 @@ class Rank:
         spec = self._spec
         environment = torchrun_environment(spec.rank, spec.world_size, self._group.port)
         seed(spec.seed, spec.rank)
+        forget_launch()
         with as_main(command.file, command.arguments, environment) as main:
             self._script_names = vars(main)
             error = self._shell.run_script(command.source, main)

@@ -86,7 +86,10 @@ def same_masks(context: Context) -> Iterator[Finding]:
 
 
 def needless_search(context: Context) -> Iterator[Finding]:
-    """Report, as a hint, that DDP looks for unused parameters in every step and finds none."""
+    """Report, as a hint, that DDP looks for unused parameters in every step and finds none.
+
+    A library that wraps the model, such as Trainer, chooses this option for all users.
+    """
     if context.snapshot.outcome != "ok":
         return
     for ranks in replicas.models(context.snapshot):
@@ -95,6 +98,7 @@ def needless_search(context: Context) -> Iterator[Finding]:
             model.find_unused_parameters
             and model.searched >= _LOOKED_OFTEN_ENOUGH
             and not model.unused
+            and not model.made_by
             for model in ranks.values()
         ):
             continue

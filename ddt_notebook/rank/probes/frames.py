@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...model import Position
-from ...model.user_code import is_user_code
+from ...model.user_code import is_user_code, package_file
 
 _TORCH = str(Path(torch.__file__).parent)
 #: Before Python 3.13, a function's frame keeps the copy that ``f_locals`` makes of its variables.
@@ -42,6 +42,15 @@ def user_line(frame: FrameType | None) -> Position | None:
         code = found.f_code
         return Position(file=code.co_filename, line=found.f_lineno, function=code.co_name)
     return None
+
+
+def calling_package(frame: FrameType | None) -> str:
+    """The file of the installed library, other than torch, between here and the user's code."""
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
+        if file := package_file(frame.f_code.co_filename):
+            return file
+        frame = frame.f_back
+    return ""
 
 
 def local_variables(frame: FrameType) -> Mapping[str, Any]:

@@ -57,6 +57,8 @@ class ReplicaLog:
         self.built: list[int] | None = None
         #: The line that put the model into DDP.
         self.made: Position | None = None
+        #: The file of the installed library that did it for the user.
+        self.made_by = ""
         #: The line that called ``no_sync()`` last.
         self.no_sync: Position | None = None
         self._forget()
@@ -177,6 +179,7 @@ class ReplicaLog:
             name=self.name,
             where=self.first,
             made=self.made,
+            made_by=self.made_by,
             unsynchronised_where=self.first_unsynchronised,
             no_sync_where=self.first_no_sync,
             forwards=self.forwards,

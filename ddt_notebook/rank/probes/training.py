@@ -29,7 +29,7 @@ from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from . import evaluations, loss_graph
-from .frames import user_line
+from .frames import calling_package, user_line
 from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
 from .optimizers import OptimizerLog
@@ -153,6 +153,7 @@ class TrainingRecord:
         try:
             log = self._known(model)
             log.built, log.made = built(model), user_line(sys._getframe())
+            log.made_by = calling_package(sys._getframe())
         except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 

@@ -1,0 +1,140 @@
+"""Programs of Accelerate, Trainer, Lightning and Fabric, unmodified, in cells and as scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+
+from .programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, program
+
+pytest.importorskip("accelerate", reason="make test-trainers installs the libraries")
+pytest.importorskip("lightning", reason="make test-trainers installs the libraries")
+pytest.importorskip("transformers", reason="make test-trainers installs the libraries")
+
+BASES = {
+    "accelerate": ACCELERATE,
+    "trainer": TRAINER,
+    "lightning": LIGHTNING,
+    "fabric": FABRIC,
+}
+
+#: A program, a place in it, the lines of a fault, and which of these a finding has to name.
+FAULTS = {
+    "accelerate gathers on one rank": (
+        ACCELERATE,
+        "after an epoch",
+        "if accelerator.is_main_process:\n    print(accelerator.gather(total.reshape(1)))",
+        "if accelerator.is_main_process:",
+    ),
+    "accelerate waits on one rank": (
+        ACCELERATE,
+        "after an epoch",
+        "if accelerator.is_main_process:\n    accelerator.wait_for_everyone()",
+        "if accelerator.is_main_process:",
+    ),
+    "accelerate raises on one rank": (
+        ACCELERATE,
+        "in a step",
+        'if accelerator.process_index == 1 and step == 2:\n    raise ValueError("bad sample")',
+        'raise ValueError("bad sample")',
+    ),
+    "trainer's callback waits on one rank": (
+        TRAINER,
+        "after an epoch",
+        "if state.is_world_process_zero:\n    torch.distributed.barrier()",
+        "if state.is_world_process_zero:",
+    ),
+    "trainer evaluates on one rank": (
+        TRAINER,
+        "at the end",
+        "if trainer.is_world_process_zero():\n    print(trainer.evaluate())",
+        "if trainer.is_world_process_zero():",
+    ),
+    "trainer's loss raises on one rank": (
+        TRAINER,
+        "in a step",
+        (
+            "if self.args.process_index == 1 and self.state.global_step == 2:\n"
+            '    raise ValueError("bad batch")'
+        ),
+        'raise ValueError("bad batch")',
+    ),
+    "lightning's step waits on one rank": (
+        LIGHTNING,
+        "in a step",
+        "if self.trainer.is_global_zero and number == 2:\n    self.trainer.strategy.barrier()",
+        "if self.trainer.is_global_zero and number == 2:",
+    ),
+    "lightning's step raises on one rank": (
+        LIGHTNING,
+        "in a step",
+        'if self.global_rank == 1 and number == 2:\n    raise ValueError("bad batch")',
+        'raise ValueError("bad batch")',
+    ),
+    "fabric gathers on one rank": (
+        FABRIC,
+        "in a step",
+        "if fabric.global_rank == 0:\n    fabric.all_gather(loss)",
+        "if fabric.global_rank == 0:",
+    ),
+    "fabric leaves the loop on one rank": (
+        FABRIC,
+        "in a step",
+        "if fabric.global_rank == 1 and step == 2:\n    break",
+        "if fabric.global_rank == 1 and step == 2:",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[ddt.Session]:
+    with ddt.Session(2) as session:
+        yield session
+
+
+def run(session: ddt.Session, source: str, way: str, folder: Path) -> ddt.RunResult:
+    if way == "cell":
+        return session.run(source)
+    file = folder / "train.py"
+    file.write_text(source)
+    return session.run_script(str(file))
+
+
+@pytest.mark.parametrize("way", ["cell", "script"])
+@pytest.mark.parametrize("name", BASES)
+def test_healthy_programs_stay_quiet(
+    session: ddt.Session, name: str, way: str, tmp_path: Path
+) -> None:
+    result = run(session, program(BASES[name]), way, tmp_path)
+    report = ddt.diagnose(result)
+    assert result.ok, str(report)
+    assert not report.findings, str(report)
+    assert not report.hints, str(report)
+
+
+@pytest.mark.parametrize("way", ["cell", "script"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_named_at_the_users_line(
+    session: ddt.Session, name: str, way: str, tmp_path: Path
+) -> None:
+    base, place, lines, named = FAULTS[name]
+    source = program(base, place, lines)
+    result = run(session, source, way, tmp_path)
+    finding = ddt.diagnose(result).findings[0]
+    number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
+    told = {place.line for place in finding.places.values()}
+    told |= {fact.place.line for fact in finding.facts if fact.place is not None}
+    assert number in told, str(finding)
+    assert finding.symptom == ("D.1.11" if named.startswith("raise") else "D.2.1"), str(finding)
+    assert not result.lost
+
+
+def test_ranks_are_not_forked_into_ranks(session: ddt.Session) -> None:
+    result = session.run(LIGHTNING.replace('strategy="ddp"', 'strategy="ddp_notebook"'))
+    said = {error.message.partition(",")[0] for error in result.errors.values()}
+    assert said == {"this cell already runs on every rank"}
+    assert session.run("x = torch.ones(1)\ndist.all_reduce(x)").ok
