@@ -111,21 +111,12 @@ def test_no_more_than_the_ranks_of_a_magic_is_replaced(page: Page, lab: Lab) -> 
     expect(first_line(page, 2)).to_have_text("%%ddt -t 5 -o mine  # -r 0")
 
 
-def test_notebooks_do_not_mix_and_lost_ranks_are_forgotten(page: Page, lab: Lab) -> None:
-    start = f"{LOAD}\n%ddt_start -n {{}}"
+def test_lost_ranks_are_forgotten(page: Page, lab: Lab) -> None:
     again = "%ddt_stop\n%ddt_start -n {}"
-    cells = (start.format(4), again.format(2), again.format(4))
-    page.open(lab.write("one.ipynb", *cells))
+    cells = (f"{LOAD}\n%ddt_start -n 4", again.format(2), again.format(4))
+    page.open(lab.write("fewer.ipynb", *cells))
     page.run_to_end(0)
     choose(page, 0, 3)
-    expect(chooser(page)).to_have_text("on ranks: 0, 3 ▾")
-    page.command("docmanager:open", path=lab.write("other.ipynb", start.format(3)))
-    expect(chooser(page)).to_have_text("on ranks: all ▾")
-    page.wait_for_kernel()
-    page.run_to_end(0)
-    choose(page, 2)
-    expect(chooser(page)).to_have_text("on ranks: 2 ▾")
-    page.tab.get_by_role("tab", name="one.ipynb").click()
     expect(chooser(page)).to_have_text("on ranks: 0, 3 ▾")
     page.run_to_end(1)
     expect(chooser(page)).to_have_text("on ranks: 0 ▾")

@@ -21,7 +21,6 @@ from ddt_notebook.views import exported_page
 pytestmark = pytest.mark.timeout(300)
 
 SCREENSHOTS = os.environ.get("DDT_SCREENSHOTS")
-WIDTHS = (1200, 400)
 
 
 def runs(root: Path) -> dict[str, Snapshot]:
@@ -61,33 +60,32 @@ def many(run: Snapshot) -> Snapshot:
     )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 400)])
 def test_pages_are_accessible_and_fit_wide_and_narrow(
-    browser: Browser, root: Path, tmp_path: Path, scheme: str
+    browser: Browser, root: Path, tmp_path: Path, scheme: str, width: int
 ) -> None:
     for name, run in runs(root).items():
         page = tmp_path / f"{name}.html"
         page.write_text(exported_page.page(run), encoding="utf-8")
-        for width in WIDTHS:
-            # the page forbids scripts; axe is one
-            context = browser.new_context(
-                viewport={"width": width, "height": 800},
-                color_scheme=scheme,  # type: ignore[arg-type]
-                bypass_csp=True,
-            )
-            tab = context.new_page()
-            tab.goto(page.as_uri())
-            found = Axe().run(tab, options={"resultTypes": ["violations"]})
-            seen = [
-                f"{rule['id']}: {node['html'][:200]}"
-                for rule in found.response["violations"]
-                for node in rule["nodes"]
-            ]
-            assert seen == [], f"{name}, {width} pixels wide"
-            # parts scroll, the page does not
-            wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-            assert wider <= 0, f"{name}, {width} pixels wide"
-            if SCREENSHOTS:
-                path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
-                tab.screenshot(path=path, full_page=True)
-            context.close()
+        # the page forbids scripts; axe is one
+        context = browser.new_context(
+            viewport={"width": width, "height": 800},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            bypass_csp=True,
+        )
+        tab = context.new_page()
+        tab.goto(page.as_uri())
+        found = Axe().run(tab, options={"resultTypes": ["violations"]})
+        seen = [
+            f"{rule['id']}: {node['html'][:200]}"
+            for rule in found.response["violations"]
+            for node in rule["nodes"]
+        ]
+        assert seen == [], f"{name}, {width} pixels wide"
+        # parts scroll, the page does not
+        wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        assert wider <= 0, f"{name}, {width} pixels wide"
+        if SCREENSHOTS:
+            path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
+            tab.screenshot(path=path, full_page=True)
+        context.close()

@@ -106,33 +106,6 @@ def test_each_rank_has_its_device_and_its_memory_against_its_cap(page: Page, lab
     expect(page.row(1).locator("meter")).to_have_count(0)
 
 
-def test_views_of_two_notebooks_do_not_mix(page: Page, lab: Lab) -> None:
-    page.open(lab.write("left.ipynb", START, "%%ddt\ndist.barrier()"))
-    page.open_panel()
-    page.run_to_end(0)
-    page.run_to_end(1)
-    three = START.replace("-n 2", "-n 3")
-    page.command(
-        "docmanager:open", path=lab.write("right.ipynb", three, "1", "%%ddt\ndist.barrier()")
-    )
-    expect(page.panel).to_contain_text("right.ipynb")
-    expect(page.button("Collectives")).to_have_count(0)
-    page.wait_for_kernel()
-    for number in range(3):
-        page.run_to_end(number)
-    page.button("Collectives").click()
-    both = view(page, "Collectives")
-    expect(both).to_contain_text("after cell[3] · 3 ranks")
-    page.tab.get_by_role("tab", name="left.ipynb", exact=True).click()
-    page.button("Collectives").click()
-    expect(both).to_have_count(2)
-    expect(both.filter(has_text="after cell[3] · 3 ranks")).to_have_count(1)
-    expect(both.filter(has_text="after cell[2] · 2 ranks")).to_have_count(1)
-    page.run_to_end(1)
-    expect(both.filter(has_text="after cell[3] · 3 ranks")).to_have_count(1)
-    expect(both.filter(has_text="after cell[3] · 2 ranks")).to_have_count(1)
-
-
 def test_a_kernel_that_has_gone_is_reported(page: Page, lab: Lab) -> None:
     page.open(lab.write("gone.ipynb", START, "%%ddt\ndist.barrier()"))
     page.open_panel()
