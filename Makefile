@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers lab lint format bench soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed lab lint format bench soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
 	@echo "make test    lint, type-check and test"
 	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
 	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
+	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make soak    use one notebook for long, and see whether anything grows"
@@ -72,6 +73,15 @@ test-trainers:
 	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
 		accelerate lightning transformers pytest pytest-rerunfailures pytest-timeout
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers
+
+# DeepSpeed's own set-up imports torch, and compiles nothing.
+DEEPSPEED_VENV = .venv-deepspeed
+test-deepspeed:
+	test -x $(DEEPSPEED_VENV)/bin/python || $(PYTHON) -m venv $(DEEPSPEED_VENV)
+	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
+		setuptools wheel ninja pytest pytest-rerunfailures pytest-timeout
+	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --no-build-isolation deepspeed
+	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

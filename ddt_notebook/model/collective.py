@@ -161,7 +161,11 @@ class Call:
         of_root = operation is not None and operation.root_sized and self.source != "call log"
         uneven = operation is not None and operation.uneven
         if self.shapes and not uneven and not of_root:
-            fields.append(("shape", self.shapes))
+            # dimensions of size 1 do not change which elements meet: DeepSpeed's pipeline reduces
+            # a scalar on one stage, and a tensor of one element on another
+            fields.append(
+                ("shape", tuple(tuple(n for n in shape if n != 1) for shape in self.shapes))
+            )
         if self.dtypes:
             fields.append(("dtype", self.dtypes))
         return tuple(fields)

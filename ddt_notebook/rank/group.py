@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..model.torch_features import MODELS_FOLLOW
-from . import torch_private
+from . import deepspeed_state, torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
@@ -108,14 +108,15 @@ class RankGroup:
         finally:
             self._forming = False
         self._default = dist.group.WORLD
+        notes = deepspeed_state.forget_groups()
         if not followers:
-            return []
+            return notes
         if not torch_private.available(MODELS_FOLLOW):
-            return ["the process group was formed again; wrap the model in DDP again"]
+            return [*notes, "the process group was formed again; wrap the model in DDP again"]
         for model in followers:
             torch_private.use_group(model, self._default)
         models = "your DDP model" if len(followers) == 1 else "your DDP models"
-        return [f"the process group was formed again; you can go on with {models}"]
+        return [*notes, f"the process group was formed again; you can go on with {models}"]
 
     def leave(self) -> None:
         """Destroy every group; this ends the calls of peers that are blocked in one of them."""

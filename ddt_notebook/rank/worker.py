@@ -43,7 +43,7 @@ from ..wire.messages import (
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
-from . import condition_values, forked_ranks, torch_private
+from . import condition_values, deepspeed_state, forked_ranks, torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .given_names import GivenNames
@@ -124,6 +124,7 @@ class Rank:
         )
         self._group.calls.install()
         forked_ranks.refuse(spec.world_size)
+        deepspeed_state.install()
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
         if self._recording:
@@ -245,7 +246,7 @@ class Rank:
             names=tuple(self._user_names()[:_MAX_NAMES]),
             recorded=traced,
             observed=observed,
-            notes=(*notes, *restored, *simulated.take_notes()),
+            notes=(*notes, *restored, *simulated.take_notes(), *deepspeed_state.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
         )
 
@@ -262,6 +263,7 @@ class Rank:
         environment = torchrun_environment(spec.rank, spec.world_size, self._group.port)
         seed(spec.seed, spec.rank)
         forget_launch()
+        deepspeed_state.forget_groups()
         with as_main(command.file, command.arguments, environment) as main:
             self._script_names = vars(main)
             error = self._shell.run_script(command.source, main)

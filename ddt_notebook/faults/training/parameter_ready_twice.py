@@ -28,7 +28,7 @@ CARD = FaultCard(
             def forward(self, x):
                 x = self.embed(x)
                 for _ in range(3):
-                    x = checkpoint(self.block, x.relu(), use_reentrant=True)
+                    x = checkpoint(self.block, x.tanh(), use_reentrant=True)
                 return x
 
         model = DDP(Recurrent())
@@ -50,7 +50,7 @@ CARD = FaultCard(
             def forward(self, x):
                 x = self.embed(x)
                 for _ in range(3):
-                    x = checkpoint(self.block, x.relu(), use_reentrant=False)
+                    x = checkpoint(self.block, x.tanh(), use_reentrant=False)
                 return x
 
         model = DDP(Recurrent())

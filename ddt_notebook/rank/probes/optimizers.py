@@ -330,8 +330,17 @@ class OptimizerLog:
         return ""
 
     def _watched(self, optimizer: Optimizer) -> list[Any]:
+        """The parameters to examine; none once a library exchanges them in each step.
+
+        DeepSpeed's ZeRO-3 gives the optimizer a part of the parameters for each of its steps.
+        """
         groups = optimizer.param_groups
-        return [groups[number]["params"][at] for number, at in self._at]
+        try:
+            return [groups[number]["params"][at] for number, at in self._at]
+        except IndexError:
+            self.sharded, self._at, self._watched_tensors, self.states = True, [], None, []
+            self.about = replace(self.about, watched=())
+            return []
 
     def parameters(self) -> list[torch.Tensor]:
         """Its parameters; only the watched ones if the optimizer no longer exists."""

@@ -135,3 +135,13 @@ def test_other_arguments_that_differ_under_a_condition_with_the_rank():
     ]
     finding = only(diagnose(snapshot(*ranks, source=source, outcome="hung")))
     assert finding.cause == "root-differs"
+
+
+def test_a_scalar_meets_a_tensor_of_one_element():
+    """DeepSpeed's pipeline reduces its loss so; two dimensions of other sizes do not fit."""
+    for mine, other, found in (((), (1,), False), ((1, 4), (4,), False), ((2, 4), (4, 2), True)):
+        calls = [
+            replace(all_reduce(1), shapes=(shape,), dtypes=("float32",)) for shape in (mine, other)
+        ]
+        run = snapshot(rank(0, calls[0]), rank(1, calls[1]))
+        assert bool(diagnose(run).findings) is found, (mine, other)

@@ -144,3 +144,17 @@ def test_gradients_that_a_hook_reduces_are_noted_as_they_were_computed() -> None
         ] * len(state.local)
         record.end_run()
         assert not any(parameter._backward_hooks for parameter in model.parameters())
+
+
+def test_parameters_that_a_library_exchanges_in_each_step_are_not_watched() -> None:
+    """As DeepSpeed's ZeRO-3 does."""
+    record, model, optimizer = _trained()
+    _step(record, model, optimizer)
+    optimizer.param_groups[0]["params"] = [model.weight]
+    _step(record, model, optimizer)
+    found = record.observed(0, {"optimizer": optimizer})
+    assert not record.problem
+    (only,) = found.optimizers
+    assert only.steps == 2
+    assert not only.watched
+    assert all(not state.values for state in only.states)

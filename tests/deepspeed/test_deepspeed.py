@@ -1,0 +1,144 @@
+"""Programs of DeepSpeed, unmodified, in cells and as scripts, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.rank.deepspeed_state import ENGINES_HOLD_FORMER_GROUPS
+
+from .deepspeed_programs import PIPELINE, changed, zero
+
+pytest.importorskip("deepspeed", reason="make test-deepspeed installs it")
+
+HEALTHY = {
+    "zero-0": zero(0),
+    "zero-1": zero(1),
+    "zero-2": zero(2),
+    "zero-3": zero(3),
+    "accumulates": zero(2, 2),
+    "saves": changed(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
+    "pipeline": PIPELINE,
+}
+UNUSED = """
+if rank == 1:
+    engine.backward(engine.module.last(torch.relu(engine.module.first(x))).sum())
+    engine.step()
+    continue
+"""
+#: A program, the symptom, and a line that the finding has to name.
+FAULTS = {
+    "a step is skipped": (
+        changed(zero(1), "before the step", "if rank == 1 and step == 2:\n    continue"),
+        "D.1.1",
+        "if rank == 1 and step == 2:",
+    ),
+    "more batches": (
+        changed(zero(2), "before the loop", "steps = 4 + rank"),
+        "D.2.1",
+        "for step in range(steps):",
+    ),
+    "one rank leaves": (
+        changed(zero(1), "before the step", "if rank == 1 and step == 1:\n    break"),
+        "D.2.1",
+        "if rank == 1 and step == 1:",
+    ),
+    "another stage": (
+        changed(zero(1), "before the engine", 'config["zero_optimization"] = {"stage": rank}'),
+        "D.1.1",
+        "engine.step()",
+    ),
+    "other accumulation": (
+        changed(zero(2), "before the engine", 'config["gradient_accumulation_steps"] = 1 + rank'),
+        "D.1.1",
+        "engine.step()",
+    ),
+    "one rank saves": (
+        changed(zero(1), "at the end", 'if rank == 0:\n    engine.save_checkpoint("saved")'),
+        "D.2.1",
+        "if rank == 0:",
+    ),
+    "unused parameters": (changed(zero(3), "in a step", UNUSED), "D.2.1", "if rank == 1:"),
+    "one rank raises": (
+        changed(
+            zero(3), "in a step", 'if rank == 1 and step == 2:\n    raise ValueError("bad sample")'
+        ),
+        "D.1.11",
+        'raise ValueError("bad sample")',
+    ),
+    "fewer batches in the pipeline": (
+        changed(PIPELINE, "before the loop", "steps = 3 - rank"),
+        "D.2.1",
+        "loss = engine.train_batch(data_iter=data)",
+    ),
+    "a stage raises": (
+        changed(
+            PIPELINE, "in a step", 'if rank == 1 and step == 1:\n    raise ValueError("bad sample")'
+        ),
+        "D.1.11",
+        'raise ValueError("bad sample")',
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not (tmp_path / "extensions").exists()
+
+
+@pytest.fixture(params=["cell", "script"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(session: ddt.Session, source: str, way: str, folder: Path) -> ddt.RunResult:
+    if way == "cell":
+        return session.run(source)
+    file = folder / "train.py"
+    file.write_text(source)
+    return session.run_script(str(file))
+
+
+def test_healthy_programs_stay_quiet(way: str, tmp_path: Path) -> None:
+    with ddt.Session(2) as session:
+        for name, source in HEALTHY.items():
+            result = run(session, source, way, tmp_path)
+            report = ddt.diagnose(result)
+            assert result.ok, f"{name}: {report}"
+            assert not report.findings, f"{name}: {report}"
+            assert not report.hints, f"{name}: {report}"
+            assert not any("not recorded" in note for note in result.snapshot.notes), name
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_at_the_users_line_and_the_next_engine_trains(
+    name: str, way: str, tmp_path: Path
+) -> None:
+    source, symptom, named = FAULTS[name]
+    with ddt.Session(2) as session:
+        finding = ddt.diagnose(run(session, source, way, tmp_path)).findings[0]
+        number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
+        told = {place.line for place in finding.places.values()}
+        told |= {fact.place.line for fact in finding.facts if fact.place is not None}
+        assert number in told, str(finding)
+        assert finding.symptom == symptom, str(finding)
+        again = run(session, zero(2), way, tmp_path)
+        report = ddt.diagnose(again)
+        assert again.ok, str(report)
+        assert not report.findings, str(report)
+
+
+def test_an_engine_that_holds_a_former_group_is_noted() -> None:
+    source = zero(1).replace("def main():", "def main():\n    global engine")
+    with ddt.Session(2) as session:
+        assert session.run(source).ok
+        assert not session.run("if rank == 0:\n    dist.barrier()").ok
+        after = session.run("x = torch.ones(1)\ndist.all_reduce(x)")
+        assert after.ok
+        assert ENGINES_HOLD_FORMER_GROUPS in after.snapshot.notes
