@@ -258,11 +258,12 @@ class RecordedRank(ObservedRank):
         with suppress(OSError, ValueError):
             return int(self._file("exit").read_text())
         text = self.crash_text(_LONGEST_CRASH)
-        if "Fatal Python error" in text:
+        before, fatal, _ = text.partition("Fatal Python error")
+        if "most recent call first" in before:  # faulthandler writes the stack at SIGTERM
+            return -signal.SIGTERM
+        if fatal:
             found = (number for word, number in _FATAL.items() if word in text)
             return -next(found, signal.SIGABRT)
-        if "most recent call first" in text:  # faulthandler writes the stacks at SIGTERM
-            return -signal.SIGTERM
         code = _zombies_status(self.pid) if self.is_here else None
         return -signal.SIGKILL if code is None else code
 

@@ -224,7 +224,8 @@ class RecordedRank:
         faulthandler.enable(file)
         # a launcher sends SIGTERM to the other ranks when one has failed
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            faulthandler.register(signal.SIGTERM, file, all_threads=True, chain=True)
+            # the stacks of other threads, which go on meanwhile, cannot be read safely
+            faulthandler.register(signal.SIGTERM, file, all_threads=False, chain=True)
         return file
 
     def _note_end(self) -> None:

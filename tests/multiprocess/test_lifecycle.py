@@ -260,7 +260,8 @@ def test_memory_filled_completely_is_reported_at_once(item: str) -> None:
     with ddt.Session(2, memory="100M", timeout=60) as session:
         run = session.run(cell)
         (finding,) = ddt.diagnose(run).findings
-        assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.2", [1], [0])
+        found = (finding.symptom, finding.ranks, finding.waiting)
+        assert found == ("D.1.2", [1], [0]), run.errors
         unknown = [fact for fact in finding.facts if fact.kind == "line-lost-for-memory"]
         assert unknown or finding.where[1].startswith("cell[1] line 2")
         assert not run.lost

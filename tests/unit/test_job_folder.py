@@ -206,3 +206,25 @@ def test_ranks_are_judged_although_their_launcher_lingers(
 )
 def test_the_job_of_a_batch_system(variables: dict[str, str], expected: str) -> None:
     assert job_files.allocation(variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "crashed"),
+    [
+        ("Stack (most recent call first):\n", None),
+        ("Fatal Python error: Segmentation fault\n\n", signal.SIGSEGV),
+        (  # it was ended while it wrote
+            "Stack (most recent call first):\nFatal Python error: Segmentation fault\n\n",
+            None,
+        ),
+    ],
+)
+def test_a_rank_that_a_launcher_ended_has_not_crashed(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], written: str, crashed: int | None
+) -> None:
+    file = rank(tmp_path, 0, socket.gethostname(), pid=sleeper.pid, world_size=1)
+    file.with_suffix(".crash").write_text(f'{written}  File "/job/train.py", line 3 in main\n')
+    sleeper.kill()
+    sleeper.wait(10)
+    (report,) = snapshot_of_folder(tmp_path).ranks
+    assert report.exit_signal == crashed
