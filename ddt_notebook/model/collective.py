@@ -149,6 +149,7 @@ class Call:
     def fingerprint(self) -> Fingerprint:
         """What must be equal on every member for the collective to be correct.
 
+        Dimensions of size 1 are left out of the shapes: they do not change which elements meet.
         Fields that are not known for this call are absent (a collective that only the Flight
         Recorder recorded has no reduce-op and no root). Compare only fields that both sides have.
         """
@@ -161,8 +162,7 @@ class Call:
         of_root = operation is not None and operation.root_sized and self.source != "call log"
         uneven = operation is not None and operation.uneven
         if self.shapes and not uneven and not of_root:
-            # dimensions of size 1 do not change which elements meet: DeepSpeed's pipeline reduces
-            # a scalar on one stage, and a tensor of one element on another
+            # DeepSpeed's pipeline reduces a scalar on one stage, and one element on another
             fields.append(
                 ("shape", tuple(tuple(n for n in shape if n != 1) for shape in self.shapes))
             )

@@ -44,11 +44,11 @@ from ..wire.messages import (
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
 from . import condition_values, deepspeed_state, forked_ranks, torch_private
+from .accelerate_state import forget_launch
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
-from .library_state import forget_launch
 from .memory_cap import MemoryCap
 from .monitor import Monitor
 from .output_files import OutputFiles

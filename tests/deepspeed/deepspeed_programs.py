@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import indent
-
 #: Format it with the stage and with the steps of accumulation.
 ZERO = """
 import os
@@ -103,10 +101,3 @@ main()
 def zero(stage: int, accumulation: int = 1) -> str:
     """Return a program that trains with this stage of ZeRO."""
     return ZERO.format(stage=stage, accumulation=accumulation)
-
-
-def changed(base: str, place: str, lines: str) -> str:
-    """Return a program with these lines at one of its places."""
-    marked = next(line for line in base.splitlines() if line.strip() == f"# {place}")
-    depth = marked[: len(marked) - len(marked.lstrip())]
-    return base.replace(marked, indent(lines.strip("\n"), depth))

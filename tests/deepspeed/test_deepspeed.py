@@ -9,8 +9,9 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.rank.deepspeed_state import ENGINES_HOLD_FORMER_GROUPS
+from tests.trainers.programs import program, run
 
-from .deepspeed_programs import PIPELINE, changed, zero
+from .deepspeed_programs import PIPELINE, zero
 
 pytest.importorskip("deepspeed", reason="make test-deepspeed installs it")
 
@@ -20,7 +21,7 @@ HEALTHY = {
     "zero-2": zero(2),
     "zero-3": zero(3),
     "accumulates": zero(2, 2),
-    "saves": changed(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
+    "saves": program(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
     "pipeline": PIPELINE,
 }
 UNUSED = """
@@ -32,50 +33,50 @@ if rank == 1:
 #: A program, the symptom, and a line that the finding has to name.
 FAULTS = {
     "a step is skipped": (
-        changed(zero(1), "before the step", "if rank == 1 and step == 2:\n    continue"),
+        program(zero(1), "before the step", "if rank == 1 and step == 2:\n    continue"),
         "D.1.1",
         "if rank == 1 and step == 2:",
     ),
     "more batches": (
-        changed(zero(2), "before the loop", "steps = 4 + rank"),
+        program(zero(2), "before the loop", "steps = 4 + rank"),
         "D.2.1",
         "for step in range(steps):",
     ),
     "one rank leaves": (
-        changed(zero(1), "before the step", "if rank == 1 and step == 1:\n    break"),
+        program(zero(1), "before the step", "if rank == 1 and step == 1:\n    break"),
         "D.2.1",
         "if rank == 1 and step == 1:",
     ),
     "another stage": (
-        changed(zero(1), "before the engine", 'config["zero_optimization"] = {"stage": rank}'),
+        program(zero(1), "before the engine", 'config["zero_optimization"] = {"stage": rank}'),
         "D.1.1",
         "engine.step()",
     ),
     "other accumulation": (
-        changed(zero(2), "before the engine", 'config["gradient_accumulation_steps"] = 1 + rank'),
+        program(zero(2), "before the engine", 'config["gradient_accumulation_steps"] = 1 + rank'),
         "D.1.1",
         "engine.step()",
     ),
     "one rank saves": (
-        changed(zero(1), "at the end", 'if rank == 0:\n    engine.save_checkpoint("saved")'),
+        program(zero(1), "at the end", 'if rank == 0:\n    engine.save_checkpoint("saved")'),
         "D.2.1",
         "if rank == 0:",
     ),
-    "unused parameters": (changed(zero(3), "in a step", UNUSED), "D.2.1", "if rank == 1:"),
+    "unused parameters": (program(zero(3), "in a step", UNUSED), "D.2.1", "if rank == 1:"),
     "one rank raises": (
-        changed(
+        program(
             zero(3), "in a step", 'if rank == 1 and step == 2:\n    raise ValueError("bad sample")'
         ),
         "D.1.11",
         'raise ValueError("bad sample")',
     ),
     "fewer batches in the pipeline": (
-        changed(PIPELINE, "before the loop", "steps = 3 - rank"),
+        program(PIPELINE, "before the loop", "steps = 3 - rank"),
         "D.2.1",
         "loss = engine.train_batch(data_iter=data)",
     ),
     "a stage raises": (
-        changed(
+        program(
             PIPELINE, "in a step", 'if rank == 1 and step == 1:\n    raise ValueError("bad sample")'
         ),
         "D.1.11",
@@ -95,14 +96,6 @@ def _nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.fixture(params=["cell", "script"])
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def run(session: ddt.Session, source: str, way: str, folder: Path) -> ddt.RunResult:
-    if way == "cell":
-        return session.run(source)
-    file = folder / "train.py"
-    file.write_text(source)
-    return session.run_script(str(file))
 
 
 def test_healthy_programs_stay_quiet(way: str, tmp_path: Path) -> None:

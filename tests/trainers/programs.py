@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import indent
+
+import ddt_notebook as ddt
 
 ACCELERATE = """
 import torch
@@ -173,3 +176,12 @@ def program(base: str, place: str = "", lines: str = "") -> str:
     marked = next(line for line in base.splitlines() if line.strip() == f"# {place}")
     depth = marked[: len(marked) - len(marked.lstrip())]
     return base.replace(marked, indent(lines.strip("\n"), depth))
+
+
+def run(session: ddt.Session, source: str, way: str, folder: Path) -> ddt.RunResult:
+    """Run a program in a cell, or as a script in this folder."""
+    if way == "cell":
+        return session.run(source)
+    file = folder / "train.py"
+    file.write_text(source)
+    return session.run_script(str(file))

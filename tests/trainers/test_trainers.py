@@ -9,7 +9,7 @@ import pytest
 
 import ddt_notebook as ddt
 
-from .programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, program
+from .programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, program, run
 
 pytest.importorskip("accelerate", reason="make test-trainers installs the libraries")
 pytest.importorskip("lightning", reason="make test-trainers installs the libraries")
@@ -94,14 +94,6 @@ FAULTS = {
 def session() -> Iterator[ddt.Session]:
     with ddt.Session(2) as session:
         yield session
-
-
-def run(session: ddt.Session, source: str, way: str, folder: Path) -> ddt.RunResult:
-    if way == "cell":
-        return session.run(source)
-    file = folder / "train.py"
-    file.write_text(source)
-    return session.run_script(str(file))
 
 
 @pytest.mark.parametrize("way", ["cell", "script"])

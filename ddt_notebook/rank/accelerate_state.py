@@ -1,4 +1,4 @@
-"""What libraries keep for the life of a process, forgotten between scripts."""
+"""What Accelerate keeps for the life of a process, forgotten between scripts."""
 
 from __future__ import annotations
 
