@@ -182,7 +182,7 @@ class Partings:
         if not kept:
             return
         until = None
-        if at is not None and call.sequence is not None:
+        if at is not None and call.kind == "collective" and call.sequence is not None:
             met = self._meetings.get(call.group, {}).get(call.sequence, {}).get(absent.rank)
             until = met.branches_before if met is not None else None
         yield from _align(

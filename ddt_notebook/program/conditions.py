@@ -67,6 +67,7 @@ class Conditions:
             for node in nodes:
                 self._read(node)
         self._read_arguments()
+        self._follow_clocks()
 
     def _read(self, node: ast.AST) -> None:
         match node:
@@ -94,8 +95,7 @@ class Conditions:
         """Bind ``is_main()``, say, for a function that returns a single expression."""
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0] is not None:
-            read = any(last_name(by) in _PROPERTIES for by in function.decorator_list)
-            self._bind(f".{function.name}" if read else f"{function.name}()", returned[0])
+            self._bind(f".{function.name}" if _is_property(function) else f"{function.name}()", returned[0])
 
     def _read_arguments(self) -> None:
         """Bind the parameters of functions that are called in one place only."""
@@ -116,6 +116,24 @@ class Conditions:
                 self._values[name] = None
             elif _slot(values[0]) != name:
                 self._bind(name, values[0])
+
+    def _follow_clocks(self) -> None:
+        """Add the functions and properties whose result depends on a clock that others read."""
+        functions = [
+            (node, _deciding(node))
+            for nodes in self._documents
+            for node in nodes
+            if isinstance(node, FunctionNode)
+        ]
+        for _ in range(_DEPTH if self._clocks or self._clock_functions else 0):
+            before = len(self._clocks) + len(self._clock_functions)
+            for function, parts in functions:
+                if function.name in self._clock_functions or any(map(self.reads_clock, parts)):
+                    self._clock_functions.add(function.name)
+                    if _is_property(function):
+                        self._clocks.add(f".{function.name}")
+            if len(self._clocks) + len(self._clock_functions) == before:
+                return
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -367,6 +385,21 @@ def _is_clock(node: ast.AST) -> bool:
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None
     last = getattr(owner, "attr", getattr(owner, "id", None))
     return name in ("time", "now") and (owner is None or last in _CLOCK_OWNERS)
+
+
+def _is_property(function: FunctionNode) -> bool:
+    return any(last_name(by) in _PROPERTIES for by in function.decorator_list)
+
+
+def _deciding(function: FunctionNode) -> list[ast.expr]:
+    """What a function returns, and the conditions under which it returns something."""
+    parts: list[ast.expr] = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            parts.append(node.value)
+        elif isinstance(node, ast.If) and any(isinstance(one, ast.Return) for one in node.body):
+            parts.append(node.test)
+    return parts
 
 
 def _agreed(call: ast.Call) -> str | None:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from ddt_notebook.model import Call, Position, RankReport
 
-from .nodes import break_conditions, calls_in, is_call
+from .nodes import FunctionNode, break_conditions, called_name, calls_in, covers, is_call
 from .program import Program
+
+_DEPTH = 4  #: how many calls of the program's own functions are followed
 
 
 def times_called(call: Call, report: RankReport) -> int | None:
@@ -57,3 +59,32 @@ def comes_again(program: Program, place: Position, op: str) -> bool | None:
     blocks = program.blocks(program.statement_at(place))
     after = blocks[0].after if blocks else []
     return any(is_call(call, op) for statement in after for call in calls_in(statement))
+
+
+def comes_to(program: Program, frames: Iterable[Position], target: Position) -> bool:
+    """Whether a rank would come to a line after those that led to its call, in the same round.
+
+    Parameters
+    ----------
+    frames
+        The lines that led to the call, innermost first.
+    """
+    return any(
+        _leads_to(program, statement, target, _DEPTH)
+        for frame in frames
+        for block in program.blocks(program.statement_at(frame))
+        for statement in block.after
+    )
+
+
+def _leads_to(program: Program, statement: ast.stmt, target: Position, depth: int) -> bool:
+    if isinstance(statement, (FunctionNode, ast.ClassDef)):
+        return False  # what is only defined there does not run there
+    if program.tree_of(statement).document.name == target.file and covers(statement, target.line):
+        return True
+    return depth > 0 and any(
+        _leads_to(program, inner, target, depth - 1)
+        for call in calls_in(statement)
+        for function in program.functions.get(called_name(call), ())
+        for inner in function.body
+    )

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Call, Fact, Finding
+from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.model.operations import RECEIVES, SENDS
-from ddt_notebook.program.iterations import comes_again
+from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.iterations import comes_again, comes_to
+from ddt_notebook.program.nodes import LoopNode, covers
 
-from .facts import blocked_in, by_call, of_call
+from .facts import blocked_in, by_call, of_call, reasons
 from .groups import hung_by_skip
 
 
@@ -72,28 +74,91 @@ def _finding(
         for ranks, call in by_call(context, sorted(members))
     ]
     blocked_s = context.blocked_for(members)
+    parted = list(_more_receives(context, members))
+    cause = "message-without-partner" if parted else _cause(context, sorted(members))
+    if cause == "groups-in-opposite-order":
+        parted = list(_ordered_at(context, members))
     return conclude(
         "D.2.1",
         "wait-cycle",
-        cause=_cause(context, [context.halted[rank] for rank in sorted(members)]),
+        cause=cause,
         ranks=members,
         waiting=waiting,
         values={} if blocked_s is None else {"blocked_s": blocked_s},
         places=context.places([*members, *waiting]),
-        facts=[*sides, Fact(kind="each-waits"), *blocked_in(context, waiting)],
+        facts=[
+            *reasons(parted),
+            *sides,
+            Fact(kind="each-waits"),
+            *blocked_in(context, waiting),
+        ],
         op=context.halted[min(members)].op,
     )
 
 
-def _cause(context: Context, calls: list[Call]) -> str:
+def _more_receives(context: Context, members: frozenset[int]) -> Iterator[Reason]:
+    """Yield the loops that a rank left while another one went on to receive its messages there."""
+    for rank in sorted(members):
+        call = context.halted[rank]
+        if call.op not in RECEIVES or call.peer not in members:
+            continue
+        sender = context.reports[call.peer]
+        at = context.where(sender.rank)
+        reason = context.where_parted(call, context.reports[rank], sender, at)
+        loop = context.program.statement_at(reason.place) if reason is not None else None
+        sent = [
+            one
+            for one in sender.calls
+            if one.op in SENDS
+            and (one.group, one.peer, one.tag) == (call.group, rank, call.tag)
+        ]
+        if reason is None or not isinstance(loop, LoopNode) or not sent:
+            continue
+        lines = [one.where for one in (call, *sent)]
+        if all(w and w.file == reason.place.file and covers(loop, w.line) for w in lines):
+            yield reason
+
+
+def _ordered_at(context: Context, members: frozenset[int]) -> Iterator[Reason]:
+    """Yield the line, as observed, from which two ranks went to their groups in another order."""
+    for rank in sorted(members):
+        call, report = context.halted[rank], context.reports[rank]
+        for other in sorted(context.waits[rank].missing & members):
+            at = context.where(other)
+            reason = context.where_parted(call, report, context.reports[other], at)
+            if reason is not None:
+                yield reason
+                return
+
+
+def _cause(context: Context, ranks: list[int]) -> str:
+    calls = [context.halted[rank] for rank in ranks]
     if all(call.kind == "p2p" for call in calls):
         if len({call.tag for call in calls}) > 1 and _both_ways(calls):
             return "message-tags-differ"
         return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
     groups = {call.group for call in calls}
     if all(call.kind == "collective" for call in calls) and len(groups) > 1:
-        return "different-groups" if _meant_as_one(context, calls) else "groups-in-opposite-order"
+        meant_as_one = _meant_as_one(context, calls) and not _take_turns(context, ranks)
+        return "different-groups" if meant_as_one else "groups-in-opposite-order"
     return "wait-cycle"
+
+
+def _take_turns(context: Context, ranks: list[int]) -> bool:
+    """Whether two ranks would go on to the lines at which each of them waits for the other."""
+    lines = {rank: context.halted[rank].where for rank in ranks}
+    return any(
+        _comes_to(context, one, lines[other]) and _comes_to(context, other, lines[one])
+        for one in ranks
+        for other in context.waits[one].missing & set(ranks)
+    )
+
+
+def _comes_to(context: Context, rank: int, line: Position | None) -> bool:
+    if line is None:
+        return False
+    frames = context.escape_paths.frames(context.halted[rank], context.reports[rank])
+    return comes_to(context.program, frames, line)
 
 
 def _meant_as_one(context: Context, calls: list[Call]) -> bool:
