@@ -23,6 +23,7 @@ from ddt_notebook.program.branch_arms import (
     is_generator,
 )
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
+from ddt_notebook.program.iterations import leads_to
 from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.nodes import called_name, calls_in, last_name
 from ddt_notebook.program.program import Program
@@ -148,6 +149,49 @@ class Partings:
             decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
             reason = replace(reason, values=reason.values | {"decided": decided})
         return reason
+
+    def for_good(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """The last parting of two ranks, if they did not meet again after it.
+
+        Between ranks with different parts, such as the stages of a pipeline, partings that do not
+        last are no fault. The parameters are those of `why_absent`.
+        """
+        if not {caller.rank, absent.rank} <= self._branches.keys():
+            return None
+        found = self._never_met_again(list(self._compared(call, caller, absent, at)))
+        if found is None:
+            return None
+        frames = self._paths.frames(call, caller)
+        return self._reason(found, absent.rank, caller.rank, at, frames)
+
+    def one_sided(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """The first parting after which one rank alone came to lines with collectives.
+
+        It is for a rank that died: the collectives that a library issued there are not known, so
+        the source shows whether its path led to lines where the other rank issued some. The
+        parameters are those of `why_absent`.
+        """
+        if not {caller.rank, absent.rank} <= self._branches.keys():
+            return None
+        lines = {one.where for one in caller.calls if one.kind == "collective" and one.where}
+        for parting in self._compared(call, caller, absent, at):
+            for found in self._candidates(parting):
+                ways = [o and found.decision.is_taken(o) for o in (found.absent, found.waiter)]
+                if None in ways or ways[0] == ways[1]:
+                    continue
+                arms = [found.decision.arm(taken=taken) for taken in (True, False)]
+                led = [self._leads_to_any(arm, lines) for arm in arms]
+                if led[0] is not led[1]:
+                    frames = self._paths.frames(call, caller)
+                    return self._reason(found, absent.rank, caller.rank, at, frames)
+        return None
+
+    def _leads_to_any(self, statements: list[ast.stmt], lines: set[Position]) -> bool:
+        return any(leads_to(self._program, one, line) for one in statements for line in lines)
 
     def _inside_condition(self, compared: list[_Parting], found: _Candidate) -> _Candidate | None:
         """Where ranks parted in a function whose result the condition tests."""

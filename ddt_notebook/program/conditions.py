@@ -95,7 +95,9 @@ class Conditions:
         """Bind ``is_main()``, say, for a function that returns a single expression."""
         returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0] is not None:
-            self._bind(f".{function.name}" if _is_property(function) else f"{function.name}()", returned[0])
+            self._bind(
+                f".{function.name}" if _is_property(function) else f"{function.name}()", returned[0]
+            )
 
     def _read_arguments(self) -> None:
         """Bind the parameters of functions that are called in one place only."""

@@ -7,7 +7,16 @@ from collections.abc import Container, Iterable, Iterator
 
 from ddt_notebook.model import Place, Position
 
-from .nodes import FunctionNode, LoopNode, calls_in, contains, is_call, key, names_in, variables_in
+from .nodes import (
+    FunctionNode,
+    LoopNode,
+    called_name,
+    calls_in,
+    contains,
+    key,
+    names_in,
+    variables_in,
+)
 from .program import Program
 
 _WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
@@ -16,7 +25,10 @@ _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_
 
 
 def calls_past_wrapper(program: Program, current: str) -> list[Place]:
-    """The lines that train the module inside a wrapper directly: ``ddp.module(x)``.
+    """The lines that train the module inside a wrapper directly.
+
+    These are ``ddp.module(x)``, and calls of what ``unwrap(ddp)`` returns if that function of the
+    program returns ``.module``, also through a variable of the same function.
 
     Parameters
     ----------
@@ -25,6 +37,11 @@ def calls_past_wrapper(program: Program, current: str) -> list[Place]:
         classes are searched, since only these may have run again.
     """
     found = []
+    unwrapping = {
+        name
+        for name, functions in program.functions.items()
+        if any(map(_returns_module, functions))
+    }
     for name in sorted(program.trees, key=lambda name: name != current):
         module = program.trees[name].module
         nodes: Iterable[ast.AST] = (
@@ -33,9 +50,47 @@ def calls_past_wrapper(program: Program, current: str) -> list[Place]:
             else [node for node in module.body if isinstance(node, (FunctionNode, ast.ClassDef))]
         )
         for node in (inner for one in nodes for inner in _with_gradients(one)):
-            if is_call(node, "module") and isinstance(node.func, ast.Attribute):
+            if not isinstance(node, ast.Call):
+                continue
+            called: ast.expr | None = node.func
+            if isinstance(called, ast.Name):
+                called = _bound_before(program, node, called.id)
+            if called is not None and _is_unwrapped(called, unwrapping):
                 found.append(program.place(node, "called"))
     return found
+
+
+def _is_unwrapped(node: ast.expr, unwrapping: set[str]) -> bool:
+    if isinstance(node, ast.Call):
+        return called_name(node) in unwrapping
+    return isinstance(node, ast.Attribute) and node.attr == "module"
+
+
+def _returns_module(function: ast.FunctionDef) -> bool:
+    """Whether a function such as ``unwrap`` returns the ``.module`` of what it is given."""
+    nodes = list(ast.walk(function))
+    returned = [one.value for one in nodes if isinstance(one, ast.Return)]
+    if not returned:
+        return False
+    parts = [returned[-1]]
+    if isinstance(parts[0], ast.IfExp):
+        parts = [parts[0].body, parts[0].orelse]
+    names = {one.id for one in parts if isinstance(one, ast.Name)}
+    for one in nodes:
+        if isinstance(one, ast.Assign) and names & {key(target) for target in one.targets}:
+            parts.append(one.value)
+    return any(isinstance(one, ast.Attribute) and one.attr == "module" for one in parts)
+
+
+def _bound_before(program: Program, call: ast.Call, name: str) -> ast.expr | None:
+    """What a variable was bound to by the nearest assignment before a call, in its function."""
+    for block in program.blocks(program.tree_of(call).statement_of(call)):
+        for statement in reversed(block.before):
+            if isinstance(statement, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == name for target in statement.targets
+            ):
+                return statement.value
+    return None
 
 
 def _with_gradients(node: ast.AST) -> Iterator[ast.AST]:

@@ -70,20 +70,21 @@ def comes_to(program: Program, frames: Iterable[Position], target: Position) -> 
         The lines that led to the call, innermost first.
     """
     return any(
-        _leads_to(program, statement, target, _DEPTH)
+        leads_to(program, statement, target)
         for frame in frames
         for block in program.blocks(program.statement_at(frame))
         for statement in block.after
     )
 
 
-def _leads_to(program: Program, statement: ast.stmt, target: Position, depth: int) -> bool:
+def leads_to(program: Program, statement: ast.stmt, target: Position, depth: int = _DEPTH) -> bool:
+    """Whether a statement contains a line, or calls functions of the program that lead to it."""
     if isinstance(statement, (FunctionNode, ast.ClassDef)):
         return False  # what is only defined there does not run there
     if program.tree_of(statement).document.name == target.file and covers(statement, target.line):
         return True
     return depth > 0 and any(
-        _leads_to(program, inner, target, depth - 1)
+        leads_to(program, inner, target, depth - 1)
         for call in calls_in(statement)
         for function in program.functions.get(called_name(call), ())
         for inner in function.body

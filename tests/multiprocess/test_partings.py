@@ -166,6 +166,111 @@ for step in range(3):
 """
 
 
+TWO_MODELS = """
+class Gan:
+    def __init__(self):
+        self.critic, self.generator = DDP(torch.nn.Linear(8, 1)), DDP(torch.nn.Linear(8, 8))
+    def train_critic(self, x):
+        loss = self.critic(x).pow(2).mean()
+        loss.backward()
+        return loss.item()
+    def train_generator(self, x):
+        self.generator(x).pow(2).mean().backward()
+    def step(self, x, limit):
+        loss = self.train_critic(x)
+        if loss > limit:  #!
+            loss = self.train_critic(x)
+        if rank == 0:
+            print(loss)
+        self.train_generator(x)
+
+gan = Gan()
+for step in range(4):
+    gan.step(torch.ones(4, 8), 1e9 if rank == 0 or step < 2 else -1.0)
+"""
+GRID = """
+class Norm:
+    def __init__(self):
+        self.rows, self.columns = dist.new_group([0, 1]), dist.new_group([0, 1])
+        self.value = torch.ones(1)
+    def sync_rows(self):
+        dist.all_reduce(self.value, group=self.rows)
+    def sync_columns(self):
+        dist.all_reduce(self.value, group=self.columns)
+    def compute(self):
+        if rank == 0:  #!
+            self.sync_rows()
+            self.sync_columns()
+        else:
+            self.sync_columns()
+            self.sync_rows()
+
+Norm().compute()
+"""
+ONE_OF_TWO = """
+class Norm:
+    def __init__(self):
+        self.rows, self.columns = dist.new_group([0, 1]), dist.new_group([0, 1])
+        self.value = torch.ones(1)
+    def sync_rows(self):
+        dist.all_reduce(self.value, group=self.rows)
+    def sync_columns(self):
+        dist.all_reduce(self.value, group=self.columns)
+    def compute(self):
+        if rank == 0:
+            self.sync_rows()
+        else:
+            self.sync_columns()
+        self.log()
+    def log(self):
+        dist.all_reduce(self.value.clone())
+
+Norm().compute()
+"""
+STAGES = """
+class Stage:
+    def forward(self, rounds):
+        for _ in range(rounds):  #!
+            x = torch.zeros(2)
+            if rank == 0:
+                dist.send(x, 1)
+            else:
+                dist.recv(x, 0)
+    def backward(self):
+        dist.recv(torch.zeros(2), 1) if rank == 0 else dist.send(torch.zeros(2), 0)
+
+for _ in range(2):
+    stage = Stage()
+    stage.forward(3 + rank)
+    stage.backward()
+"""
+BOTH_RECEIVE = """
+def forward(rounds):
+    for _ in range(rounds):
+        x = torch.zeros(2)
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+
+def exchange():
+    for other in [1 - rank]:
+        x = torch.zeros(2)
+        dist.recv(x, other)
+        dist.send(x, other)
+
+forward(3)
+exchange()
+"""
+#: Each with the cause of its finding.
+CYCLES = {
+    "groups taken in turn by methods": (GRID, "groups-in-opposite-order"),
+    "one group or the other": (ONE_OF_TWO, "different-groups"),
+    "a stage that expects one message more": (STAGES, "message-without-partner"),
+    "both receive after equal loops": (BOTH_RECEIVE, "both-sides-wait"),
+}
+
+
 @dataclass(frozen=True)
 class Fault:
     source: str
@@ -206,6 +311,25 @@ def test_the_line_at_which_ranks_parted(ranks: Ranks, name: str, tmp_path: Path)
     assert finding.symptom == "D.2.1", str(finding)
     assert (finding.cause, finding.ranks) == (fault.cause, [fault.culprit]), str(finding)
     assert _parted(finding) == fault.line, str(finding)
+
+
+def test_the_line_that_made_gloo_abort_a_rank(ranks: Ranks) -> None:
+    """DDP's own collectives of a process that died are not known."""
+    fault = Fault(TWO_MODELS, "collective-under-local-condition")
+    run = ranks.session(2).run(fault.source.replace(MARK, ""), trace=True)
+    assert "died" in {report.state for report in run.snapshot.ranks}
+    finding = ddt.diagnose(run).findings[0]
+    assert (finding.cause, _parted(finding)) == (fault.cause, fault.line), str(finding)
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_the_cause_of_a_cycle_of_waits(ranks: Ranks, name: str) -> None:
+    source, cause = CYCLES[name]
+    lines = [n for n, line in enumerate(source.splitlines(), 1) if line.endswith(MARK)]
+    run = ranks.session(2).run(source.replace(MARK, ""), trace=True)
+    finding = ddt.diagnose(run).findings[0]
+    assert (finding.kind, finding.cause) == ("wait-cycle", cause), str(finding)
+    assert [_parted(finding)] == (lines or [None]), str(finding)
 
 
 def test_partings_before_collectives_that_all_enter_are_harmless(ranks: Ranks) -> None:

@@ -387,6 +387,19 @@ def test_a_cell_that_is_run_again_begins_at_the_same_epoch(ranks: Ranks) -> None
     assert not found.findings, str(found)
 
 
+def test_loaders_that_one_loop_reads_in_turn_are_one_finding(ranks: Ranks) -> None:
+    source = """
+        for epoch in range(3):
+            for (x, _) in DataLoader(data, 16, shuffle=True):
+                opt.zero_grad()
+                model(x).pow(2).mean().backward()
+                opt.step()
+        """
+    (finding,) = report(ranks, 2, dedent(source)).findings
+    assert finding.cause == "no-distributed-sampler"
+    assert finding.values["loader"].startswith("loader at cell["), finding.values
+
+
 def test_a_fault_of_an_earlier_cell_is_not_reported_again(ranks: Ranks) -> None:
     found = report(ranks, 2, "loader = DataLoader(data, 8)\nfit(loader)", "x = torch.ones(1)")
     assert not found.findings, str(found)

@@ -103,7 +103,10 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
     made = {(one.group, one.sequence) for one in mine}
     call = next((one for one in theirs if one.index > _last_common(theirs, made)), None)
     if call is None or call.where is None:
-        return None
+        last = next((one for one in reversed(report.calls) if one.kind == "collective"), None)
+        if last is None:
+            return None
+        return context.partings.one_sided(last, report, died, context.where(died.rank))
     frames = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
     for frame in frames:
         if (frame.file, frame.line) == (call.where.file, call.where.line):

@@ -104,13 +104,12 @@ def _more_receives(context: Context, members: frozenset[int]) -> Iterator[Reason
             continue
         sender = context.reports[call.peer]
         at = context.where(sender.rank)
-        reason = context.where_parted(call, context.reports[rank], sender, at)
+        reason = context.partings.for_good(call, context.reports[rank], sender, at)
         loop = context.program.statement_at(reason.place) if reason is not None else None
         sent = [
             one
             for one in sender.calls
-            if one.op in SENDS
-            and (one.group, one.peer, one.tag) == (call.group, rank, call.tag)
+            if one.op in SENDS and (one.group, one.peer, one.tag) == (call.group, rank, call.tag)
         ]
         if reason is None or not isinstance(loop, LoopNode) or not sent:
             continue

@@ -9,7 +9,7 @@ from operator import or_
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.partition import Division, unpack_indices
 
 from .loaders import Shared, samples, shared_loaders
@@ -128,7 +128,11 @@ def _trained_and_evaluated(shared: Shared) -> int:
 
 
 def same_data(context: Context) -> Iterator[Finding]:
-    """Report ranks that each train on all of the data."""
+    """Report ranks that each train on all of the data, once for each loop.
+
+    A trainer may make a new loader for every epoch.
+    """
+    told: set[tuple[Place | None, ...]] = set()
     for shared in shared_loaders(context):
         seen = shared.division
         if not _comparable(shared, seen) or not shared.trains or shared.random:
@@ -142,6 +146,10 @@ def same_data(context: Context) -> Iterator[Finding]:
             continue
         # ranks that leave a loop early can have the same samples by chance
         certain = shared.complete or _same_start(shared)
+        loops = tuple(shared.places().values())
+        if any(loops) and loops in told:
+            continue
+        told.add(loops)
         first = shared.first()
         yield conclude(
             "D.2.2",

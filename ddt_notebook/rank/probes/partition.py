@@ -55,8 +55,7 @@ def _is_left_behind(log: LoaderLog) -> bool:
 def _log_name(loader: DataLoader[Any] | None, log: LoaderLog, variables: Mapping[int, str]) -> str:
     if loader is not None and id(loader) in variables:
         return variables[id(loader)]
-    at = f"{log.where.file} line {log.where.line}" if log.where is not None else ""
-    return f"loader at {at}"
+    return f"loader at {log.where.place if log.where is not None else ''}"
 
 
 def _loader(log: LoaderLog, name: str) -> LoaderPartition:

@@ -180,6 +180,40 @@ class TestConditions:
         assert program(self.PROGRAM).conditions.reads_clock(condition(test)) == reads
 
     @pytest.mark.parametrize(
+        ("test", "reads"),
+        [
+            ("budget.exhausted()", True),
+            ("budget.over", True),
+            ("budget.late()", True),
+            ("budget.limit > 3", False),
+            ("budget.report()", False),
+        ],
+    )
+    def test_a_clock_that_another_function_reads(self, test: str, reads: bool) -> None:
+        source = """
+            class Budget:
+                @property
+                def over(self):
+                    return self.exhausted()
+
+                def exhausted(self):
+                    return self.elapsed() > self.limit
+
+                def late(self):
+                    if self.exhausted():
+                        return True
+                    return False
+
+                def report(self):
+                    print(self.elapsed())
+                    return self.limit
+
+                def elapsed(self):
+                    return time.monotonic() - self.started
+            """
+        assert program(source).conditions.reads_clock(condition(test)) == reads
+
+    @pytest.mark.parametrize(
         ("call", "agreed"),
         [
             ("dist.all_reduce(flag)", True),
@@ -343,6 +377,37 @@ class TestValues:
         )
         found = [(place.file, place.line) for place in calls_past_wrapper(cell, FILE)]
         assert found == [(FILE, 3), ("earlier.py", 3)]
+
+    @pytest.mark.parametrize(
+        ("call", "past"),
+        [
+            ("net = unwrap(ddp)\n    net.train()\n    net(x)", 3),
+            ("unwrap(ddp)(x)", 1),
+            ("net = ddp.module\n    net(x)", 2),
+            ("net = peel(ddp)\n    net(x)", 2),
+            ("net = ddp\n    net(x)", None),
+            ("net = same(ddp)\n    net(x)", None),
+            ("net = unwrap(ddp)\n    net.state_dict()", None),
+        ],
+    )
+    def test_a_module_that_a_function_takes_out_of_its_wrapper(
+        self, call: str, past: int | None
+    ) -> None:
+        cell = program("""
+            def unwrap(model):
+                return model.module if hasattr(model, "module") else model
+            def peel(model):
+                while hasattr(model, "module"):
+                    model = model.module
+                return model
+            def same(model):
+                return model
+            def step(ddp, x):
+                pass
+            """)
+        source = cell.trees[FILE].document.source.replace("pass", call)
+        found = [place.line - 9 for place in calls_past_wrapper(program(source), FILE)]
+        assert found == ([] if past is None else [past])
 
 
 def test_the_work_grows_with_the_length_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
