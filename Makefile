@@ -39,7 +39,7 @@ demo: $(VENV)/.installed
 # A test module shares its sessions, so a file stays together.
 # Files run in the order of their names: those in the browser take longest, and come first.
 # Tests that ran twice (tests/conftest.py) are listed with a traceback; more than ten fail the run.
-PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=60 --nbval-current-env \
+PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
 # One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from .lab import Lab, Page
 from .walk import CELLS, SHOWN, walk
 from .without_kernel import open_without_kernel
-
-pytestmark = pytest.mark.timeout(300)
 
 
 def test_from_a_hang_to_its_fix_by_keyboard_and_kept(page: Page, lab: Lab) -> None:

@@ -6,12 +6,9 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from .lab import Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 FIXTURE = "one-rank-skips-all-reduce.ddt.json"
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from ddt_notebook.magics.output_stream import LINES_SHOWN, RANKS_IN_FULL
 from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 
 from .lab import Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 RANKS, LINES, CALLS = 64, 10_000, 30
 SHOWN = int(LINES_SHOWN * RANKS_IN_FULL / RANKS)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .lab import Page
-
-pytestmark = pytest.mark.timeout(300)
 
 #: A name that no server can have.
 BEYOND = "beyond.invalid"

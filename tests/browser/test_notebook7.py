@@ -13,7 +13,6 @@ from .lab import Lab, Page
 from .walk import CELLS, walk
 
 pytest.importorskip("notebook", reason="Notebook 7 is not installed")
-pytestmark = pytest.mark.timeout(300)
 
 PLAIN = "import time\nif rank == 0:\n    time.sleep(60)\ndist.barrier()"
 HANG = "%%ddt\nif rank == 0:\n    dist.barrier()"

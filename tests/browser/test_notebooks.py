@@ -7,12 +7,9 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from .lab import LIMIT_MS, Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 LOAD = "%load_ext ddt_notebook"
 HANG = "%%ddt\nkept = rank\nif rank == 0:\n    dist.barrier()"

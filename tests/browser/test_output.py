@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from .lab import THEMES, Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 START = "%load_ext ddt_notebook\n%ddt_start -n {}"
 #: One rank after the other, long enough apart to arrive apart.

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from .lab import THEMES, Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 LOAD = "%load_ext ddt_notebook"
 HANG = "%%ddt\nkept = rank\nimport time\nif rank == 0:\n    time.sleep(300)\ndist.barrier()"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from .lab import THEMES, Lab, Page
 from .without_kernel import open_without_kernel
-
-pytestmark = pytest.mark.timeout(300)
 
 LOAD = "%load_ext ddt_notebook"
 

@@ -18,8 +18,6 @@ from playwright.sync_api import Browser
 from ddt_notebook.model import Snapshot
 from ddt_notebook.views import exported_page
 
-pytestmark = pytest.mark.timeout(300)
-
 SCREENSHOTS = os.environ.get("DDT_SCREENSHOTS")
 
 

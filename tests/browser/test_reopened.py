@@ -15,8 +15,6 @@ from playwright.sync_api import Locator, expect
 from .lab import Lab, Page
 from .without_kernel import open_without_kernel
 
-pytestmark = pytest.mark.timeout(300)
-
 #: A hang, every view of a healthy run, and a fault that only a finding shows; each in one theme.
 NOTEBOOKS = {
     "00-quickstart.ipynb": "JupyterLab Light",

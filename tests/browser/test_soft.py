@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from .lab import Lab, Page
 from .without_kernel import open_without_kernel
-
-pytestmark = pytest.mark.timeout(300)
 
 QUIET = "No session in this notebook."
 #: A kernel of another language, which knows neither comms nor subshells; driven by Python.

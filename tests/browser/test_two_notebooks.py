@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from .lab import Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 START = "%load_ext ddt_notebook\n%ddt_start -n {} --hang-after 0.5"
 HANG = "%%ddt\nprint('said by one', rank)\nif rank == 0:\n    dist.barrier()"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from .lab import THEMES, Lab, Page
-
-pytestmark = pytest.mark.timeout(300)
 
 START = "%load_ext ddt_notebook\n%ddt_start -n 2"
 HOSTILE = "<img src=x onerror='window.hit=1'>"

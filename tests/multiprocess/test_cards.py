@@ -9,8 +9,6 @@ from ddt_notebook.faults import card, card_ids
 
 from .. import cards
 
-pytestmark = pytest.mark.timeout(90)
-
 #: Whether gloo reads the old addresses depends on the order of two ranks inside of torch: now and
 #: then the group forms, and then there is nothing to find.
 _RACES = {"store-reused"}

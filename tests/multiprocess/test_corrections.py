@@ -10,8 +10,6 @@ from ddt_notebook.faults import card, card_ids
 
 from .. import cards
 
-pytestmark = pytest.mark.timeout(90)
-
 
 def test_every_correction_belongs_to_a_card() -> None:
     assert set(card_ids()) >= CORRECTED

@@ -13,7 +13,6 @@ CASES = [
     pytest.param(case, marks=[pytest.mark.slow] if case.slow else [], id=case.name)
     for case in load("healthy")
 ]
-pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -14,7 +14,6 @@ from .conftest import Ranks
 _HELPERS_CELL = CELL + 3
 _HEALTHY = load("held_out_healthy")
 _numbers = count(100)
-pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("case", load("held_out_faults"), ids=lambda case: case.name)

@@ -75,7 +75,6 @@ class Endless({base}):
 
 
 # A text that is not bounded would take as long as the test may take.
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("caught", ["ValueError", "Exception"])
 def test_an_exception_with_an_endless_text_is_shown_without_it(
     session: ddt.Session, caught: str
@@ -88,7 +87,6 @@ def test_an_exception_with_an_endless_text_is_shown_without_it(
     assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
 
 
-@pytest.mark.timeout(60)
 def test_a_result_with_an_endless_text_is_shown_without_it(session: ddt.Session) -> None:
     source = ENDLESS.format(base="object", name="__repr__", caught="ValueError") + "Endless()"
     run = session.run(source)

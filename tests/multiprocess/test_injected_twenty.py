@@ -8,7 +8,6 @@ from ..fixtures.cases import Case, load
 from .conftest import Ranks
 
 CASES = load("injected_twenty")
-pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

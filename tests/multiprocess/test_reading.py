@@ -7,8 +7,6 @@ import pytest
 from ..fixtures.cases import Case, load
 from .conftest import Ranks
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("case", load("reading"), ids=lambda case: case.name)
 def test_reading_of_results(ranks: Ranks, case: Case) -> None:

@@ -10,8 +10,6 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.host.session import Session
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def with_free_ports(source: str) -> str:
     """The cell with PORT_A and PORT_B replaced by ports of this machine that are free."""

@@ -9,8 +9,6 @@ import ddt_notebook as ddt
 from ..fixtures.training import COMMON, FAULTS, Fault
 from .conftest import Ranks
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_of_training_is_found(ranks: Ranks, fault: Fault) -> None:

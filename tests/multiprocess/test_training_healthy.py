@@ -9,8 +9,6 @@ import ddt_notebook as ddt
 from ..fixtures.training import COMMON, PROGRAMS, WITHOUT_HINTS
 from .conftest import Ranks
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_healthy_training_gives_no_finding(ranks: Ranks, name: str) -> None:

@@ -10,8 +10,6 @@ from ddt_notebook.host.session import Session
 from ..fixtures.training import COMMON
 from .conftest import Ranks
 
-pytestmark = pytest.mark.timeout(60)
-
 BUILD = COMMON + "model = DDP(mlp())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n"
 STEP = """
 optimizer.zero_grad()

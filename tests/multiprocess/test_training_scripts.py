@@ -14,8 +14,6 @@ SCRIPTS = sorted((FIXTURES / "training_scripts").glob("*.py"))
 #: Cells; those that form the process group themselves get none.
 LOOK_ALIKES = sorted((FIXTURES / "look_alikes").glob("*.py"))
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def run(path: Path, n: int) -> RunResult:
     source = path.read_text(encoding="utf-8")

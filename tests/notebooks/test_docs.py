@@ -16,6 +16,8 @@ import ddt_notebook as ddt
 from ddt_notebook.faults import cards
 from ddt_notebook.symptoms import lessons, symptoms
 
+pytestmark = pytest.mark.timeout(600)  # the first test waits until the guide is built
+
 FETCHED = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]*"""
     r"""|<link\b[^>]*\bhref="(?:https?:)?//[^"]*|@import[^;]*//|url\((?:https?:)?//[^)]*"""
@@ -39,7 +41,7 @@ def guide(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", source / "docs", goal],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=590,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -40,6 +41,12 @@ def python_files(root: Path) -> list[Path]:
     return [path for path in tracked(root) if path.suffix == ".py"]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree; several rules look at each."""
+    return ast.parse(path.read_text())
+
+
 def test_every_file_has_one_purpose(root: Path) -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in python_files(root)}
     assert lengths, "no files found"
@@ -60,7 +67,7 @@ def test_nothing_names_the_machine_it_was_written_on(root: Path) -> None:
 def test_no_exception_is_swallowed(root: Path) -> None:
     silent = []
     for path in python_files(root):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             broad = node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}
@@ -74,7 +81,7 @@ def test_every_module_says_what_it_is_for(root: Path) -> None:
     mute = [
         str(path.relative_to(root))
         for path in python_files(root)
-        if path.is_relative_to(package) and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.is_relative_to(package) and not ast.get_docstring(parsed(path))
     ]
     assert not mute
 
@@ -87,7 +94,7 @@ _NOT_OF_TORCH = re.compile(r"(?:os|sys|multiprocessing\.(?:util|process))\._|.*\
 
 def _private_names(path: Path, own: set[str]) -> Iterator[str]:
     """Names with an underscore, of a file that imports torch, which the package does not define."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -112,8 +119,8 @@ def test_private_names_of_torch_stand_in_one_module(root: Path) -> None:
         if path.is_relative_to(package) and not path.is_relative_to(package / "faults")
     }
     own = set()
-    for text in files.values():
-        for node in ast.walk(ast.parse(text)):
+    for path in files:
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -143,7 +150,7 @@ def _imported(name: str, path: Path, known: set[str]) -> set[str]:
     """The modules of the package that one imports, in functions and for type checking, too."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

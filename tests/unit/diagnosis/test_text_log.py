@@ -250,7 +250,8 @@ def test_the_first_error_of_a_build_is_found() -> None:
     assert any("horovod" in fix.advice.lower() for fix in found.fixes)
 
 
-@pytest.mark.timeout(10)
+# A pattern that takes quadratic time does not end within this limit on any machine.
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("word", ["parallel", "a.b.", "hang ", "x: ", "/tmp/", "[", "error "])
 def test_a_long_line_of_one_word_takes_no_quadratic_time(word: str) -> None:
     assert not diagnose_text(word * (60_000 // len(word))).ok
