@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .api import export_report as export_report
     from .api import fault_cards as fault_cards
     from .api import lint as lint
+    from .api import replay as replay
     from .api import single_rank as single_rank
     from .api import taxonomy as taxonomy
     from .classroom.exercise import UnknownExercise as UnknownExercise
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .host.run_result import RunResult as RunResult
     from .host.session import Session as Session
     from .jobs.processes import CannotAttach as CannotAttach
+    from .jobs.replay import CannotReplay as CannotReplay
     from .magics.failure import CellFailed as CellFailed
     from .model import DdtError as DdtError
     from .model import Fact as Fact
@@ -46,6 +48,7 @@ __version__ = "0.1.0"
 #: Loaded on first use, so that ``import ddt_notebook`` is fast; views come from their registry.
 _PUBLIC = {
     "CannotAttach": ".jobs.processes",
+    "CannotReplay": ".jobs.replay",
     "CannotTravel": ".wire.objects",
     "CellFailed": ".magics.failure",
     "DdtError": ".model",
@@ -75,6 +78,7 @@ _PUBLIC = {
     "export_report": ".api",
     "fault_cards": ".api",
     "lint": ".api",
+    "replay": ".api",
     "single_rank": ".api",
     "taxonomy": ".api",
 }

@@ -15,10 +15,12 @@ from .views.report import DisplayedReport, show
 
 if TYPE_CHECKING:
     from .faults import FaultCard
+    from .jobs.replay import Replayed
     from .views.comparison import ComparisonView, SingleRankView
     from .views.estimate import EstimateView
     from .views.explain import ExplanationView, Page
     from .views.lint import ForeseenView
+    from .views.replay import ReplayView
     from .views.run_view import RunView
     from .views.taxonomy import TaxonomyView
 
@@ -153,6 +155,55 @@ def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:
         return show(_diagnose(recorded), recorded)
     snapshot = look_at(targets, between_s).snapshot()
     return show(_diagnose(snapshot), snapshot)
+
+
+def replay(folder: str | Path, rank: int | None = None) -> ReplayView:
+    """Run one rank of a recorded job again, without the others.
+
+    The job must have been recorded with ``ddt-notebook run --record-inputs RANK``. Its script runs
+    from the start in a session of one rank, and what the rank received from others comes from the
+    record. So run only scripts and records that you trust.
+
+    Parameters
+    ----------
+    folder
+        The folder of the job.
+    rank
+        The rank; default: the only one whose inputs were kept.
+
+    Returns
+    -------
+    ReplayView
+        Whether the replay went as in the job, and else at which call and line it departs. Its
+        ``session`` has the variables of the script, and those of the functions in which an
+        exception began; ``session.stop()`` ends it.
+
+    Raises
+    ------
+    CannotReplay
+        If the folder holds no inputs, or they do not fit this torch, Python or script.
+    SessionError
+        If the rank cannot be started.
+    """
+    from .jobs.replay import replay as _replay
+
+    return replay_view(_replay(Path(folder), rank))
+
+
+def replay_view(replayed: Replayed) -> ReplayView:
+    """What is shown of a replay."""
+    from .views.replay import ReplayView
+
+    return ReplayView(
+        replayed.outcome,
+        replayed.agreement,
+        error=replayed.error,
+        recorded_error=replayed.recorded_error,
+        script=replayed.script,
+        changed=replayed.changed,
+        run=replayed.run,
+        session=replayed.session,
+    )
 
 
 def lint(source: str | os.PathLike[str], *, name: str = "", first_line: int = 1) -> ForeseenView:

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .api import attach, diagnose_dumps, lint
+from .api import attach, diagnose_dumps, lint, replay_view
 from .argument_types import seconds, whole_number
 from .classroom.grade_command import add_grade
 from .demo import DemoError, run_demo, use_colour
 from .diagnosis import diagnose
 from .diagnosis.text import diagnose_log
+from .jobs.replay import replay
 from .model import DdtError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
 from .preflight.doctor import compare_reports, doctor
 from .run_command import add_run
-from .script_command import add_script
+from .script_command import LinePrinter, add_script
 from .symptoms import UnknownSymptom
 from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
 from .views.explain import page
@@ -116,6 +117,18 @@ def _parser() -> argparse.ArgumentParser:
     attached.add_argument("--json", action="store_true", help="print the report as JSON")
     attached.set_defaults(run=_attach)
 
+    replayed = commands.add_parser(
+        "replay",
+        help="run one rank of a recorded job again, without the others",
+        description="Run the script of a job that ddt-notebook run --record-inputs RANK has "
+        "recorded again as that rank alone, from its start; the record gives it what it received. "
+        "The exit status is 0 if the replay went as the job did.",
+    )
+    replayed.add_argument("path", type=Path, metavar="FOLDER", help="the folder of the job")
+    replayed.add_argument("-r", "--rank", type=int, metavar="RANK", help="the rank, if several")
+    replayed.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    replayed.set_defaults(run=_replay)
+
     explain = commands.add_parser("explain", help="explain a symptom or a fault")
     explain.add_argument(
         "query",
@@ -204,6 +217,17 @@ def _attach(options: argparse.Namespace) -> int:
     if options.save is not None and report.snapshot is not None:
         report.snapshot.save(options.save)
     return _report(report, as_json=options.json)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    replayed = replay(options.path, options.rank, listener=lambda _: LinePrinter())
+    view = replay_view(replayed)
+    replayed.session.stop()
+    if options.json:
+        _print_json(view.to_json())
+    else:
+        print(view.to_text())
+    return 0 if view.ok else 1
 
 
 def _report(report: DisplayedReport, *, as_json: bool) -> int:

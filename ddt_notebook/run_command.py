@@ -23,6 +23,8 @@ from typing import Any
 from .argument_types import seconds
 from .demo import use_colour
 from .diagnosis import diagnose
+from .host.errors import SessionError
+from .host.limits import parse_bytes
 from .jobs import recorder_folder
 from .jobs.recorded_job import allocation_of, is_recorded
 from .jobs.watch import JobWatch
@@ -30,6 +32,7 @@ from .model import Snapshot
 from .views import waiting, words
 from .views.report import DisplayedReport, show
 from .wire import job_files
+from .wire.rank_inputs import INPUTS
 
 _TICK_S = 0.05
 #: A wait is shown from this time on, in seconds, and again after as long.
@@ -47,7 +50,7 @@ def add_run(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         usage="ddt-notebook run [-h] [--to FOLDER] [--hang-after SECONDS] "
-        "[--on-hang {report,stop,wait}] [--branches] -- COMMAND ...",
+        "[--on-hang {report,stop,wait}] [--branches] [--record-inputs RANK] -- COMMAND ...",
         help="run a job (torchrun, mpirun, srun, python …), record its ranks and diagnose it",
         description="Run a command that starts a distributed job, unchanged. Its ranks record "
         "themselves; a hang is reported while the job stands still, and a failure or a silent "
@@ -74,8 +77,34 @@ def add_run(commands: Any) -> None:
         action="store_true",
         help="observe which way each rank goes; always on from Python 3.12, slower on 3.11",
     )
+    command.add_argument(
+        "--record-inputs",
+        type=_rank,
+        metavar="RANK",
+        help="keep what this rank receives, so that %%ddt_replay can run it without the others",
+    )
+    command.add_argument(
+        "--record-limit",
+        type=_size,
+        default=1 << 30,
+        metavar="SIZE",
+        help="keep at most so much, from the start of the job on (default 1G)",
+    )
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
     command.set_defaults(run=_run)
+
+
+def _rank(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rank; write one, such as 1")
+    return int(text)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except SessionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -95,7 +124,13 @@ def _run(options: argparse.Namespace) -> int:
     folder = environment = None
     try:
         folder = _folder(options.to)
-        environment = recorder_folder.environment(folder, os.environ, branches=options.branches)
+        kept = options.record_inputs
+        environment = recorder_folder.environment(
+            folder,
+            os.environ,
+            branches=options.branches,
+            inputs=f"{kept}:{options.record_limit}" if kept is not None else "",
+        )
     except OSError as error:  # the job must run all the same
         _say(f"the job is not recorded: {error.filename}: {error.strerror}")
     try:
@@ -322,6 +357,13 @@ class _Recording:
             yield (
                 f"{words.count(job.unwatched, 'rank')} of another job ran at the same time and "
                 "could not be watched: start each job by its own ddt-notebook run"
+            )
+        kept = self._options.record_inputs
+        if kept is not None:
+            yield (
+                f"%ddt_replay {self._folder} runs rank {kept} again, without the others"
+                if any(self._folder.glob(f"*{INPUTS}"))
+                else f"no inputs were kept: rank {kept} did not run here"
             )
         yield f"{self._counts(self._snapshot)}; %ddt_load {self._folder} opens the record"
 

@@ -44,7 +44,7 @@ def add_script(commands: Any) -> None:
     command.set_defaults(run=_script)
 
 
-class _LinePrinter(SilentListener):
+class LinePrinter(SilentListener):
     """Prints the ranks' lines as they arrive, with the rank in front, as torchrun's logs have."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ def _script(options: argparse.Namespace) -> int:
         seed=options.seed,
     ) as session:
         run = session.run_script(
-            options.file, options.arguments, trace=options.trace, listener=_LinePrinter()
+            options.file, options.arguments, trace=options.trace, listener=LinePrinter()
         )
     if options.save is not None:
         run.snapshot.save(options.save)

@@ -27,7 +27,7 @@ text in a terminal and as HTML in a notebook. Defaults are traits: `%config DDT.
 #: Magics in the order in which one meets them; all others follow.
 _MAGICS_AS_MET = (
     "ddt_start ddt ddt_debug ddt_push ddt_pull ddt_show ddt_status ddt_restart ddt_stop "
-    "ddt_release ddt_explain ddt_lint ddt_doctor ddt_load ddt_attach ddt_live "
+    "ddt_release ddt_explain ddt_lint ddt_doctor ddt_load ddt_attach ddt_replay ddt_live "
     "ddt_predict ddt_exercise ddt_hint ddt_check"
 ).split()
 _LESSONS_HEAD = """# Lessons

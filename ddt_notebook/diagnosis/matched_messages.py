@@ -69,6 +69,13 @@ def match_messages(
         group, sender, receiver, tag = route
         sent, received = sends.get(route, {}), receives.get(route, {})
         pool = from_anyone.get((group, receiver, tag), [])
+        if pool:
+            # it took messages of any sender before, so only their numbers can be compared
+            left = sorted(sent)[len(received) :]
+            lone += [received[sequence] for sequence in sorted(received)[len(sent) :]]
+            lone += [sent[sequence] for sequence in left[len(pool) :]]
+            del pool[: len(left)]
+            continue
         for sequence in sorted(sent.keys() | received.keys()):
             send, receive = sent.get(sequence), received.get(sequence)
             if send and receive:
@@ -77,8 +84,6 @@ def match_messages(
                     mismatches.append(
                         MessageMismatch(sender, receiver, send.call, receive.call, fields)
                     )
-            elif send and pool:
-                pool.pop(0)
             else:
                 lone += [single for single in (send, receive) if single]
     lone += [single for pool in from_anyone.values() for single in pool]

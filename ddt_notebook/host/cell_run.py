@@ -71,7 +71,7 @@ class CellRun:
         The cell, and the cells before it.
     chosen
         Ranks on which it runs.
-    timeout_s, hang_after_s, freeze, trace, keep_names
+    timeout_s, hang_after_s, freeze, trace, keep_names, replay
         As in `Session` and `Session.run_script`.
     branches
         Whether to observe branches also where that slows the user's code.
@@ -94,6 +94,7 @@ class CellRun:
         trace: bool,
         branches: bool,
         keep_names: bool = False,
+        replay: str = "",
         listener: RunListener,
         observers: Sequence[RunObserver] = (),
     ) -> None:
@@ -106,7 +107,7 @@ class CellRun:
         self._timeout_s = group_s if timeout_s is None else timeout_s
         self._watch = HangWatch(timeout_s=timeout_s, hang_after_s=hang_after_s)
         self._freeze, self.trace, self._observe_branches = freeze, trace, branches
-        self._keep_names = keep_names
+        self._keep_names, self._replay = keep_names, replay
         self._branches: tuple[RankBranches, ...] = ()
         self._listener = listener
         self._feed = MomentFeed(observers, cell.number)
@@ -137,6 +138,7 @@ class CellRun:
             file=self.cell.file,
             arguments=self.cell.arguments,
             keep_names=self._keep_names,
+            replay=self._replay,
         )
         for run in self._runs:
             handle = run.handle
@@ -449,6 +451,7 @@ class CellRun:
             snapshot=snapshot,
             duration_s=time.monotonic() - self._began_s,
             frozen=self.frozen,
+            replayed=next((run.ended.replayed for run in asked if run.ended is not None), None),
         )
 
     def _files(self) -> SourceFiles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..model import RankError, Snapshot
+from ..model.replay import ReplayOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class RunResult:
         True if the ranks are still held in a hang, for inspection.
     lost
         For each rank that was replaced, the names of the variables that it lost.
+    replayed
+        How far the replay of a recorded rank got; None for any other run.
     """
 
     ok: bool
@@ -37,6 +40,7 @@ class RunResult:
     duration_s: float
     frozen: bool = False
     lost: dict[int, list[str]] = field(default_factory=dict)
+    replayed: ReplayOutcome | None = None
 
     def __repr__(self) -> str:
         word = "held" if self.frozen else self.snapshot.outcome

@@ -307,6 +307,7 @@ class Session:
         timeout: float | None = None,
         freeze: bool = False,
         keep_names: bool = False,
+        replay: str = "",
         listener: RunListener | None = None,
     ) -> RunResult:
         """Run a script on all ranks as torchrun would; exceptions of ranks are not raised here.
@@ -324,6 +325,8 @@ class Session:
             Its arguments, without the path.
         keep_names
             Define the names of the script in the cells as well, afterwards.
+        replay
+            The file with what the script receives, if it runs as one rank of a recorded job.
         number, trace, timeout, freeze, listener
             As for `run_cell`.
 
@@ -356,6 +359,7 @@ class Session:
                 freeze=freeze,
                 listener=listener,
                 keep_names=keep_names,
+                replay=replay,
             )
 
     @property
@@ -372,6 +376,7 @@ class Session:
         freeze: bool,
         listener: RunListener | None,
         keep_names: bool = False,
+        replay: str = "",
     ) -> RunResult:
         """Start a cell or script and wait for its end."""
         number = cell.number
@@ -394,6 +399,7 @@ class Session:
             trace=trace,
             branches=trace or self.observe_branches,
             keep_names=keep_names,
+            replay=replay,
             listener=together(listener, active.listeners if is_active else (), cell, chosen),
             observers=active.observers if is_active else (),
         )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..wire import job_files
+from ..wire import job_files, rank_inputs
 from . import on_python_path
 
 _METADATA = "Metadata-Version: 2.1\nName: ddt-notebook-recorder\nVersion: 1\n"
@@ -25,7 +25,9 @@ _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _FLIGHT_ENTRIES = "2000"
 
 
-def environment(folder: Path, inherited: Mapping[str, str], *, branches: bool) -> dict[str, str]:
+def environment(
+    folder: Path, inherited: Mapping[str, str], *, branches: bool, inputs: str = ""
+) -> dict[str, str]:
     """Make the recorder's folder, and return the environment of a job that is recorded.
 
     Parameters
@@ -36,6 +38,8 @@ def environment(folder: Path, inherited: Mapping[str, str], *, branches: bool) -
         The environment in which the job would run otherwise.
     branches
         Whether to observe branches also on Python 3.11, where that slows the user's code.
+    inputs
+        The rank that keeps its inputs and their limit, as ``RANK:BYTES``; empty for none.
 
     Raises
     ------
@@ -67,4 +71,6 @@ def environment(folder: Path, inherited: Mapping[str, str], *, branches: bool) -
     changed.setdefault("TORCH_FR_BUFFER_SIZE", _FLIGHT_ENTRIES)
     if branches:
         changed[job_files.BRANCHES] = "1"
+    if inputs:
+        changed[rank_inputs.VARIABLE] = inputs
     return changed

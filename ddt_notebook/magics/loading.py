@@ -1,4 +1,4 @@
-"""``%ddt_load`` and ``%ddt_attach``: diagnose jobs outside this notebook, and saved runs."""
+"""``%ddt_load``, ``%ddt_attach``, ``%ddt_replay``: jobs outside this notebook, and saved runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from .. import api
+from ..host.session import active
+from ..jobs.replay import replay
 from ..model import DdtError, Snapshot
 from ..model.codec import FormatError
+from ..views import words
+from ..views.replay import ReplayView
 from ..views.report import DisplayedReport
 from . import options as opt
+from .base import one_line
+from .output_stream import OutputStreamer
 
 _PATH = opt.Option(
     "path", metavar="PATH", help="a folder of dumps, logs and stacks, or a saved run (.ddt.json)"
@@ -31,6 +37,13 @@ _TARGETS = opt.Option(
     metavar="FOLDER|PID|HOST:PORT",
     help="folder of a recorded job, process id of a launcher or a rank, or "
     "MASTER_ADDR:MASTER_PORT of the job",
+)
+_FOLDER = opt.Option("folder", metavar="FOLDER", help="the folder of the job")
+_RANK = opt.Option(
+    "-r", "--rank", type=opt.one_rank, metavar="RANK", help="the rank, if several were recorded"
+)
+_REPLAY_OUT = opt.Option(
+    "-o", "--out", type=opt.name, metavar="NAME", help="variable that receives the outcome"
 )
 
 
@@ -59,6 +72,31 @@ class LoadMagics(Magics):
         if args.out:
             self._shell.user_ns[args.out] = report.snapshot
         return report
+
+    @line_magic
+    @opt.options(_FOLDER, _RANK, _REPLAY_OUT)
+    def ddt_replay(self, args: argparse.Namespace, cell: str | None = None) -> ReplayView:
+        """Run one rank of a recorded job again, without the others; its variables stay alive.
+
+        The job must have been recorded by ddt-notebook run --record-inputs RANK. The script runs in
+        a session of one rank, whose cells (%%ddt) then see its variables.
+        """
+        running = active.get()
+        if running is not None:
+            raise UsageError(
+                f"ddt_replay: a session of {words.count(running.world_size, 'rank')} is running; "
+                "%ddt_stop ends it"
+            )
+        with one_line("ddt_replay"):
+            replayed = replay(
+                Path(args.folder).expanduser(),
+                args.rank,
+                listener=lambda session: OutputStreamer(self._shell, (0,), session.output_file),
+            )
+        view = api.replay_view(replayed)
+        if args.out:
+            self._shell.user_ns[args.out] = view
+        return view
 
     @line_magic
     @opt.options(_TARGETS, _OUT)

@@ -100,6 +100,7 @@ SUBGROUPS = _feature(
 SIMULATED_GPUS = _feature(
     "simulated-gpus", "GPUs cannot be simulated: the ranks use the CPU", ("C.5", "D.1.3", "D.2.2")
 )
+REPLAY = _feature("replay", "the inputs of a rank are not kept, and no rank is replayed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

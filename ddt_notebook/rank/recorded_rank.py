@@ -35,10 +35,12 @@ from ..wire import job_files
 from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel
 from ..wire.messages import CellEnded
+from ..wire.rank_inputs import VARIABLE as KEEP_INPUTS
 from ..wire.ring import RingWriter
 from . import torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
+from .kept_inputs import InputsRecorder
 from .monitor import Monitor
 from .probes import (
     automatic,
@@ -83,6 +85,9 @@ class JobRecorder:
         self._folder, self._note_failure = folder, note_failure
         self._log = CallLog(None)
         self._rank: RecordedRank | None = None
+        asked = os.environ.get(KEEP_INPUTS)
+        #: It is below the log of calls, which takes its functions for torch's.
+        self._inputs = InputsRecorder(asked) if asked else None
         self._report = sys.excepthook
 
     @classmethod
@@ -101,6 +106,9 @@ class JobRecorder:
         if self._rank is None:
             try:
                 self._rank = RecordedRank(Path(self._folder), self._log, arguments)
+                if self._inputs is not None:
+                    files = f"{socket.gethostname()}-{os.getpid()}"
+                    self._inputs.begin(Path(self._folder), files, *_numbers(arguments), arguments)
             except Exception as error:  # noqa: BLE001  (the job must run without a record)
                 self._log.detach()
                 self._remove_files()  # the disk may be full
@@ -128,6 +136,8 @@ class JobRecorder:
         if self._rank is not None:
             self._rank.leave()
             self._rank = None
+        if self._inputs is not None:
+            self._inputs.leave()
 
 
 class RecordedRank:

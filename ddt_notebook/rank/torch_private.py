@@ -35,6 +35,7 @@ from ..model.torch_features import (
     LOADERS,
     MODELS_FOLLOW,
     PARAMETER_WRITES,
+    REPLAY,
     SIMULATED_GPUS,
     SPARSE_SIZES,
     SUBGROUPS,
@@ -410,3 +411,71 @@ def let_ddp_work_within(within: Callable[[Any], AbstractContextManager[None]]) -
     distributed: Any = torch.distributed
     distributed.Reducer = Reducer
     distributed._broadcast_coalesced = broadcast_coalesced
+
+
+# -- replay ----------------------------------------------------------------------------------------
+
+_look_up(REPLAY, "torch.distributed:_verify_params_across_processes")
+_look_up(REPLAY, "torch.distributed:_broadcast_coalesced")
+_FakeGroup = _look_up(REPLAY, "torch._C._distributed_c10d:FakeProcessGroup")
+_look_up(REPLAY, "torch._C._distributed_c10d:FakeProcessGroup.Options.error_on_collective")
+_look_up(REPLAY, f"{_C10D}:_store_based_barrier")
+#: Makes the handle of a collective that ends with a future.
+work_of_future = _look_up(REPLAY, "torch._C._distributed_c10d:_create_work_from_future")
+
+
+def replace_groups_of_ddp(with_group: Callable[[Any], Any]) -> Callable[[], None]:
+    """Let DDP's C++ use another group in place of each that it is given.
+
+    Returns
+    -------
+    callable
+        Puts everything back; models that were made meanwhile keep their group.
+    """
+    distributed: Any = torch.distributed
+    reducer, broadcast = distributed.Reducer, distributed._broadcast_coalesced
+    verified = distributed._verify_params_across_processes
+
+    class Reducer(reducer):  # type: ignore[misc,valid-type]
+        def __init__(
+            self, parameters: Any, buckets: Any, limits: Any, group: Any, *args: Any, **kwargs: Any
+        ) -> None:
+            super().__init__(parameters, buckets, limits, with_group(group), *args, **kwargs)
+
+    def broadcast_coalesced(group: Any, *args: Any, **kwargs: Any) -> Any:
+        return broadcast(with_group(group), *args, **kwargs)
+
+    def verify(group: Any, *args: Any, **kwargs: Any) -> Any:
+        return verified(with_group(group), *args, **kwargs)
+
+    def restore() -> None:
+        distributed.Reducer, distributed._broadcast_coalesced = reducer, broadcast
+        distributed._verify_params_across_processes = verified
+
+    distributed.Reducer = Reducer
+    distributed._broadcast_coalesced = broadcast_coalesced
+    distributed._verify_params_across_processes = verify
+    return restore
+
+
+def lonely_backend() -> Any:
+    """Makes the backend of a group without other ranks, in which every collective is an error."""
+
+    def make(common: Any, options: Any) -> Any:
+        options = _FakeGroup.Options()
+        options.error_on_collective = True
+        return _FakeGroup._create_internal(common.group_rank, common.group_size, options)
+
+    return make
+
+
+def replace_store_barrier() -> Callable[[], None]:
+    """Let groups form without waiting for other ranks; returns what puts the wait back."""
+    module: Any = torch.distributed.distributed_c10d
+    before = module._store_based_barrier
+    module._store_based_barrier = lambda *_, **__: None
+
+    def restore() -> None:
+        module._store_based_barrier = before
+
+    return restore

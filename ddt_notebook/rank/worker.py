@@ -66,6 +66,7 @@ from .probes import (
 )
 from .probes.flight import FlightReader, torch_version
 from .probes.timeline import Tracer
+from .replayed_inputs import Replay
 from .script import ImportedFiles, as_main, last_module_at_start, seed
 from .shell import RankShell, make_shell
 from .tracebacks import describe_error
@@ -143,6 +144,7 @@ class Rank:
         last_module_at_start()
         self._imported = ImportedFiles()
         self._script_imported: tuple[str, ...] = ()
+        self._replay: Replay | None = None
         seed(spec.seed, rank)  # a fork shares them with the other ranks
         self._memory = MemoryCap(spec.memory)
         signal.signal(signal.SIGINT, self._on_interrupt)
@@ -203,6 +205,7 @@ class Rank:
     def _run(self, command: RunCell) -> CellEnded:
         error = None
         self._script_names, self._script_imported = None, ()
+        self._replay = None
         self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
         loaders.RECORD.begin_run()
@@ -217,7 +220,9 @@ class Rank:
         self._begin_branches(asked=command.branches)
         self._running = True
         try:
-            if command.file:
+            if command.replay:
+                error = self._run_replay(command)
+            elif command.file:
                 error = self._run_script(command)
             else:
                 error = self._shell.run(command.source, command.cell, command.first_line)
@@ -248,6 +253,7 @@ class Rank:
             observed=observed,
             notes=(*notes, *restored, *simulated.take_notes(), *deepspeed_state.take_notes()),
             imported=self._script_imported if command.file else self._imported.new(),
+            replayed=self._replay.outcome() if self._replay is not None else None,
         )
 
     def _begin_branches(self, *, asked: bool) -> None:
@@ -257,6 +263,18 @@ class Rank:
             self._branch_events.start()
             if not self._branches.unobserved:
                 self._group.calls.branches = training.RECORD.branches = self._branches
+
+    def _run_replay(self, command: RunCell) -> RankError | None:
+        """Run a script as one rank of a recorded job, and keep its variables for cells."""
+        self._replay = replay = Replay(Path(command.replay))
+        environment = replay.begun.environment
+        with as_main(command.file, command.arguments, environment) as main, replay.serving():
+            main.__package__ = replay.begun.package or None
+            self._script_names = vars(main)
+            error = self._shell.run_script(command.source, main)
+            level = sys.last_traceback if error is not None else None
+            self._shell.user_ns.update(replay.alive(vars(main), level))
+        return error
 
     def _run_script(self, command: RunCell) -> RankError | None:
         spec = self._spec

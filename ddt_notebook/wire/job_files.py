@@ -12,6 +12,7 @@ may restart its ranks, and a process may form a group before a launcher has numb
     HOST-PID.exit      the status with which it left by ``os._exit``, unless that is 0
     HOST-PID.gone      `RankGone`, by the watcher, which saw that the process had ended
     HOST-PID.answers   `RankAnswers`, by the watcher of its host, for readers on other hosts
+    HOST-PID.inputs    what the rank has received, if that is kept; see `rank_inputs`
     HOST-PID.failed    why the process is not recorded
 
 Of a job on several hosts, the folder also holds::

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from ..model import FormatError, Observation, Position, RankError, codec
 from ..model.rank import WaitsFor
+from ..model.replay import ReplayOutcome
 from ..model.torch_features import MissingFeature
 from .records import FlightEntry
 
@@ -170,6 +171,9 @@ class RunCell(Message):
         Whether to observe branches also where that slows the user's code, as on Python 3.11.
     keep_names
         Whether the names that a script defines become names of the cells.
+    replay
+        The file with what the script receives, if it runs as one rank of a recorded job; see
+        `rank_inputs`.
     """
 
     cell: int
@@ -181,6 +185,7 @@ class RunCell(Message):
     file: str = ""
     arguments: tuple[str, ...] = ()
     keep_names: bool = False
+    replay: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,6 +301,8 @@ class CellEnded(Message):
         Notes for the user about this observation.
     imported
         The user's files whose modules this run imported.
+    replayed
+        How far a replay got; None if the run was none.
     """
 
     error: RankError | None
@@ -308,6 +315,7 @@ class CellEnded(Message):
     observed: Observation | None = None
     notes: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
+    replayed: ReplayOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

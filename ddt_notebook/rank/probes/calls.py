@@ -125,9 +125,9 @@ class CallLog:
         def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
             record = CallRecord(op=op, group=group, outside=outside)
             if operation.reduces:
-                record.reduce_op = _reduce_op_name(given.get("op", dist.ReduceOp.SUM))
+                record.reduce_op = reduce_op_name(given.get("op", dist.ReduceOp.SUM))
             if operation.root:
-                record.root = _global_rank(given, operation.root, group.members, 0)
+                record.root = global_rank(given, operation.root, group.members, 0)
             record.asynchronous = bool(given.get("async_op"))
             return record
 
@@ -136,7 +136,7 @@ class CallLog:
     def _message(self, function: Any, op: str, operation: Operation) -> Any:
         def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
             assert operation.peer is not None
-            peer = _global_rank(given, operation.peer, group.members, None)
+            peer = global_rank(given, operation.peer, group.members, None)
             tag = _integer(given.get("tag", 0), _LARGEST_TAG) or 0
             key = (group.name, "send" in op, peer, tag)
             self._message_counts[key] += 1
@@ -381,7 +381,8 @@ def _operations(process_group: Any) -> int:
     return -1 if process_group is None else torch_private.operation_count(process_group)
 
 
-def _reduce_op_name(op: Any) -> str:
+def reduce_op_name(op: Any) -> str:
+    """The name of a reduce operation."""
     # RedOpType prints as "<RedOpType.SUM: 0>"; a premultiplied sum as an object without a name
     name = getattr(op, "name", None) or str(op)
     return str(name).rsplit(".", 1)[-1]
@@ -402,7 +403,7 @@ def _new_members(ranks: Any) -> tuple[int, ...]:
     return tuple(sorted(number for number in numbers if number is not None and number >= 0))
 
 
-def _global_rank(
+def global_rank(
     given: dict[str, Any], name: str, members: Sequence[int], default: int | None
 ) -> int | None:
     """The global rank in argument ``src`` or ``dst``, or in ``group_src`` or ``group_dst``."""

@@ -10,9 +10,10 @@ import pytest
 from ddt_notebook.model import FormatError, Observation, Position, RankError
 from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.model.parity import RankParity
+from ddt_notebook.model.replay import InputCall
 from ddt_notebook.model.timeline import RankTimeline
 from ddt_notebook.model.torch_features import MissingFeature
-from ddt_notebook.wire import job_files, messages
+from ddt_notebook.wire import job_files, messages, rank_inputs
 from ddt_notebook.wire.messages import Envelope, Message, decode, encode
 from ddt_notebook.wire.records import FlightEntry
 
@@ -109,6 +110,30 @@ EVERY: list[Message] = [
         at_s=2.5,
     ),
     messages.FlightEntries(entries=(ENTRY, ENTRY)),
+    rank_inputs.InputsBegun(
+        rank=1,
+        world_size=2,
+        backend="gloo",
+        torch_version="2.13.0",
+        python_version="3.11.7",
+        threads=1,
+        script="/tmp/train.py",
+        environment={"RANK": "1"},
+        random=rank_inputs.RandomStates(torch="00ff", python=(3, 4), python_gauss=0.5),
+    ),
+    rank_inputs.RandomStates(torch="00ff", python=(3, 4), numpy=(5,), numpy_gauss=0.5),
+    rank_inputs.CallIssued(
+        call=InputCall(
+            op="all_reduce",
+            members=(0, 1),
+            shapes=((2, 3), ()),
+            details={"reduce op": "SUM"},
+            where=LINE,
+            random={"torch": 7},
+        )
+    ),
+    rank_inputs.InputReceived(call=3, dtypes=("int8",), shapes=((2,), ()), returned=1),
+    rank_inputs.InputsEnded(reason="full"),
     messages.StartRank(fork=True),
     messages.StartStore(),
     messages.MakeDirectory(directory="/tmp/ddt-x"),
