@@ -19,7 +19,7 @@ from ddt_notebook.views.message import MessageView
 
 ENTRIES = messages()
 #: A file of torch in the source of an entry.
-FILE = re.compile(r"\btorch/[\w/]+\.py\b")
+FILE = re.compile(r"(?<![\w/])torch/[\w/]+\.py\b")
 #: Where one string literal ends and the next, which Python joins to it, begins.
 JOINED = re.compile(r"[\"']\s*[frb]*[\"']|\\\n")
 
