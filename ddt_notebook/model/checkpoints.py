@@ -28,6 +28,9 @@ class CheckpointUse:
         The first key of a saved state dict, if all its keys have the prefix of a wrapper.
     devices
         The devices of the tensors that were loaded.
+    renamed
+        The path that the saved file got afterwards, as in a save in two steps; empty if it kept
+        its own.
     holds
         What else a loaded file holds the state of: ``"optimizer"``, ``"scheduler"``, ``"scaler"``.
     """
@@ -41,6 +44,7 @@ class CheckpointUse:
     wrapped: str = ""
     devices: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
+    renamed: str = ""
 
     @property
     def name(self) -> str:

@@ -104,6 +104,40 @@ def test_healthy_checkpointing_gives_no_finding(session: Session, name: str) -> 
     assert any(report.uses for report in result.snapshot.checkpoints) == (name != "in memory")
 
 
+RESUME = """
+import os
+path = "two-steps.pt"
+def save():
+    if rank == 0:
+        state = {"model": model.module.state_dict(), "optimizer": adam.state_dict()}
+        torch.save(state, path + ".tmp")
+        os.replace(path + ".tmp", path)
+    dist.barrier()
+adam = torch.optim.Adam(model.parameters())
+for _ in range(2):
+    model(torch.randn(4, 64)).square().mean().backward()
+    adam.step()
+    save()
+    state = torch.load(path)
+    model.module.load_state_dict(state["model"])
+    ALSO
+save()
+"""
+
+
+@pytest.mark.parametrize(
+    ("also", "hinted"), [("pass", True), ("adam.load_state_dict(state['optimizer'])", False)]
+)
+def test_a_file_that_was_saved_in_two_steps(session: Session, also: str, *, hinted: bool) -> None:
+    result = session.run(RESUME.replace("ALSO", also))
+    assert result.ok, result.errors
+    report = ddt.diagnose(result)
+    assert report.findings == []
+    assert [hint.kind for hint in report.hints] == ["resumed-without-state"] * hinted
+    saved = [use for one in result.snapshot.checkpoints for use in one.uses if use.renamed]
+    assert {use.renamed.rsplit("/", 1)[-1] for use in saved} == {"two-steps.pt"}
+
+
 def test_an_error_in_loading_is_shown_without_our_wrapper(session: Session) -> None:
     result = session.run("torch.load('nowhere.pt')")
     error = result.errors[0]

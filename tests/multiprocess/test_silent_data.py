@@ -96,6 +96,13 @@ HEALTHY = {
                 for x, y in valid:
                     model(x)
         """,
+    "a resumed run repeats an epoch": """
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, 8, sampler=sampler)
+        for epoch in (0, 1, 1, 2):
+            sampler.set_epoch(epoch)
+            fit(loader)
+        """,
     "part split off": """
         train, valid = random_split(data, [48, 16], generator=torch.Generator().manual_seed(0))
         sampler = DistributedSampler(train)
@@ -277,6 +284,17 @@ FAULTY = {
         "no-distributed-sampler",
         [0, 1, 2],
     ),
+    "always the same epoch": (
+        """
+        sampler = DistributedSampler(data)
+        loader = DataLoader(data, 8, sampler=sampler)
+        for epoch in range(3):
+            sampler.set_epoch(7)
+            fit(loader)
+        """,
+        "set-epoch-forgotten",
+        [0, 1, 2],
+    ),
     "no sampler, broken off": (
         "fit(DataLoader(data, 8), limit=3)",
         "no-distributed-sampler",
@@ -373,6 +391,37 @@ def test_wrong_division_is_found(ranks: Ranks, name: str) -> None:
     source, cause, culprits = FAULTY[name]
     found = report(ranks, 3, source)
     assert [(f.cause, f.ranks) for f in found.findings] == [(cause, culprits)], str(found)
+
+
+PADDED = """
+class Accuracy:
+    def __init__(self):
+        self.counts = torch.zeros(2)
+    def update(self, hits):
+        self.counts += torch.tensor([float(hits.sum()), float(len(hits))])
+    def compute(self):
+        REDUCE
+        return (self.counts[0] / self.counts[1]).item()
+
+def evaluate(loader):
+    accuracy = Accuracy()
+    with torch.no_grad():
+        for x, y in loader:
+            accuracy.update(model.module(x)[:, 0] > y[:, 0])
+    return accuracy.compute()
+
+some = Subset(data, range(33))
+evaluate(DataLoader(some, 8, sampler=DistributedSampler(some, shuffle=False)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("reduce", "hinted"), [("dist.all_reduce(self.counts)", True), ("", False)]
+)
+def test_padding_that_another_method_sums_up(ranks: Ranks, reduce: str, *, hinted: bool) -> None:
+    found = report(ranks, 2, PADDED.replace("REDUCE", reduce))
+    assert not found.findings, str(found)
+    assert [hint.kind for hint in found.hints] == ["padding-counted"] * hinted
 
 
 def test_an_order_that_stays_the_same_is_seen_across_cells(ranks: Ranks) -> None:

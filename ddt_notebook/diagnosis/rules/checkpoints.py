@@ -172,7 +172,8 @@ def resumed_incompletely(context: Context) -> Iterator[Finding]:
     for one in context.snapshot.checkpoints:
         for use in one.uses:
             if use.action == "save":
-                saved[use.path] = max(use.began_s, saved.get(use.path, 0.0))
+                path = use.renamed or use.path
+                saved[path] = max(use.began_s, saved.get(path, 0.0))
     trained = _trained(context)
     if context.snapshot.outcome != "ok":
         return

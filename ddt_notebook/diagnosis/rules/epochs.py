@@ -126,7 +126,10 @@ def _same_order(loader: LoaderPartition, *, remade: bool) -> bool:
         return False
     trained = [e for e in loader.epochs if e.trained and e.sampler_epoch is not None]
     run = loader.epochs[-1].run
+    numbers = {epoch.sampler_epoch for epoch in trained if epoch.run == run}
     for before, after in pairwise(trained):
+        if after.epoch_set and len(numbers) > 1:
+            continue  # a resumed run repeats the epoch that it had not ended
         common = min(len(before.first), len(after.first))
         again = common > 2 and before.first[:common] == after.first[:common]
         # a cell that runs again may begin at the same epoch

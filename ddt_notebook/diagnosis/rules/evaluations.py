@@ -9,6 +9,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.model.partition import LoaderPartition, division
+from ddt_notebook.program.iterations import comes_to
 
 from .loaders import loops, samples, used_loaders
 
@@ -55,24 +56,36 @@ def _trains(loader: LoaderPartition) -> bool:
 
 
 def _sum_after(context: Context, rank: int, loader: LoaderPartition) -> Call | None:
-    """The first small sum that a rank makes behind its loop, in the same function."""
+    """The first small sum that a rank makes behind its loop, also in a function called there."""
     loop = loader.epochs[-1].where
     report = context.reports.get(rank)
     if loop is None or report is None:
         return None
-    return next((call for call in report.calls if _is_sum_behind(call, loop)), None)
+    behind: dict[tuple[str, int], bool] = {}
+    for call in report.calls:
+        where = call.where
+        if where is None or not _is_small_sum(call):
+            continue
+        line = (where.file, where.line)
+        if line not in behind:
+            behind[line] = _is_behind(context, where, loop)
+        if behind[line]:
+            return call
+    return None
 
 
-def _is_sum_behind(call: Call, loop: Position) -> bool:
-    where = call.where
+def _is_small_sum(call: Call) -> bool:
     return (
-        where is not None
-        and call.op in ("all_reduce", "reduce")
+        call.op in ("all_reduce", "reduce")
         and call.reduce_op == "SUM"
-        and (where.file, where.function) == (loop.file, loop.function)
-        and where.line > loop.line
         and all(math.prod(shape) <= _FEW_ELEMENTS for shape in call.shapes)
     )
+
+
+def _is_behind(context: Context, where: Position, loop: Position) -> bool:
+    if (where.file, where.function) == (loop.file, loop.function):
+        return where.line > loop.line
+    return comes_to(context.program, [loop], where)
 
 
 HINTS = (padded_evaluations,)

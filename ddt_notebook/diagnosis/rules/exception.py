@@ -9,10 +9,10 @@ from math import inf
 
 from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.errors import classify, is_peer_error
+from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
 from ddt_notebook.diagnosis.exception_details import details
 from ddt_notebook.diagnosis.wording import lacking
-from ddt_notebook.model import Call, Fact, Finding, RankError
+from ddt_notebook.model import Call, Fact, Finding, Position, RankError
 from ddt_notebook.model.finding import Values
 from ddt_notebook.program.parse import exercise_of
 
@@ -23,7 +23,8 @@ _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
-#: Python's own message.
+#: Python's own messages.
+_ENDED_IN_GENERATOR = "generator raised StopIteration"
 _NO_ATTRIBUTE = re.compile(r"object has no attribute '(\w+)'")
 
 
@@ -90,8 +91,11 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     waiting = context.victims(ranks)
     meaning, explained = details(context, error, classify(error, call))
     facts = []
+    places = context.places([*ranks, *waiting])
     if error.where is not None:
-        at = context.place(error.where, "raised")
+        at = context.place(_asked_too_often(error) or error.where, "raised")
+        if _asked_too_often(error) and at is not None:
+            places |= dict.fromkeys(ranks, at)
         facts.append(Fact(kind="raised-at", place=at, ranks=tuple(ranks)))
     elif error.type == MemoryError.__name__:
         # Python allocates an entry of the traceback for each frame, and drops it if it cannot.
@@ -113,7 +117,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         ranks=ranks,
         waiting=waiting,
         values=of_error(error) | of_wait(context, waiting),
-        places=context.places([*ranks, *waiting]),
+        places=places,
         facts=facts,
         confidence="likely" if late else meaning.confidence,
         op=call.op if call else "the call",
@@ -121,6 +125,15 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         slots=slots,
         message=meaning.message,
     )
+
+
+def _asked_too_often(error: RankError) -> Position | None:
+    """The line at which an iterator had ended, if a generator turned that into its own error.
+
+    A generator may not raise StopIteration, so Python raises another exception where it is read.
+    """
+    first = first_of_chain(error) if error.message == _ENDED_IN_GENERATOR else None
+    return first.where if first is not None and first.type == "StopIteration" else None
 
 
 def _case(

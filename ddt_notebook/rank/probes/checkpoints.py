@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -45,6 +46,15 @@ class CheckpointRecord:
         else:
             self.more += 1
 
+    def renamed(self, old: Any, new: Any) -> None:
+        """Note that a file that was saved has got another name, as in a save in two steps."""
+        path = _path(old)
+        for number in reversed(range(len(self.uses))):
+            use = self.uses[number]
+            if use.action == "save" and use.path == path:
+                self.uses[number] = replace(use, renamed=_path(new))
+                return
+
     def observed(self, rank: int) -> RankCheckpoints:
         """What this rank has saved and loaded."""
         return RankCheckpoints(
@@ -70,12 +80,25 @@ def install() -> None:
             setattr(module, action, wrapper)
     load_state = torch.nn.Module.load_state_dict
     torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
+    for name in ("replace", "rename"):
+        setattr(os, name, _renaming(getattr(os, name)))
     _restoring(Optimizer, "optimizer")
     _restoring(torch.amp.GradScaler, "scaler")
     for value in list(vars(lr_scheduler).values()):
         is_scheduler = isinstance(value, type) and issubclass(value, lr_scheduler.LRScheduler)
         if is_scheduler and "load_state_dict" in vars(value):
             _restoring(value, "scheduler")
+
+
+def _renaming(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def rename(*args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        original(*args, **kwargs)
+        if RECORD.uses and len(args) == 2 and not kwargs:
+            RECORD.renamed(*args)
+
+    return rename
 
 
 def _restoring(owner: Any, kind: str) -> None:
