@@ -256,6 +256,22 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} split the data of {loader} differently: each of them divides a different part"
     ),
     "shards-overlap": "{samples:sample} of {loader} went to more than one of {ranks}",
+    "contents-overlap": (
+        "{samples:sample} of {loader} went to more than one of {ranks}: each has a data set of its "
+        "own, and these hold the same samples"
+    ),
+    "same-slices": "{ranks} each train {model} on the same slices of a tensor",
+    "replicated-apart": (
+        "{ranks} differ in a tensor ({shape}) that a tensor-parallel layer takes as equal on them"
+    ),
+    "sampler-begins-again": (
+        "{ranks} {resumes|resume} training, but the sampler of {loader} begins again at an early "
+        "epoch: the order of the data repeats"
+    ),
+    "updated-alone": lambda f: (
+        f"each of {ranks_text(f.ranks)} updates {_names(f.values)} by its own gradients: the "
+        "copies drift apart"
+    ),
     "shards-leave-gaps": "{samples:sample} of {loader} went to no rank",
     "same-stream": "{ranks} each trained on the same samples of {loader}",
     "every-worker-reads-all": (
@@ -517,6 +533,25 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "undivided-loader": _undivided_loader,
     "on-several-ranks": lambda f: f"on several ranks: index {_indices(f.values)}",
     "on-no-rank": lambda f: f"on no rank: index {_indices(f.values)}",
+    "samples-compared": lambda f: (
+        f"of the first samples of each rank ({listing(list(map(str, f.values['samples'])))}), "
+        "none is repeated on its own rank"
+    ),
+    "inputs-equal": "the first {passes:input} of the model were equal on all ranks",
+    "cut-from-part": lambda f: (
+        f"all inputs were cut from the same {f.values['share']:.0%} of the tensor's memory"
+    ),
+    "declared-equal": (
+        "the placement Replicate says that it is equal on {ranks}, and nothing checks that"
+    ),
+    "epochs-of-sampler-and-file": (
+        "{sampler} shuffles by its seed and its epoch: set_epoch({set}) was called, and the "
+        "checkpoint is of epoch {saved}"
+    ),
+    "resumed-at": "{file} was loaded at {place}",
+    "updated-without-sending": (
+        "no gradient and no parameter was sent in {steps:backward pass}, and there is no optimizer"
+    ),
     "samples-handed-out": _samples_handed_out,
     "samples-begin-alike": (
         "the first {samples} samples of the last epoch are equal, in the same order"

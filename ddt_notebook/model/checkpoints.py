@@ -33,6 +33,8 @@ class CheckpointUse:
         its own.
     holds
         What else a loaded file holds the state of: ``"optimizer"``, ``"scheduler"``, ``"scaler"``.
+    epoch
+        The number of the epoch in a loaded file; None if it has none.
     """
 
     action: Literal["save", "load"]
@@ -45,6 +47,7 @@ class CheckpointUse:
     devices: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     renamed: str = ""
+    epoch: int | None = None
 
     @property
     def name(self) -> str:

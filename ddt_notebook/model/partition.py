@@ -46,6 +46,9 @@ class Epoch:
         The last argument of ``set_epoch``, None for a sampler without it.
     epoch_set
         Whether ``set_epoch`` of its sampler had ever been called.
+    resumed_from
+        The number of the epoch in the checkpoint from which an optimizer had been restored since
+        the pass before, if the loader has a distributed sampler; None if there was none.
     made
         Number of the loader made at this place, counted from 1; a program may make a new one for
         each epoch.
@@ -71,6 +74,7 @@ class Epoch:
     heads: tuple[int, ...] = ()
     sampler_epoch: int | None = None
     epoch_set: bool = False
+    resumed_from: int | None = None
     made: int = 1
     trained: int = 0
     where: Position | None = None

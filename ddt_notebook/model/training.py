@@ -173,6 +173,23 @@ class Unregistered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutInputs:
+    """The part of a tensor from which the inputs of a model were cut, one after the other.
+
+    Attributes
+    ----------
+    storage_bytes
+        Size of the memory of the whole tensor.
+    begin_bytes, end_bytes
+        Where in it the first input begins and the last one ends.
+    """
+
+    storage_bytes: int
+    begin_bytes: int
+    end_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTraining:
     """The forward passes and settings of one DDP model in this run.
 
@@ -200,6 +217,8 @@ class ModelTraining:
     first_inputs
         Fingerprints of the inputs of its first forward passes with gradients; empty if an input
         was on a device or was not a tensor.
+    cut_inputs
+        The part of a tensor from which all of its inputs were cut; None if there was another input.
     values
         Fingerprints of its watched parameters at the end of the run, or when it was deleted.
     parameters
@@ -244,6 +263,7 @@ class ModelTraining:
     clipped_alone: int = 0
     clipped_where: Position | None = None
     first_inputs: tuple[int, ...] = ()
+    cut_inputs: CutInputs | None = None
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -308,6 +328,28 @@ class LossGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicatedTensor:
+    """A tensor that a rank declared equal to those of other ranks, which was not checked.
+
+    Attributes
+    ----------
+    members
+        The ranks on which it should be equal.
+    shape
+        Its shape, such as ``"10×20"``.
+    content
+        Fingerprint of its content.
+    where
+        The user's line that passed it on.
+    """
+
+    members: tuple[int, ...]
+    shape: str = ""
+    content: int = 0
+    where: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTraining:
     """How one rank trained in this run.
 
@@ -330,8 +372,14 @@ class RankTraining:
         The optimizers, in the order of their first steps.
     models
         The models in DDP that ran a forward pass, in the order of the first one.
+    by_hand
+        The tensors that the program updated itself, if there was no optimizer and no model in DDP.
+        Its steps are the backward passes; its states those before the first pass and at the end.
     not_finite
         The first loss that was not finite, None if all were finite.
+    replicated
+        The first tensors that were declared equal on several ranks, as inputs of layers of tensor
+        parallelism are.
     threads, processors
         Number of threads that an operation of torch uses, and of processors that the rank may use.
     """
@@ -344,6 +392,8 @@ class RankTraining:
     graphs_kept: int = 0
     optimizers: tuple[OptimizerTraining, ...] = ()
     models: tuple[ModelTraining, ...] = ()
+    by_hand: OptimizerTraining | None = None
     not_finite: NotFinite | None = None
+    replicated: tuple[ReplicatedTensor, ...] = ()
     threads: int = 0
     processors: int = 0

@@ -48,6 +48,7 @@ from .probes import (
     evaluations,
     loaders,
     performance,
+    replicated,
     schedules,
     shown,
     training,
@@ -170,7 +171,7 @@ class RecordedRank:
         self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()
-        for probe in (loaders, training, checkpoints, schedules, shown):
+        for probe in (loaders, training, checkpoints, schedules, shown, replicated):
             probe.install()
         leave_recorder_uncompiled()
         self._begin_run()
@@ -207,7 +208,7 @@ class RecordedRank:
         return self._files.with_name(f"{self._files.name}.{ending}")
 
     def _begin_run(self) -> None:
-        for probe in (loaders, training, checkpoints, evaluations, shown, performance):
+        for probe in (loaders, training, checkpoints, evaluations, shown, performance, replicated):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

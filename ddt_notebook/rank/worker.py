@@ -59,6 +59,7 @@ from .probes import (
     loaders,
     performance,
     registry,
+    replicated,
     schedules,
     shown,
     simulated,
@@ -135,6 +136,7 @@ class Rank:
             checkpoints.install()
             schedules.install()
             shown.install()
+            replicated.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._report_exception
@@ -213,6 +215,7 @@ class Rank:
         checkpoints.RECORD.begin_run()
         evaluations.RECORD.begin_run()
         shown.RECORD.begin_run()
+        replicated.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()

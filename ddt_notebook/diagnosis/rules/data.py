@@ -7,6 +7,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import or_
 
+from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
@@ -21,6 +22,10 @@ _SPLIT_OFF = 0.1
 #: Ranks that each got at least this share of all samples have the same data. From 0.72 to 0.95 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
 NEARLY_ALL = 0.9
+#: Equal samples of two ranks may be a coincidence up to this number. Chosen, not measured.
+_FEW_EQUAL = 2
+#: A program that feeds fewer different inputs may measure something. Chosen, not measured.
+_DIFFERENT_INPUTS = 2
 #: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
@@ -217,6 +222,128 @@ def wrong_shards(context: Context) -> Iterator[Finding]:
             yield from _gap(shared, seen)
 
 
+def overlapping_contents(context: Context) -> Iterator[Finding]:
+    """Report data sets of the ranks' own of which several hold the same samples.
+
+    Each rank's data set numbers its samples by itself, so only their content can be compared.
+    """
+    for shared in shared_loaders(context):
+        loaders = shared.loaders
+        own = all(x.indexed and x.replicas is None for x in loaders.values())
+        if not own or shared.division.same_content is not False or not shared.trains:
+            continue
+        if shared.random or not _by_hand(shared):
+            continue
+        contents = {rank: loader.epochs[-1].content for rank, loader in loaders.items()}
+        seen = {rank: set(content) for rank, content in contents.items()}
+        if any(len(seen[rank]) < len(content) for rank, content in contents.items()):
+            continue  # samples look alike, so that equal ones show nothing
+        shared_by = {
+            rank: mine & reduce(or_, (seen[other] for other in seen if other != rank))
+            for rank, mine in seen.items()
+        }
+        ranks = [rank for rank, common in shared_by.items() if common]
+        common = reduce(or_, shared_by.values())
+        if len(common) <= max(_FEW_EQUAL, len(seen)):
+            continue
+        yield conclude(
+            "C.7",
+            "contents-overlap",
+            cause="shard-overlap",
+            ranks=ranks,
+            values={"loader": shared.name, "samples": len(common)},
+            places=shared.places(),
+            facts=[
+                Fact(
+                    kind="samples-compared",
+                    ranks=tuple(contents),
+                    values={"samples": tuple(map(len, contents.values()))},
+                ),
+                *_made(shared),
+            ],
+            confidence="likely",
+        )
+
+
+def slices_left_out(context: Context) -> Iterator[Finding]:
+    """Report ranks whose program cuts the inputs of a DDP model from the same part of a tensor."""
+    return (f for f in _same_slices(context) if f.confidence != "possible")
+
+
+def slices_of_everything(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, ranks whose program cuts the same inputs from the whole of a tensor."""
+    return (f for f in _same_slices(context) if f.confidence == "possible")
+
+
+def _same_slices(context: Context) -> Iterator[Finding]:
+    if context.snapshot.outcome != "ok":
+        return
+    loading = any(
+        epoch.run == partition.run and epoch.trained
+        for partition in context.snapshot.partition
+        for loader in partition.loaders
+        for epoch in loader.epochs
+    )
+    for models in () if loading else replicas.models(context.snapshot):
+        inputs = {model.first_inputs for model in models.values()}
+        cuts = {model.cut_inputs for model in models.values()}
+        first, cut = models[min(models)], next(iter(cuts))
+        if len(inputs) > 1 or len(cuts) > 1 or cut is None or set(first.members) != set(models):
+            continue
+        if len(set(first.first_inputs)) < _DIFFERENT_INPUTS:
+            continue
+        part = (cut.end_bytes - cut.begin_bytes) / cut.storage_bytes
+        left_out = part * len(models) <= 1
+        yield conclude(
+            "C.7",
+            "same-slices",
+            cause="slices-not-by-rank",
+            ranks=models,
+            values={"model": first.name},
+            places={
+                rank: place
+                for rank, model in models.items()
+                if (place := context.place(model.where, "runs")) is not None
+            },
+            facts=[
+                Fact(kind="inputs-equal", values={"passes": len(first.first_inputs)}),
+                Fact(kind="cut-from-part", values={"share": part}),
+            ],
+            confidence="likely" if left_out else "possible",
+        )
+
+
+def replicated_apart(context: Context) -> Iterator[Finding]:
+    """Report tensors that differ on ranks on which they were declared equal.
+
+    Layers of tensor parallelism declare their inputs so, and compute with parts of one model.
+    """
+    given = {one.rank: one.replicated for one in context.snapshot.training if one.replicated}
+    for members in {one.members for mine in given.values() for one in mine}:
+        if not set(members) <= set(given):
+            continue
+        rows = [[one for one in given[rank] if one.members == members] for rank in members]
+        for together in zip(*rows, strict=False):
+            if len({(one.where, one.shape) for one in together}) > 1:
+                break
+            if len({one.content for one in together}) > 1:
+                places = {
+                    rank: place
+                    for rank, one in zip(members, together, strict=True)
+                    if (place := context.place(one.where, "called")) is not None
+                }
+                yield conclude(
+                    "D.2.4",
+                    "replicated-apart",
+                    cause="tensor-parallel-inputs-differ",
+                    ranks=members,
+                    values={"shape": together[0].shape},
+                    places=places,
+                    facts=[Fact(kind="declared-equal", ranks=members)],
+                )
+                return
+
+
 def _are_ranges(shared: Shared) -> bool:
     """Whether each rank's data is certainly a separate range, however early its loop ended.
 
@@ -329,4 +456,13 @@ def _handed_out_by_others(shared: Shared) -> int:
     return seen
 
 
-RULES = (wrong_samplers, samplers_disagree, same_data, wrong_shards)
+RULES = (
+    wrong_samplers,
+    samplers_disagree,
+    same_data,
+    wrong_shards,
+    overlapping_contents,
+    replicated_apart,
+    slices_left_out,
+)
+HINTS = (slices_of_everything,)

@@ -105,6 +105,58 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
         )
 
 
+def epochs_not_resumed(context: Context) -> Iterator[Finding]:
+    """Report samplers that begin again at an early epoch after training was resumed."""
+    for shared in shared_loaders(context):
+        again = {rank: epoch for rank, x in shared.loaders.items() if (epoch := _begins_again(x))}
+        if len(again) < len(shared.loaders):
+            continue
+        first = next(iter(again.values()))
+        yield conclude(
+            "D.2.5",
+            "sampler-begins-again",
+            cause="sampler-epoch-not-resumed",
+            ranks=again,
+            values={"loader": shared.name},
+            places={
+                rank: place
+                for rank, epoch in again.items()
+                if (place := context.place(epoch.where, "loops")) is not None
+            },
+            facts=[
+                Fact(
+                    kind="epochs-of-sampler-and-file",
+                    values={
+                        "sampler": shared.first().sampler,
+                        "set": first.sampler_epoch,
+                        "saved": first.resumed_from,
+                    },
+                ),
+                *_files(context, first.resumed_from),
+            ],
+            confidence="likely",
+        )
+
+
+def _begins_again(loader: LoaderPartition) -> Epoch | None:
+    """Return the first epoch after training was resumed, if the file is of a later one."""
+    for epoch in loader.epochs:
+        given, saved = epoch.sampler_epoch, epoch.resumed_from
+        if given is not None and saved is not None and epoch.run == loader.last_run:
+            return epoch if epoch.trained and epoch.epoch_set and given < saved else None
+    return None
+
+
+def _files(context: Context, epoch: int | None) -> Iterator[Fact]:
+    """Yield where the first rank loaded the checkpoint of an epoch."""
+    for report in context.snapshot.checkpoints:
+        for use in report.uses:
+            if use.action == "load" and use.epoch == epoch and "optimizer" in use.holds:
+                place = context.place(use.where, "loads")
+                yield Fact(kind="resumed-at", place=place, values={"file": use.name})
+                return
+
+
 def _numbers(loader: LoaderPartition, epochs: list[Epoch]) -> Values:
     """Return the numbers of epochs: in the cell if it ran all of them, else in the session."""
     run = loader.epochs[-1].run
@@ -176,4 +228,4 @@ def empty_loaders(context: Context) -> Iterator[Finding]:
         )
 
 
-RULES = (undivided_streams, repeating_workers, empty_loaders, fixed_orders)
+RULES = (undivided_streams, repeating_workers, empty_loaders, fixed_orders, epochs_not_resumed)

@@ -35,6 +35,16 @@ def perhaps_unwrapped(context: Context) -> Iterator[Finding]:
     return (f for f in _unwrapped(context) if f.confidence == "possible")
 
 
+def updated_by_hand(context: Context) -> Iterator[Finding]:
+    """Report parameters that ranks update without an optimizer, and that drift apart."""
+    return (f for f in _by_hand(context) if f.confidence != "possible")
+
+
+def perhaps_updated_by_hand(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, such updates of ranks that may train models of their own."""
+    return (f for f in _by_hand(context) if f.confidence == "possible")
+
+
 def without_group(context: Context) -> Iterator[Finding]:
     """Report, as a hint, ranks that train the same model although no group was ever formed."""
     if context.snapshot.outcome != "ok" or _in_a_group(context):
@@ -67,6 +77,49 @@ def _unwrapped(context: Context) -> Iterator[Finding]:
         finding = judge(context, group)
         if finding is not None:
             yield finding
+
+
+def _by_hand(context: Context) -> Iterator[Finding]:
+    found = {one.rank: one.by_hand for one in context.snapshot.training if one.by_hand is not None}
+    if len(found) < 2 or len(found) < len(context.reports) or not _in_a_group(context):
+        return
+    if context.snapshot.outcome != "ok" or any(x.not_finite for x in context.snapshot.training):
+        return
+    first = found[min(found)]
+    alike = {(one.steps, one.watched, tuple(sorted(one.shapes.items()))) for one in found.values()}
+    if len(alike) > 1:
+        return
+    group = Replicas(found)
+    if group.apart(0) or len(group.apart(max(group.states))) < len(first.watched):
+        return
+    for rank in found:
+        sent = communication(context.reports[rank])
+        if sent.is_opaque(first.shapes) or sent.reductions_of(first.shapes):
+            return
+        if sent.broadcast or sent.messages or _compares(context, group):
+            return
+    sampled = _divided_by_sampler(context)
+    this_cell = Program([Document.of(context.snapshot.cell)], context.snapshot.world_size)
+    if not sampled and not slices_by_rank(this_cell):
+        return
+    yield conclude(
+        "D.2.2",
+        "updated-alone",
+        cause="model-not-wrapped",
+        ranks=found,
+        values={"names": list(first.watched)},
+        places={
+            rank: place
+            for rank, one in found.items()
+            if (place := context.place(one.where, "runs")) is not None
+        },
+        facts=[
+            Fact(kind="updated-without-sending", values={"steps": first.steps}),
+            Fact(kind="copies-part", values={"equal_at_start": True, "step": first.steps}),
+            Fact(kind="sampler-divides" if sampled else "ranks-take-parts"),
+        ],
+        confidence="likely" if sampled and not _own_data(context) else "possible",
+    )
 
 
 def _in_a_group(context: Context) -> bool:
@@ -331,5 +384,5 @@ def _steps(context: Context, optimizer: OptimizerTraining) -> int:
     )
 
 
-RULES = (unwrapped,)
-HINTS = (perhaps_unwrapped, without_group)
+RULES = (unwrapped, updated_by_hand)
+HINTS = (perhaps_unwrapped, without_group, perhaps_updated_by_hand)

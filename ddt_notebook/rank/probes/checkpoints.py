@@ -32,6 +32,10 @@ class CheckpointRecord:
         self.more = 0
         #: How often each kind of object took over a state in this run.
         self.restored: Counter[str] = Counter()
+        #: The epoch in the last loaded file that holds the state of an optimizer.
+        self._loaded_epoch: int | None = None
+        #: That epoch, once an optimizer has taken over a state; until a sampler has begun an epoch.
+        self.resumed_epoch: int | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -41,6 +45,8 @@ class CheckpointRecord:
 
     def add(self, use: CheckpointUse) -> None:
         """Keep a use; beyond `_MOST_USES`, only count it."""
+        if "optimizer" in use.holds:
+            self._loaded_epoch = use.epoch
         if len(self.uses) < _MOST_USES:
             self.uses.append(use)
         else:
@@ -54,6 +60,17 @@ class CheckpointRecord:
             if use.action == "save" and use.path == path:
                 self.uses[number] = replace(use, renamed=_path(new))
                 return
+
+    def restores(self, kind: str) -> None:
+        """Count that an object took over a state."""
+        self.restored[kind] += 1
+        if kind == "optimizer" and self._loaded_epoch is not None:
+            self.resumed_epoch, self._loaded_epoch = self._loaded_epoch, None
+
+    def resumed(self) -> int | None:
+        """The epoch of the file from which training has just been resumed; None the next time."""
+        epoch, self.resumed_epoch = self.resumed_epoch, None
+        return epoch
 
     def observed(self, rank: int) -> RankCheckpoints:
         """What this rank has saved and loaded."""
@@ -109,7 +126,7 @@ def _restoring(owner: Any, kind: str) -> None:
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         result = original(*args, **kwargs)
-        RECORD.restored[kind] += 1
+        RECORD.restores(kind)
         return result
 
     owner.load_state_dict = load_state_dict
@@ -136,6 +153,7 @@ def _recording(
         wrapped = _wrapped(kwargs.get("obj", args[0] if args else None)) if saves else ""
         devices: tuple[str, ...] = ()
         holds: tuple[str, ...] = ()
+        epoch: int | None = None
         began_s, done = time.monotonic(), False
         try:
             result = function(*args, **kwargs)
@@ -143,6 +161,7 @@ def _recording(
             if not saves:
                 devices = tuple(sorted(_devices(result)))
                 holds = tuple(sorted(_states(result)))
+                epoch = _epoch(result)
             return result
         finally:
             use = CheckpointUse(
@@ -155,6 +174,7 @@ def _recording(
                 wrapped=wrapped,
                 devices=devices,
                 holds=holds,
+                epoch=epoch,
             )
             RECORD.add(use)
 
@@ -187,6 +207,16 @@ def _states(loaded: Any) -> set[str]:
         return set()
     parts = [loaded, *loaded.values()]
     return {kind for part in parts if isinstance(part, dict) and (kind := _kind(part))}
+
+
+def _epoch(loaded: Any) -> int | None:
+    """The number of the epoch in a checkpoint: the key of such a number says so."""
+    if not isinstance(loaded, dict):
+        return None
+    for key, value in loaded.items():
+        if isinstance(key, str) and "epoch" in key.lower() and type(value) is int:
+            return value
+    return None
 
 
 def _kind(state: dict[Any, Any]) -> str:

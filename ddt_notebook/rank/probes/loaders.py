@@ -34,7 +34,7 @@ from ...model import Position
 from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
-from . import evaluations, training
+from . import checkpoints, evaluations, training
 from .fingerprints import joint_content, on_cpu
 from .frames import user_line
 
@@ -42,7 +42,7 @@ _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
 _MAX_INDICES = 2_000_000
 #: How many of an epoch's first samples are kept by index, and how many by content.
-_FIRST, _WITH_CONTENT = 64, 16
+_FIRST, _WITH_CONTENT = 64, 64
 #: For how many batches the first sample's content is kept, if samples have no index.
 _HEADS = 16
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -74,6 +74,8 @@ class Pass:
     trained: int = 0
     #: How many samples the last batch had.
     last_samples: int = 0
+    #: The epoch of the checkpoint from which training was resumed just before this pass.
+    resumed_from: int | None = None
     _first_at: float = 0.0
     _backwards: int = field(default_factory=lambda: training.RECORD.backwards)
     _iterator: weakref.ref[Any] | None = None
@@ -178,6 +180,8 @@ class LoaderLog:
         self.passes.append(
             Pass(self, number, in_cell, run, where, sampler_epoch, epoch_set, self.made)
         )
+        if isinstance(sampler, DistributedSampler) and sampler.shuffle:
+            self.passes[-1].resumed_from = checkpoints.RECORD.resumed()
         return self.passes[-1]
 
 

@@ -116,6 +116,7 @@ def _epoch(log: LoaderLog, one: Pass) -> Epoch:
         heads=tuple(one.heads),
         sampler_epoch=one.sampler_epoch,
         epoch_set=one.epoch_set,
+        resumed_from=one.resumed_from,
         made=one.made,
         trained=one.trained,
         where=one.where,

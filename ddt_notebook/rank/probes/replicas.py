@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...model import Position
 from ...model.torch_features import UNUSED_PARAMETERS
-from ...model.training import ModelTraining, Unregistered
+from ...model.training import CutInputs, ModelTraining, Unregistered
 from .. import torch_private
 from .fingerprints import choose, digest, joint_content, on_cpu, shape_text, sketches
 from .frames import user_line
@@ -81,6 +81,9 @@ class ReplicaLog:
         #: Sketches of the inputs of its first forward passes.
         self.first_inputs: list[int] = []
         self._fresh = True
+        #: The memory of which the inputs so far were parts, and the range of these; None after
+        #: an input that was no part of it.
+        self._cut: tuple[int, int, int] | None = (0, 0, 0)
         self._unregistered: list[tuple[weakref.ref[torch.Tensor], Unregistered]] = []
         #: Its settings; the counts are added at the end.
         self._about = ModelTraining(name="")
@@ -117,6 +120,8 @@ class ReplicaLog:
         for one in inputs:
             if isinstance(one, torch.Tensor):
                 kept.append(weakref.ref(one))
+        if self._cut is not None:
+            self._cut = _cut(self._cut, inputs[0] if inputs else None)
         if self._fresh:
             self._look_at_inputs(inputs)
 
@@ -187,12 +192,31 @@ class ReplicaLog:
             clipped_alone=self.clipped_alone,
             clipped_where=self.first_clipped_alone,
             first_inputs=tuple(self.first_inputs),
+            cut_inputs=CutInputs(
+                storage_bytes=self._cut[0], begin_bytes=self._cut[1], end_bytes=self._cut[2]
+            )
+            if self._cut is not None and self._cut[0]
+            else None,
             values=tuple(self._watched.values()) if self._watched is not None else (),
             statistics=self._sketched_statistics(),
             searched=self.searched,
             unused=self.unused,
             unregistered=tuple(about for _, about in self._unregistered),
         )
+
+
+def _cut(known: tuple[int, int, int], one: Any) -> tuple[int, int, int] | None:
+    """The range of a tensor that inputs were cut from, with one more; None if it is no part."""
+    if type(one) is not torch.Tensor or not one.is_cpu or one.grad_fn is not None:
+        return None
+    whole, width = one.untyped_storage().nbytes(), one.element_size()
+    size = one.numel() * width
+    if whole <= size or known[0] not in (0, whole) or not one.is_contiguous():
+        return None
+    begin = one.storage_offset() * width
+    if not known[0]:
+        return whole, begin, begin + size
+    return whole, min(known[1], begin), max(known[2], begin + size)
 
 
 def _statistics(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -28,8 +28,9 @@ from torch.optim.optimizer import (
 from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
-from . import evaluations, loss_graph
+from . import evaluations, loss_graph, replicated
 from .frames import calling_package, user_line
+from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
 from .optimizers import OptimizerLog
@@ -85,6 +86,7 @@ class TrainingRecord:
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
         self._graphs = KeptGraphs()
+        self._by_hand = HandUpdates()
         #: Optimizers before whose next step gradients are examined.
         self.sampling: list[OptimizerLog] = []
         #: A step at whose end something is to be done, and what; another thread sets it.
@@ -102,6 +104,7 @@ class TrainingRecord:
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
         self._graphs = KeptGraphs()
+        self._by_hand = HandUpdates()
         self.sampling = []
 
     def end_run(self) -> None:
@@ -274,6 +277,8 @@ class TrainingRecord:
                 self._loss = loss_graph.describe(loss)
             if self.backwards - self._before <= WATCHED:
                 self._graphs.add(loss)
+            if not self._optimizers:
+                self._by_hand.backward(loss)
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
@@ -417,7 +422,9 @@ class TrainingRecord:
             graphs_kept=self._graphs.most(),
             optimizers=tuple(log.observed(variables, owned) for log in self._stepped),
             models=tuple(log.observed() for log in self._passed),
+            by_hand=None if self._passed or self._optimizers else self._by_hand.observed(),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
+            replicated=tuple(replicated.RECORD.tensors),
             threads=torch.get_num_threads(),
             processors=_processors(),
         )
