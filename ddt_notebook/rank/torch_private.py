@@ -353,6 +353,7 @@ parse_to = _look_up(SIMULATED_GPUS, "torch._C._nn:_parse_to")
 _broadcast_coalesced = _look_up(SIMULATED_GPUS, "torch.distributed:_broadcast_coalesced")
 _look_up(SIMULATED_GPUS, "torch.distributed:Reducer._rebuild_buckets")
 _look_up(SIMULATED_GPUS, "torch:UntypedStorage._cdata")
+_look_up(SIMULATED_GPUS, "torch:Tensor._make_wrapper_subclass")
 for _part in ("_exchange_device", "_maybe_exchange_device", "_lazy_init"):
     _look_up(SIMULATED_GPUS, f"torch.cuda:{_part}")
 FakeTensor = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensor")
@@ -383,6 +384,12 @@ def replace_cuda_internals(exchange_device: Callable[[int], int]) -> None:
     cuda: Any = torch.cuda
     cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
     cuda._lazy_init = lambda: None
+
+
+def make_wrappers_by(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace the function that makes tensors which only wrap others and have no storage."""
+    kind: Any = torch.Tensor
+    kind._make_wrapper_subclass = staticmethod(make(kind._make_wrapper_subclass))
 
 
 def let_ddp_work_within(within: Callable[[Any], AbstractContextManager[None]]) -> None:

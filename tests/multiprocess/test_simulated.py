@@ -375,6 +375,34 @@ def test_tensors_are_gathered_and_scattered_whatever_their_shape(session: Sessio
     )
 
 
+def test_a_divided_sequence_trains_through_asynchronous_collectives(session: Session) -> None:
+    """Their results, and the gradients through them, are tensors without storage."""
+    shown = works(
+        session,
+        """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, parallel
+
+        model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+        whole = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+        whole.load_state_dict(model.state_dict())
+        mesh = init_device_mesh("cuda", (world_size,))
+        parts = {
+            "0": parallel.ColwiseParallel(input_layouts=Shard(0)),
+            "2": parallel.RowwiseParallel(output_layouts=Shard(0)),
+        }
+        model = parallel.parallelize_module(model.to("cuda"), mesh, parts)
+        x = torch.randn(8, 6)
+        y = model(x.chunk(world_size)[rank].to("cuda"))
+        y.sum().backward()
+        whole(x).sum().backward()
+        mine, wanted = model[2].weight.grad.full_tensor(), whole[2].weight.grad
+        print(torch.allclose(mine.cpu(), wanted, atol=1e-5))
+        """,
+    )
+    assert {text.strip() for text in shown.values()} == {"True"}
+
+
 def test_synchronized_batch_norm_is_that_of_the_whole_batch(session: Session) -> None:
     works(
         session,

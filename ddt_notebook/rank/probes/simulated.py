@@ -74,7 +74,7 @@ def device_of(tensor: torch.Tensor) -> torch.device | None:
 
 
 def mark(storage: Any, device: torch.device | None) -> None:
-    """Put a storage on a simulated device, or with None on the CPU."""
+    """Put a storage, or a tensor without one, on a simulated device; with None on the CPU."""
     setattr(storage, _MARK, device)
 
 

@@ -218,7 +218,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
     original_array, original_new_tensor = kind.__array__, kind.new_tensor
 
     def device(tensor: torch.Tensor) -> torch.device:
-        simulated = device_of(tensor)
+        simulated = device_of(tensor) or mark_of(tensor)
         return original_device.__get__(tensor) if simulated is None else simulated
 
     def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -267,6 +267,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
         return torch.tensor(data, **kwargs)
 
     kind.device = property(device)
+    torch_private.make_wrappers_by(functools.partial(_wrapping, gpus))
     kind.is_cuda = property(lambda tensor: tensor.device.type == GPU)
     kind.is_cpu = property(lambda tensor: tensor.device.type == "cpu")
     kind.get_device = lambda tensor: -1 if tensor.device.index is None else tensor.device.index
@@ -277,6 +278,26 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
     torch.UntypedStorage.clone = _marked(torch.UntypedStorage.clone)  # type: ignore[method-assign]
     for name in ("tensor", "as_tensor", "asarray"):
         setattr(torch, name, _then_moved(getattr(torch, name)))
+
+
+def _wrapping(gpus: SimulatedGPUs, original: Any) -> Any:
+    """Make tensors without storage on the CPU, and mark them.
+
+    Asynchronous collectives return such tensors. The autograd engine asks for the streams of a
+    device that it does not have as soon as a gradient is one of them.
+    """
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        where = kwargs.get("device")
+        target = None if where is None else gpus.resolve(where)
+        if target is None:
+            return original(*args, **kwargs)
+        made = original(*args, **{**kwargs, "device": CPU})
+        mark(made, target)
+        return made
+
+    return make
 
 
 def _patch_type() -> None:
