@@ -61,7 +61,7 @@ frequencies of its repairs say nothing about them.
 """
 _MESSAGES_HEAD = """# Error messages
 
-What {number} messages of PyTorch, NCCL, gloo, CUDA, the DataLoader and launchers mean, how to
+What {number} messages of PyTorch, NCCL, CUDA, launchers, containers and trainers mean, how to
 confirm the cause, and what to change. `%ddt_explain` shows the entry of an id or of a message that
 you paste; `ddt-notebook diagnose FILE` searches a traceback or a log for all of them.
 """
@@ -123,6 +123,8 @@ def _messages() -> Iterator[str]:
         yield f"To confirm it: {entry.check}\n\n"
         yield "".join(f"- {advice}\n" for _, advice in entry.fixes)
         yield f"\nRaised by {entry.source}.\n"
+        if entry.thread is not None:
+            yield f"\nA thread that confirms the cause: <{entry.thread}>\n"
 
 
 def _view_functions() -> Iterator[str]:

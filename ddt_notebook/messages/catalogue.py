@@ -63,8 +63,13 @@ class Message:
         Whether only versions of torch before the pinned one raise it.
     source
         The file, and mostly the function, that raises it.
+    thread
+        A public discussion in which the cause was confirmed, None without one.
     example, unlike
         A text that matches, and texts with similar words that do not.
+    fragments
+        Each text that matches contains one of them; none if that is not known. Python looks for a
+        fixed fragment much faster than for a pattern, and most entries match no given text.
     """
 
     id: str
@@ -81,11 +86,15 @@ class Message:
     words: tuple[str, ...]
     older: bool
     source: str
+    thread: str | None
     example: str
     unlike: tuple[str, ...]
+    fragments: tuple[str, ...] = ()
 
     def find(self, lower: str) -> re.Match[str] | None:
         """Return the first match in a text, which must be in lower case."""
+        if self.fragments and not any(fragment in lower for fragment in self.fragments):
+            return None
         return self.pattern.search(lower)
 
 
@@ -129,6 +138,41 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         words=words,
         older=entry.get("older", False),
         source=entry["source"],
+        thread=entry.get("thread"),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
+        fragments=_fragments(says),
     )
+
+
+#: A shorter fragment occurs in most texts and excludes none.
+_SHORTEST = 4
+#: What a regular expression is made of: a set, an escaped sign, a repetition, or one sign.
+_PART = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{\d*,?\d*\}|.", re.DOTALL)
+
+
+def _fragments(says: str) -> tuple[str, ...]:
+    """Return for each alternative of a pattern the longest text that all its matches contain."""
+    found: list[str] = []
+    runs, run, depth = [""], "", 0
+    for part in [*_PART.findall(says), "|"]:
+        literal = depth == 0 and not _is_special(part)
+        if literal:
+            run += part[-1]
+            continue
+        if part in "*?" or part.startswith("{"):
+            run = run[:-1]
+        runs.append(run)
+        run = ""
+        depth += {"(": 1, ")": -1}.get(part, 0)
+        if part == "|" and depth == 0:
+            found.append(max(runs, key=len))
+            runs = [""]
+    return tuple(found) if all(len(text) >= _SHORTEST for text in found) else ()
+
+
+def _is_special(part: str) -> bool:
+    """Whether a part of a pattern is anything but one fixed sign."""
+    if part.startswith("\\"):
+        return part[1].isalnum()
+    return len(part) > 1 or part in ".^$*+?()|["

@@ -38,6 +38,8 @@ class MessageView(Displayable):
         for fix in self.fixes():
             lines += terminal.wrap("fix", f"{self._pattern(fix)}: {fix.advice}")
         lines += terminal.wrap("from", entry.source)
+        if entry.thread is not None:
+            lines += terminal.wrap("seen", entry.thread)
         lines += terminal.wrap("more", " · ".join(f"%ddt_explain {name}" for name in self._more()))
         return "\n".join(lines)
 
@@ -53,6 +55,7 @@ class MessageView(Displayable):
             html.line("to confirm it: ", html.prose(entry.check)),
             html.table(advice, ("what to change", "how")),
             html.line(f"raised by: {entry.source}"),
+            html.line(f"confirmed in: {entry.thread}") if entry.thread is not None else "",
             html.line("read on: ", html.code(more)),
         )
 
@@ -69,6 +72,7 @@ class MessageView(Displayable):
             "fixes": [dataclasses.asdict(fix) for fix in self.fixes()],
             "card": entry.card,
             "source": entry.source,
+            "thread": entry.thread,
             "example": entry.example,
         }
 

@@ -80,6 +80,33 @@ def test_the_words_are_those_of_the_installed_torch():
     assert not missing
 
 
+def test_fragments_exclude_no_match():
+    """The search for fixed fragments only saves time."""
+    texts = [text.lower() for entry in ENTRIES for text in (entry.example, *entry.unlike)]
+    everything = "\n".join(texts)
+    assert sum(bool(entry.fragments) for entry in ENTRIES) > len(ENTRIES) / 2
+    for entry in ENTRIES:
+        matches = [match[0] for match in entry.pattern.finditer(everything)]
+        assert matches
+        for text in matches:
+            assert entry.find(text) or not entry.pattern.search(text), entry.id
+        assert entry.find(everything)
+
+
+def test_a_thread_is_an_address_that_its_page_shows():
+    confirmed = [entry for entry in ENTRIES if entry.thread]
+    assert confirmed
+    for entry in confirmed:
+        assert re.fullmatch(
+            r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", str(entry.thread)
+        )
+    page = ddt.explain(confirmed[0].id)
+    assert isinstance(page, MessageView)
+    assert confirmed[0].thread in repr(page).replace("\n", "").replace(" ", "")
+    assert str(confirmed[0].thread) in page.to_html()
+    assert page.to_json()["thread"] == confirmed[0].thread
+
+
 def test_a_message_of_the_catalogue_is_found_by_its_id():
     assert message("cuda-oom").symptoms == ("D.1.2",)
 
