@@ -79,7 +79,8 @@ def observe_next_run(run: RunLike, report: Report) -> list[str]:
     if isinstance(run, Snapshot):
         return []
     session = run if isinstance(run, Session) else session_of(run)
-    if session is None or snapshot_of(run).branches or not lacks_reason(report):
+    observed = any(not one.callbacks_only for one in snapshot_of(run).branches)
+    if session is None or observed or not lacks_reason(report):
         return []
     session.observe_branches = True
     return [_OBSERVED_NEXT]

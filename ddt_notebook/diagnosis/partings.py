@@ -108,6 +108,8 @@ class Partings:
         paths: EscapePaths,
     ) -> None:
         self._branches = {one.rank: one for one in snapshot.branches if one.events}
+        #: The ranks of which all of the user's code was observed.
+        self._wholly = {rank for rank, one in self._branches.items() if not one.callbacks_only}
         self._program, self._meetings, self._paths = program, meetings, paths
 
     def why_absent(
@@ -124,6 +126,11 @@ class Partings:
             return None
         frames = self._paths.frames(call, caller)
         compared = list(self._compared(call, caller, absent, at))
+        if not {caller.rank, absent.rank} <= self._wholly:
+            found = self._in_callback(compared, frames)
+            if found is None:
+                return None
+            return self._reason(found, absent.rank, caller.rank, at, frames)
         found = self._with_other_calls(compared, call, caller, absent)
         if found is None:
             last = [one for one in compared if self._is_recent(one, call, caller, absent)]
@@ -158,7 +165,7 @@ class Partings:
         Between ranks with different parts, such as the stages of a pipeline, partings that do not
         last are no fault. The parameters are those of `why_absent`.
         """
-        if not {caller.rank, absent.rank} <= self._branches.keys():
+        if not {caller.rank, absent.rank} <= self._wholly:
             return None
         found = self._never_met_again(list(self._compared(call, caller, absent, at)))
         if found is None:
@@ -175,7 +182,7 @@ class Partings:
         the source shows whether its path led to lines where the other rank issued some. The
         parameters are those of `why_absent`.
         """
-        if not {caller.rank, absent.rank} <= self._branches.keys():
+        if not {caller.rank, absent.rank} <= self._wholly:
             return None
         lines = {one.where for one in caller.calls if one.kind == "collective" and one.where}
         for parting in self._compared(call, caller, absent, at):

@@ -30,6 +30,7 @@ def rank_branches(handles: Iterable[ObservedRank]) -> tuple[RankBranches, ...]:
                     events=log.events,
                     events_dropped=log.events_dropped,
                     unobserved=unobserved,
+                    callbacks_only=noted is not None and noted.callbacks_only,
                 )
             )
     return tuple(found)

@@ -66,6 +66,8 @@ class RankBranches:
         How many earlier events of the run are not in ``events``.
     unobserved
         Why nothing was observed, such as the user's own debugger; empty if it was.
+    callbacks_only
+        Whether only functions that a library's trainer calls were observed.
     """
 
     rank: int
@@ -73,3 +75,4 @@ class RankBranches:
     events: tuple[int, ...] = ()
     events_dropped: int = 0
     unobserved: str = ""
+    callbacks_only: bool = False

@@ -158,7 +158,7 @@ class Snapshot:
         What each rank did at what time; only after a run with ``trace=True``.
     branches
         Which ways the ranks went through the user's code, after a run that failed or hung. Empty if
-        it was not observed: Python 3.11 observes it with ``trace=True`` only.
+        it was not observed: Python 3.11 observes it with ``trace=True`` only, but for callbacks.
     running
         If the placement, memory, partition and parity are those of ranks that still ran: how these
         were asked.

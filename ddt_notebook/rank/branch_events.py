@@ -48,6 +48,10 @@ class BranchEvents:
     def __init__(self, recorder: BranchRecorder) -> None:
         self._recorder = recorder
         self._end: Callable[[], None] | None = None
+        self._in_callbacks: Callable[[FrameType, str, Any], Trace | None] | None = None
+        #: Is called when the first callback of a run is observed while other code is not; None if
+        #: no run is on.
+        self.on_callbacks: Callable[[], None] | None = None
 
     def start(self, innermost: FrameType | None = None) -> None:
         """Begin to observe; if that is impossible, the recorder's ``unobserved`` is the reason.
@@ -64,8 +68,31 @@ class BranchEvents:
         begin = _monitor if ALWAYS_ON else _trace
         self._end = begin(self._recorder, running)
 
+    def begin_callbacks(self) -> bool:
+        """Begin to observe the functions that are called from here on, unless all code is.
+
+        Returns
+        -------
+        bool
+            Whether `end_callbacks` has to be called.
+        """
+        if self.on_callbacks is None or self._end is not None or sys.gettrace() is not None:
+            return False
+        if not self._recorder.callbacks_only:
+            self._recorder.callbacks_only = True
+            self._in_callbacks = _tracer(self._recorder)
+            self.on_callbacks()
+        sys.settrace(self._in_callbacks)
+        return True
+
+    def end_callbacks(self) -> None:
+        """Stop observing callbacks."""
+        if sys.gettrace() is self._in_callbacks:
+            sys.settrace(None)
+
     def stop(self) -> None:
         """Stop observing; also in a forked child, such as a worker of a DataLoader."""
+        self.on_callbacks = None
         if self._end is not None:
             self._end()
             self._end = None
@@ -81,6 +108,23 @@ def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[
     if sys.gettrace() is not None:
         recorder.unobserved = "another trace function is set"
         return None
+    called = _tracer(recorder)
+
+    def end() -> None:
+        if sys.gettrace() is called:
+            sys.settrace(None)
+        else:
+            recorder.unobserved = "the cell set another trace function"
+
+    for frame in running:
+        if frame.f_trace is None:
+            frame.f_trace = called(frame, "call", None)
+    sys.settrace(called)
+    return end
+
+
+def _tracer(recorder: BranchRecorder) -> Callable[[FrameType, str, Any], Trace | None]:
+    """The trace function that looks at each call."""
     # by id, as in `BranchRecorder`
     traced: dict[int, tuple[_TracedCode | None, CodeType]] = {}
 
@@ -95,17 +139,7 @@ def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[
             frame.f_trace_opcodes = True
         return _guarded(_in_frame(recorder, found), recorder) if found is not None else None
 
-    def end() -> None:
-        if sys.gettrace() is called:
-            sys.settrace(None)
-        else:
-            recorder.unobserved = "the cell set another trace function"
-
-    for frame in running:
-        if frame.f_trace is None:
-            frame.f_trace = called(frame, "call", None)
-    sys.settrace(called)
-    return end
+    return called
 
 
 @dataclass(frozen=True, slots=True)

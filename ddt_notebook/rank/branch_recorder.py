@@ -60,6 +60,8 @@ class BranchRecorder:
         self.by_code: dict[int, tuple[dict[Key, int], CodeType]] = {}
         #: Why nothing is observed in this run; empty if it is.
         self.unobserved = ""
+        #: Whether only functions that a library's trainer calls were observed.
+        self.callbacks_only = False
 
     def begin_run(self) -> None:
         """Forget the events of earlier cells."""
@@ -73,6 +75,7 @@ class BranchRecorder:
         self.marks.clear()
         self.hash = 0
         self.unobserved = ""
+        self.callbacks_only = False
 
     def known_in(self, code: CodeType) -> dict[Key, int]:
         """The indices of the outcomes in a code object, by what identifies them there."""

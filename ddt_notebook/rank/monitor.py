@@ -98,6 +98,7 @@ class Monitor(threading.Thread):
                 return BranchValues(
                     values=values,
                     unobserved=self._branches.unobserved,
+                    callbacks_only=self._branches.callbacks_only,
                     marks=tuple(self._branches.marks),
                 )
             case AskRunning() as asked if self._running is not None:

@@ -40,6 +40,7 @@ from ..wire.ring import RingWriter
 from . import torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
+from .callbacks import observe_callbacks
 from .kept_inputs import InputsRecorder
 from .monitor import Monitor
 from .probes import (
@@ -168,6 +169,7 @@ class RecordedRank:
         self._running = RunningProbes()
         self._branches = BranchRecorder(BranchRingWriter(self._path("branches"), reserve=True))
         self._events = BranchEvents(self._branches)
+        observe_callbacks(self._events)
         self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()
@@ -214,7 +216,13 @@ class RecordedRank:
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":
             self._events.start(sys._getframe())
             if not self._branches.unobserved:
-                self._log.branches = training.RECORD.branches = self._branches
+                self._count_branches()
+        else:
+            self._events.on_callbacks = self._count_branches
+
+    def _count_branches(self) -> None:
+        """Note before each call how many branch events there were."""
+        self._log.branches = training.RECORD.branches = self._branches
 
     def leave(self) -> None:
         """Stop recording, in a child of this process."""

@@ -47,6 +47,7 @@ from . import condition_values, deepspeed_state, forked_ranks, torch_private
 from .accelerate_state import forget_launch
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
+from .callbacks import observe_callbacks
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
@@ -129,6 +130,7 @@ class Rank:
         deepspeed_state.install()
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
+        observe_callbacks(self._branch_events)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
             loaders.install()
@@ -265,7 +267,13 @@ class Rank:
         if self._recording and (ALWAYS_ON or asked):
             self._branch_events.start()
             if not self._branches.unobserved:
-                self._group.calls.branches = training.RECORD.branches = self._branches
+                self._count_branches()
+        elif self._recording:
+            self._branch_events.on_callbacks = self._count_branches
+
+    def _count_branches(self) -> None:
+        """Note before each call how many branch events there were."""
+        self._group.calls.branches = training.RECORD.branches = self._branches
 
     def _run_replay(self, command: RunCell) -> RankError | None:
         """Run a script as one rank of a recorded job, and keep its variables for cells."""

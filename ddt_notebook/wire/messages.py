@@ -480,7 +480,7 @@ class BranchValues(Message):
     ----------
     values
         Values of the names in conditions, by the index of the outcome in the ring.
-    unobserved
+    unobserved, callbacks_only
         As in `RankBranches`.
     marks
         When passes through DDP began, in nanoseconds of the wall clock, with the number of branch
@@ -489,6 +489,7 @@ class BranchValues(Message):
 
     values: dict[int, dict[str, str]] = field(default_factory=dict)
     unobserved: str = ""
+    callbacks_only: bool = False
     marks: tuple[tuple[int, int], ...] = ()
 
 

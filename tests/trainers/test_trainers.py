@@ -63,6 +63,22 @@ FAULTS = {
         ),
         'raise ValueError("bad batch")',
     ),
+    "trainer's callback stops one rank": (
+        TRAINER,
+        "after an epoch",
+        "if args.process_index == 1:\n    control.should_training_stop = True",
+        "if args.process_index == 1:",
+    ),
+    "trainer's callback stops by its own loss": (
+        TRAINER,
+        "after an epoch",
+        (
+            "lost = 1.0 / (1 + args.process_index)\n"
+            "if lost < 0.8:\n    control.should_training_stop = True\n"
+            "if state.is_world_process_zero:\n    print(lost)"
+        ),
+        "if lost < 0.8:",
+    ),
     "lightning's step waits on one rank": (
         LIGHTNING,
         "in a step",
@@ -74,6 +90,23 @@ FAULTS = {
         "in a step",
         'if self.global_rank == 1 and number == 2:\n    raise ValueError("bad batch")',
         'raise ValueError("bad batch")',
+    ),
+    "lightning's callback stops one rank": (
+        LIGHTNING.replace(
+            "class Net(",
+            """class Stop(lightning.Callback):
+    def on_train_batch_end(self, trainer, module, outputs, batch, number):
+        if trainer.is_global_zero:
+            self.seen = number
+        if trainer.global_rank == 1 and number == 2:
+            trainer.should_stop = True
+
+
+class Net(""",
+        ).replace("max_epochs=2,", "max_epochs=2, callbacks=[Stop()],"),
+        "",
+        "",
+        "if trainer.global_rank == 1 and number == 2:",
     ),
     "fabric gathers on one rank": (
         FABRIC,
