@@ -141,6 +141,7 @@ class _Collective:
         self._made: dict[_Kind, dict[int, Call]] = defaultdict(dict)
         self._waits: dict[_Kind, tuple[frozenset[int], frozenset[int]]] = {}
         self._meeting: dict[str, bool] = {}
+        self._others: frozenset[int] | None = None
         # The call that forms the first group has no members yet; it concerns every rank.
         for member in self._members or (by_rank if call.kind == "setup" else ()):
             other = by_rank.get(member)
@@ -173,7 +174,23 @@ class _Collective:
             missing = missing - {caller}
         if call.rendezvous is not None and not missing and not self._meets(call):
             missing = mismatched = frozenset(self._by_rank) - {caller}
+        if not missing:
+            missing = mismatched = self._of_another_group(call)
         return Wait(call, missing, mismatched=mismatched)
+
+    def _of_another_group(self, call: Call) -> frozenset[int]:
+        """The ranks whose group has the same name and other members.
+
+        Groups are named by the number of the call that makes them. The members of both meet under
+        one name in the store, and may be connected crosswise.
+        """
+        if self._others is None:
+            self._others = frozenset(
+                rank
+                for rank, report in self._by_rank.items()
+                if any(_is_namesake(call, other) for other in _of_names(call, report))
+            )
+        return self._others
 
     def _meets(self, call: Call) -> bool:
         """Whether a group can form, now that every rank has called ``init_process_group``."""
@@ -199,6 +216,25 @@ _Kind = tuple[str, Fingerprint]
 def _awaited(call: Call) -> tuple[int, ...]:
     """The ranks that a call waits for; a new group forms as soon as its own members call."""
     return call.new_members or call.members
+
+
+def _of_names(call: Call, other: RankReport) -> Iterable[Call]:
+    """The calls of another rank that may be on a group with the same name."""
+    if call.op == "new_group":
+        return other.calls
+    halted = other.blocked_call if other.state == "blocked" else None
+    return [halted] if call.kind == "collective" and halted is not None else []
+
+
+def _is_namesake(call: Call, other: Call) -> bool:
+    """Whether the groups of two calls have one name and different members."""
+    if call.op == "new_group":
+        same = (other.op, other.sequence) == (call.op, call.sequence)
+        members = (call.new_members, other.new_members)
+    else:
+        same = (other.kind, other.group) == (call.kind, call.group)
+        members = (call.members, other.members)
+    return same and all(members) and members[0] != members[1]
 
 
 def _kind(call: Call) -> _Kind:

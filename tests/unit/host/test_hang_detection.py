@@ -70,6 +70,25 @@ def test_a_rank_that_may_still_come_is_waited_for(watch: HangWatch, clock: Clock
         clock.now_s += 60
 
 
+def forming(rank: int, *members: int) -> RankReport:
+    every = {"op": "new_group", "members": (0, 1, 2, 3), "sequence": 1, "shapes": (), "dtypes": ()}
+    return blocked(rank, **every | {"new_members": members})
+
+
+def on_a_pair(rank: int, *members: int) -> RankReport:
+    return blocked(rank, group="1", members=members)
+
+
+@pytest.mark.parametrize("wait", [forming, on_a_pair])
+def test_two_groups_of_one_name_disturb_each_other(wait: Any) -> None:
+    pairs = [wait(0, 0, 1), wait(1, 0, 1), wait(2, 2, 3), wait(3, 2, 3)]
+    assert seen(*pairs).stuck == {0, 1, 2, 3}
+    assert seen(*pairs[:3], running(3)).stuck == set()
+    assert seen(*pairs[:2], running(2), running(3)).stuck == set()
+    assert seen(*(wait(rank, 0, 1, 2, 3) for rank in range(4))).stuck == set()
+    assert seen(*(wait(rank) for rank in range(4))).stuck == set()
+
+
 def test_the_time_starts_again_when_others_get_stuck(watch: HangWatch, clock: Clock) -> None:
     watch.hung(seen(blocked(0), running(1), RankReport(rank=2)), failed=False)
     clock.now_s += 1.5
