@@ -1,11 +1,12 @@
 """How often the diagnosis of a public report names the symptom, and advises on the true cause.
 
 ``python -m benchmarks.advice`` reads the reports in ``benchmarks/reports``: each has the text
-that a user posted (shortened, messages verbatim), the symptoms that count as right, and a regular
+that a user posted (restated, messages verbatim), the symptoms that count as right, and a regular
 expression, ``advice``, for words that right advice contains; both were written down before our
-answer was looked at, from the cause that the thread confirms. ``seen.toml`` was read while the
-catalogue was written; ``unseen.toml`` was collected and labelled afterwards, and no entry was
-written for it.
+answer was looked at, from the cause that the thread confirms. ``seen.toml`` and ``half_a.toml``
+were read while the catalogue was written; no entry was written from ``unseen.toml`` and
+``half_b.toml``.
+``-v`` lists the reports that are missed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,21 @@ from ddt_notebook.diagnosis.text import diagnose_text
 from .common import HEADER, ROOT, Figure
 
 FOLDER = ROOT / "benchmarks" / "reports"
+#: The files for which no entry of the catalogue was written.
+UNSEEN = ("unseen", "half_b")
 #: The least share of unseen reports that has to be right, and the largest share that may be certain
 #: and wrong, in percent.
 HELD = {"first": 80.0, "stage": 92.0, "first advice": 65.0, "any advice": 80.0}
 CONFIDENTLY_WRONG = 3.0
+#: How many of the answers with a confidence have to be right, in percent.
+CALIBRATED = {"certain": 95.0, "likely": 75.0}
+
+Report = dict[str, Any]
+Verdict = dict[str, bool]
+Rows = list[tuple[Report, Verdict]]
 
 
-def judge(report: dict[str, Any]) -> dict[str, bool]:
+def judge(report: Report) -> Verdict:
     """What is right in the diagnosis of a report."""
     found = diagnose_text(report["text"])
     first = found.findings[0] if found.findings else None
@@ -46,38 +55,97 @@ def judge(report: dict[str, Any]) -> dict[str, bool]:
         "first advice": first is not None and advised(first),
         "any advice": any(advised(f) for f in [*found.findings, *found.hints]),
         "certain": first is not None and first.confidence == "certain",
+        "likely": first is not None and first.confidence == "likely",
         "confidently wrong": first is not None and first.confidence == "certain" and not named,
         "no finding": first is None,
     }
 
 
-def shares(path: Path) -> tuple[int, dict[str, float]]:
-    """The number of reports in a file, and the share of each verdict in percent."""
+def judged(path: Path) -> Rows:
+    """The reports in a file with their verdicts."""
     reports = tomllib.loads(path.read_text(encoding="utf-8"))["report"]
-    number = Counter(name for report in reports for name, yes in judge(report).items() if yes)
-    names = judge(reports[0])
-    return len(reports), {name: 100 * number[name] / len(reports) for name in names}
+    return [(report, judge(report)) for report in reports]
+
+
+def shares(rows: Rows) -> dict[str, float]:
+    """The share of each verdict in percent."""
+    return {
+        name: 100 * sum(verdict[name] for _, verdict in rows) / len(rows) for name in rows[0][1]
+    }
+
+
+def calibration(rows: Rows) -> dict[str, tuple[int, float]]:
+    """For each confidence, how many answers have it, and the percentage of right ones."""
+    found = {}
+    for confidence in CALIBRATED:
+        named = [verdict["first"] for _, verdict in rows if verdict[confidence]]
+        found[confidence] = (len(named), 100 * sum(named) / len(named) if named else 100.0)
+    return found
+
+
+def by_kind(rows: Rows) -> dict[str, Rows]:
+    """The rows of each kind of problem, the most frequent first."""
+    kinds: dict[str, Rows] = defaultdict(list)
+    for row in rows:
+        kinds[row[0].get("kind", "unknown")].append(row)
+    return dict(sorted(kinds.items(), key=lambda item: -len(item[1])))
 
 
 def measure() -> list[Figure]:
     """The figures of the unseen reports; each counts what is wrong, so that less is better."""
-    number, found = shares(FOLDER / "unseen.toml")
-    missed = [
-        Figure(f"{number} unseen reports: {name} wrong", 100 - found[name], 100 - least, "%")
-        for name, least in HELD.items()
-    ]
-    wrong = Figure("called certain and wrong", found["confidently wrong"], CONFIDENTLY_WRONG, "%")
-    return [*missed, wrong]
+    figures = []
+    for name in UNSEEN:
+        rows = judged(FOLDER / f"{name}.toml")
+        found = shares(rows)
+        figures += [
+            Figure(
+                f"{name}, {len(rows)} reports: {what} wrong", 100 - found[what], 100 - least, "%"
+            )
+            for what, least in HELD.items()
+        ]
+        wrong = found["confidently wrong"]
+        figures.append(Figure(f"{name}: called certain and wrong", wrong, CONFIDENTLY_WRONG, "%"))
+        figures += [
+            Figure(f"{name}: wrong of {number} called {what}", 100 - right, 100 - least, "%")
+            for (what, least), (number, right) in zip(
+                CALIBRATED.items(), calibration(rows).values(), strict=True
+            )
+        ]
+    return figures
+
+
+def _print(path: Path, verbose: bool) -> None:
+    rows = judged(path)
+    print(f"{path.stem}: {len(rows)} reports")
+    for name, share in shares(rows).items():
+        print(f"  {name:18} {share:4.0f} %")
+    for name, (number, right) in calibration(rows).items():
+        print(f"  of {number} called {name}, right: {right:.0f} %")
+    kinds = by_kind(rows)
+    if len(kinds) > 1:
+        columns = ("first", "first three", "stage", "first advice", "any advice")
+        columns = (*columns, "confidently wrong")
+        print(f"  {'kind':12} {'n':>4}  " + "  ".join(columns))
+        for kind, own in kinds.items():
+            found = shares(own)
+            cells = "  ".join(f"{found[name]:{len(name) - 2}.0f} %" for name in columns)
+            print(f"  {kind:12} {len(own):4}  {cells}")
+    for report, verdict in rows if verbose else []:
+        missed = [
+            name for name in (*HELD, "confidently wrong") if verdict[name] == (name not in HELD)
+        ]
+        if missed:
+            print(f"  {report.get('id', report['link'])}: {', '.join(missed)}")
 
 
 def main() -> int:
-    paths = [Path(name) for name in sys.argv[1:]] or sorted(FOLDER.glob("*.toml"))
-    for path in paths:
-        number, found = shares(path)
-        print(f"{path.stem}: {number} reports")
-        for name, share in found.items():
-            print(f"  {name:18} {share:4.0f} %")
-    figures = measure() if (FOLDER / "unseen.toml").is_file() else []
+    verbose = "-v" in sys.argv[1:]
+    names = [name for name in sys.argv[1:] if name != "-v"]
+    for path in [Path(name) for name in names] or sorted(FOLDER.glob("*.toml")):
+        _print(path, verbose)
+    if names:
+        return 0
+    figures = measure()
     print(HEADER)
     for figure in figures:
         print(figure.row())
