@@ -123,8 +123,7 @@ def _print(path: Path, verbose: bool) -> None:
         print(f"  of {number} called {name}, right: {right:.0f} %")
     kinds = by_kind(rows)
     if len(kinds) > 1:
-        columns = ("first", "first three", "stage", "first advice", "any advice")
-        columns = (*columns, "confidently wrong")
+        columns = (*HELD, "first three", "confidently wrong")
         print(f"  {'kind':12} {'n':>4}  " + "  ".join(columns))
         for kind, own in kinds.items():
             found = shares(own)

@@ -115,7 +115,7 @@ _GROUPS = {
         r"|rendezvous|spawn|mpirun|mpiexec|horovodrun|mpi_init|communicator|new_group)"
     ),
     "preparation": (
-        r"(distributeddataparallel|\bddp\b|load\w* (the )?(data|model|checkpoint|weights)"
+        r"(distributeddataparallel\(|load\w* (the )?(data|model|checkpoint|weights)"
         r"|download|data ?load|dataset|preprocess|tokeniz|compil|broadcast_param|wrap)"
     ),
     "broadcast": (
