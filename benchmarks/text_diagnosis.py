@@ -3,7 +3,8 @@
 ``python -m benchmarks.text_diagnosis REPORTS.jsonl``: each line of the file is a report with
 ``title``, ``text``, ``symptoms`` and ``stages``. The accuracy is compared with `HELD`, and the
 constants of `ranking` are fitted to the reports and printed beside those in use. The benchmark also
-measures the time for a text of 10 kB and a log of 200 MB, and the memory.
+measures the time for a text of 10 kB and a log of 200 MB, and the memory; the same for hostile
+logs, and for a folder with the logs of 4,096 ranks, of which one failed first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,28 @@ start = time.perf_counter()
 report = diagnose_log(sys.argv[1])
 took = time.perf_counter() - start
 peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
-print(took, int(peak) / 1024, report.findings[0].symptom)
+first = report.findings[0].symptom if report.findings else "none"
+print(took, int(peak) / 1024, first)
 """
+#: The same for the logs of a job: the ranks of the first finding that is about one rank.
+FOLDER_PROGRAM = """
+import sys, time
+from pathlib import Path
+from ddt_notebook.api import diagnose_dumps
+start = time.perf_counter()
+report = diagnose_dumps(sys.argv[1])
+took = time.perf_counter() - start
+peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+print(took, int(peak) / 1024, *report.findings[0].ranks)
+"""
+RANKS, FAILS_FIRST = 4096, 1234
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/srv/train.py", line 88, in <module>
+    {line}
+"""
+#: Words of descriptions, each of which begins a pattern.
+WORDS = b"early stopping patience if rank metric evaluation grad norm clip scaler lr schedule ddp "
 
 Report = dict[str, Any]
 Rows = list[tuple[Report, list[ranking.Ranked]]]
@@ -148,16 +170,61 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.log"
         _write_log(path)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, path], capture_output=True, text=True, check=True
-        )
-    long, memory, symptom = done.stdout.split()
-    check(symptom == "D.1.5", f"the log was diagnosed as {symptom}")
+        long, memory, symptom = _run(PROGRAM, path)
+        check(symptom == "D.1.5", f"the log was diagnosed as {symptom}")
+        hostile = []
+        for name, parts in _hostile():
+            with path.open("wb") as file:
+                file.writelines(parts)
+            hostile.append((name, *_run(PROGRAM, path)[:2]))
+        path.unlink()
+        _write_folder(Path(folder))
+        together, used, *ranks = _run(FOLDER_PROGRAM, Path(folder))
+        check(ranks == [str(FAILS_FIRST)], f"the first finding is about ranks {ranks[:5]}")
     return [
         Figure("diagnosis of a text of 10 kB", short, 50, "ms"),
-        Figure("diagnosis of a log of 200 MB", float(long), 20, "s"),
-        Figure("memory for it, the whole process", float(memory), 300, "MB"),
+        Figure("diagnosis of a log of 200 MB", float(long), 10, "s"),
+        Figure("memory for it, the whole process", float(memory), 100, "MB"),
+        *(Figure(f"hostile log: {name}", float(took), 20, "s") for name, took, _ in hostile),
+        Figure("memory, the most of them", max(float(peak) for *_, peak in hostile), 100, "MB"),
+        Figure(f"a folder with the logs of {RANKS:,} ranks", float(together), 60, "s"),
+        Figure("memory for it", float(used), 300, "MB"),
     ]
+
+
+def _run(program: str, path: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def _hostile() -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield logs that are hard to read, each with its name, in parts."""
+    numbers = random.Random(0)
+    line = (b"Error " + WORDS) * 10_000
+    yield "one line of 200 MB", (line for _ in range(LOG_BYTES // len(line)))
+    yield "binary, 200 MB", (numbers.randbytes(1 << 20) for _ in range(LOG_BYTES >> 20))
+    letters = bytes.maketrans(b"0123456789", b"ghijklmnop")
+    word = (numbers.randbytes(12).hex().encode().translate(letters) for _ in range(1_000_000))
+    yield "a million different lines", (b"Error %s failed\n" % one for one in word)
+    yield "patterns made to backtrack", (b"Error " + WORDS * 12 + b"\n" for _ in range(150_000))
+
+
+def _write_folder(folder: Path) -> None:
+    """Write the log of each rank: one raises by itself, the others lose it half a minute later."""
+    for rank in range(RANKS):
+        steps = "".join(f"2026-01-01 10:00:{n:02d},000 INFO step {n}\n" for n in range(60))
+        if rank == FAILS_FIRST:
+            own = "ValueError: Expected input batch_size (3) to match target batch_size (4)."
+            end, line = f"2026-01-01 10:01:00,000 ERROR\n{TRACEBACK}{own}", "loss = criterion(y)"
+        else:
+            own = (
+                "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, "
+                "remote process exited or there was a network error, NCCL version 2.27.5"
+            )
+            end, line = f"2026-01-01 10:01:30,000 ERROR\n{TRACEBACK}{own}", "loss.backward()"
+        (folder / f"rank{rank}.log").write_text(f"{steps}{end.format(line=line)}\n")
 
 
 def _write_log(path: Path) -> None:

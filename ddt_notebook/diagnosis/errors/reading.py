@@ -12,7 +12,8 @@ _BROKEN_CONNECTION = re.compile(
     r"|Application timeout caused pair closure|Timed out waiting \d+ ?ms"
     r"|failed to pass monitoredBarrier|Socket Timeout|Connection refused"
     r"|Interrupted system call|wait timeout after|[Tt]imed out after .* waiting for clients"
-    r"|client socket has timed out|Detected at least one rank that exhausted inputs",
+    r"|client socket has timed out|Detected at least one rank that exhausted inputs"
+    r"|remote process exited or there was a network error|NCCL communicator was aborted",
 )
 _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 #: Types that torch.distributed raises for trouble with its peers. ConnectionError is not among

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,6 +43,10 @@ _FIRST_TRACEBACKS = 24
 _LAST_TRACEBACKS = 6
 #: Characters that are kept of a line.
 _LINE = 1200
+#: A line is no text if more than this part of its characters are no text. Chosen, not measured: of
+#: random bytes about two thirds are, of a line in another encoding than UTF-8 mostly less.
+_NO_TEXT = 0.3
+_UNREADABLE = re.compile("[\\x00-\\x08\\x0e-\\x1a\\x1c-\\x1f\\x7f-\\x9f\ufffd]")
 _DIGITS = b"0123456789"
 
 
@@ -112,10 +117,11 @@ class _Keeper:
         for window in self.windows:
             found.update(window)
         found.update(self.tail)
-        return [
+        decoded = (
             (number, found[number].decode("utf-8", "replace").rstrip("\r\n"))
             for number in sorted(found)
-        ]
+        )
+        return [(number, text) for number, text in decoded if _is_text(text)]
 
 
 def read(stream: BinaryIO) -> Digest:
@@ -206,6 +212,11 @@ def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
                 found[start] = (start + at, start + len(line))
         start += len(line) + 1
     return found
+
+
+def _is_text(line: str) -> bool:
+    """Whether people can read a line; a file that is no log has words by chance."""
+    return len(_UNREADABLE.findall(line)) <= _NO_TEXT * len(line)
 
 
 def _most(template: bytes) -> int:

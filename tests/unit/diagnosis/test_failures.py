@@ -244,6 +244,9 @@ def _error(type_: str, message: str, **fields) -> RankError:
         _error("DistBackendError", GLOO_TIMEOUT),
         _error("RuntimeError", "Application timeout caused pair closure"),
         _error("DistStoreError", "wait timeout after 4000ms, keys: /default_pg/0//cpu//0/0"),
+        _error(
+            "DistBackendError", "remote process exited or there was a network error, NCCL version"
+        ),
         _error("AnythingAtAll", "x", released=True),
         _error("TrainingError", "step failed", traceback=GLOO_PEER + "\nThe above exception ..."),
     ],

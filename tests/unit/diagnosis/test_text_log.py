@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,16 @@ HEALTHY = [
         "[rank0]: validation accuracy 0.912, saved checkpoint to ckpt/epoch1.pt",
         "[rank0]: training finished in 312 s",
     ]),
+    "\n".join([
+        "Distributed environment: MULTI_GPU  Backend: nccl",
+        "Num processes: 4, mixed precision: fp16, gradient accumulation steps: 4",
+        "train: 12000 samples, 750 batches per rank; validation: 800 samples",
+        "warm-up for 100 steps, cosine schedule, max grad norm 1.0",
+        "EarlyStopping: patience 3, metric val_loss improved to 0.41",
+        "step 10 loss 1.2 grad_norm 0.9 learning_rate 0.0 epoch 0.1",
+        "gradient overflow, skipping step, loss scale 32768 now",
+        "accuracy of 800 validation samples over 4 ranks: 0.91",
+    ]),
 ]  # fmt: skip
 
 
@@ -229,6 +240,12 @@ def test_a_time_out_names_the_waiting_ranks_and_accuses_none() -> None:
     found = diagnose_text(_torchrun(lines, 0, 1)).findings[0]
     assert (found.symptom, found.cause) == ("D.2.1", None)
     assert (found.ranks, found.waiting) == ([], [0])
+
+
+def test_a_file_that_is_no_log_is_not_accused() -> None:
+    """Random bytes contain short words, such as ``oom``, by chance."""
+    report = diagnose_log(io.BytesIO(random.Random(0).randbytes(4_000_000)))
+    assert report.findings == []
 
 
 def test_the_first_error_of_a_build_is_found() -> None:
