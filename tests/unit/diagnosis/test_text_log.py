@@ -10,6 +10,7 @@ import pytest
 
 from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest
 from ddt_notebook.diagnosis.text.lines import separate
+from ddt_notebook.messages import messages
 
 from .builders import facts
 
@@ -174,17 +175,27 @@ HEALTHY = [
         "[rank0]: validation accuracy 0.912, saved checkpoint to ckpt/epoch1.pt",
         "[rank0]: training finished in 312 s",
     ]),
-    "\n".join([
-        "Distributed environment: MULTI_GPU  Backend: nccl",
-        "Num processes: 4, mixed precision: fp16, gradient accumulation steps: 4",
-        "train: 12000 samples, 750 batches per rank; validation: 800 samples",
-        "warm-up for 100 steps, cosine schedule, max grad norm 1.0",
-        "EarlyStopping: patience 3, metric val_loss improved to 0.41",
-        "step 10 loss 1.2 grad_norm 0.9 learning_rate 0.0 epoch 0.1",
-        "gradient overflow, skipping step, loss scale 32768 now",
-        "accuracy of 800 validation samples over 4 ranks: 0.91",
-    ]),
 ]  # fmt: skip
+
+
+#: A log of one process, which could be a person's text.
+PRINTED = """
+Distributed environment: MULTI_GPU  Backend: nccl
+Num processes: 4, mixed precision: fp16, gradient accumulation steps: 4
+train: 12000 samples, 750 batches per rank; validation: 800 samples
+learning rate warm-up for 100 steps, then a cosine schedule, max grad norm 1.0
+EarlyStopping: patience 3, metric val_loss improved to 0.41
+step 10 loss 1.2 grad_norm 0.9 learning_rate 0.0 epoch 0.1
+gradient overflow, skipping step, loss scale is 32768 now
+accuracy of 800 validation samples over 4 ranks: 0.91
+"""
+
+
+@pytest.mark.parametrize("text", [*HEALTHY, PRINTED])
+def test_what_a_healthy_run_prints_describes_no_problem(text: str) -> None:
+    described = [entry for entry in messages() if entry.kind == "complaint"]
+    assert described
+    assert [entry.id for entry in described if entry.find(text.lower())] == []
 
 
 @pytest.mark.parametrize("text", HEALTHY)
