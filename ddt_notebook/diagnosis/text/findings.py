@@ -19,9 +19,10 @@ from .lines import Line
 from .matches import Match
 from .ranking import Ranked
 
-#: Of 120 labelled reports, 29 have a certain finding, of which 26 are right. Of the alternatives to
+#: Of 120 labelled reports, 27 have a certain finding, of which 26 are right; of the 178 public ones
+#: whose causes were read, 62, all right. With 0.8, 27 of 29 are right. Of the alternatives to
 #: a first finding, 10 of 36 are right at or above the limit for likely, and 10 of 184 below.
-_CERTAIN, _LIKELY = 0.8, 0.12
+_CERTAIN, _LIKELY = 0.82, 0.12
 #: Number of lines of the text, cards and characters that are shown. Chosen, not measured.
 _EVIDENCE = 4
 #: The ids of the entries for a collective that NCCL's watchdog gave up begin like this.
