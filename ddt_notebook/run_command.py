@@ -26,7 +26,7 @@ from .diagnosis import diagnose
 from .host.errors import SessionError
 from .host.limits import parse_bytes
 from .jobs import recorder_folder
-from .jobs.recorded_job import allocation_of, is_recorded
+from .jobs.recorded_job import RecordedRank, allocation_of, is_recorded
 from .jobs.watch import JobWatch
 from .model import Snapshot
 from .views import waiting, words
@@ -192,13 +192,25 @@ def _say(text: str) -> None:
 
 
 class _Recording:
-    """Follows a job, and reports on it. An error of its own never ends the job."""
+    """Follows a job, and reports on it. An error of its own never ends the job.
+
+    If the command runs several jobs at the same time, each has its own; the first one, which also
+    ends the command, is the ``first`` of the others.
+    """
 
     def __init__(
-        self, folder: Path, options: argparse.Namespace, job: subprocess.Popen[bytes]
+        self,
+        folder: Path,
+        options: argparse.Namespace,
+        job: subprocess.Popen[bytes],
+        *,
+        only: str = "",
+        first: _Recording | None = None,
     ) -> None:
         self._folder, self._options, self._job = folder, options, job
-        self._watch = JobWatch(folder, hang_after_s=options.hang_after)
+        self._watch = JobWatch(folder, hang_after_s=options.hang_after, only=only)
+        self._first = first or self
+        self._others: dict[str, _Recording] = {}
         self._shown_s = time.monotonic()
         self._stopped_s: float | None = None
         self._failed_s: float | None = None
@@ -212,17 +224,22 @@ class _Recording:
             if self._stopped_s is not None and time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
                 self._stopped_s = None
                 self._job.kill()
-                for rank in self._watch.job.ranks:  # they outlive a launcher that was killed
+                for rank in self._ranks:  # they outlive a launcher that was killed
                     rank.kill()
         if self._stopped_s is not None:
             self._guarded(self._end_ranks)
         self._guarded(self._finish)
         return status
 
+    @property
+    def _ranks(self) -> list[RecordedRank]:
+        """The ranks of all jobs of the command."""
+        return [rank for one in (self, *self._others.values()) for rank in one._watch.job.ranks]
+
     def _end_ranks(self) -> None:
         """End the ranks of a stopped job that its launcher has left behind, as DeepSpeed's does."""
         assert self._stopped_s is not None
-        ranks = self._watch.job.ranks
+        ranks = self._ranks
         while any(rank.is_here and rank.runs for rank in ranks):
             if time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
                 for rank in ranks:
@@ -246,6 +263,15 @@ class _Recording:
                 _say(f"the job is no longer watched:\n{text}")
 
     def _step(self) -> None:
+        self._look()
+        for name in self._watch.job.beside - set(self._others):
+            self._others[name] = _Recording(
+                self._folder, self._options, self._job, only=name, first=self
+            )
+        for other in self._others.values():
+            other._look()
+
+    def _look(self) -> None:
         snapshot = self._watch.step(_TICK_S)
         if not self._watch.judged:
             self._failed_s = None  # its launcher has started the ranks again
@@ -286,7 +312,7 @@ class _Recording:
 
     def _stop(self, reason: str) -> None:
         _say(f"the job is stopped, since {reason}")
-        self._stopped_s = time.monotonic()
+        self._first._stopped_s = time.monotonic()
         self._job.terminate()
 
     def _wait_for_report(self) -> None:
@@ -298,10 +324,10 @@ class _Recording:
 
     def _report(self, snapshot: Snapshot) -> None:
         """Diagnose a snapshot, and write the report to the folder."""
-        self._reports += 1
+        self._first._reports += 1
         self._snapshot = snapshot
         self._shown = show(diagnose(snapshot), snapshot)
-        name = self._folder / f"report-{self._reports}"
+        name = self._folder / f"report-{self._first._reports}"
         try:
             snapshot.save(name.with_suffix(".ddt.json"))
             name.with_suffix(".txt").write_text(self._shown.to_text())
@@ -334,6 +360,10 @@ class _Recording:
         for line in self._summary():
             _say(line)
         job.close()
+        for other in self._others.values():
+            other._finish()
+        if self._first is not self:
+            return
         if self._options.to is None and not any(self._folder.glob("*.*")):
             shutil.rmtree(self._folder, ignore_errors=True)  # nothing was recorded
 
@@ -353,13 +383,8 @@ class _Recording:
             ranks, first = words.ranks(r.rank for r in job.ranks if r.is_here), job.ranks[0]
             yield f"{ranks} ran here; {first.started.host}, which ran rank {first.rank}, reports"
             return
-        if job.unwatched:
-            yield (
-                f"{words.count(job.unwatched, 'rank')} of another job ran at the same time and "
-                "could not be watched: start each job by its own ddt-notebook run"
-            )
         kept = self._options.record_inputs
-        if kept is not None:
+        if kept is not None and self._first is self:
             yield (
                 f"%ddt_replay {self._folder} runs rank {kept} again, without the others"
                 if any(self._folder.glob(f"*{INPUTS}"))

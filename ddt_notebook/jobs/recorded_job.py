@@ -318,10 +318,16 @@ class RecordedJob:
         The job's folder.
     watched
         See `RecordedRank`.
+    only
+        The job whose ranks are looked at, as in `RankStarted`, if one command runs several at the
+        same time; empty for the first one.
     """
 
-    def __init__(self, folder: Path, *, watched: bool = False) -> None:
+    def __init__(self, folder: Path, *, watched: bool = False, only: str = "") -> None:
         self.folder = folder
+        #: The jobs that run at the same time as this one, which others have to look at.
+        self.beside: set[str] = set()
+        self._only = only
         self.runs: list[RankRun] = []
         self.ranks: list[RecordedRank] = []  #: in the order of ``runs``
         self._watched = watched
@@ -363,13 +369,6 @@ class RecordedJob:
         sizes = [rank.started.world_size or 0 for rank in self.ranks]
         return max([*sizes, *(rank.rank + 1 for rank in self.ranks)], default=0)
 
-    @property
-    def unwatched(self) -> int:
-        """How many ranks ran when those of another job were launched beside them."""
-        watched = set(map(id, self.ranks))
-        known = self._known.values()
-        return sum(1 for rank in known if rank.gone_s is None and id(rank) not in watched)
-
     def why_not_recorded(self) -> str:
         """What processes noted about why they are not recorded, after a colon, or nothing."""
         noted = []
@@ -409,13 +408,21 @@ class RecordedJob:
             for file in self.folder.glob(f"*{job_files.STARTED}")
             if file.name not in self._known and file.name not in self._left_out
         ]
+        found = []
         for file in files:
             try:
-                rank = self._known[file.name] = RecordedRank(file, watched=self._watched)
-                if self._watched and rank.process is not None:
-                    self._ends.add(rank.files, rank.process)
+                found.append((file.name, RecordedRank(file, watched=self._watched)))
             except (OSError, FormatError):
                 self._left_out.add(file.name)
+        for name, rank in sorted(found, key=lambda one: one[1].started.wall_s):
+            if not self._is_own(rank):
+                self._left_out.add(name)
+                rank.close()
+                continue
+            self._known[name] = rank
+            if self._watched and rank.process is not None:
+                self._ends.add(rank.files, rank.process)
+        self._drop_others()
         if not files or not self._known:
             return
         ranks = _last_launch(self._known.values())
@@ -424,6 +431,33 @@ class RecordedJob:
             self._next = ranks
         else:
             self._take(ranks)
+
+    def _drop_others(self) -> None:
+        """Leave out ranks whose job was found to be another one only after they had been taken."""
+        names = [name for name, one in self._known.items() if one.started.job in self.beside]
+        if not names:
+            return
+        self._take({one.rank: one for one in self.ranks if one.started.job not in self.beside})
+        for name in names:
+            self._left_out.add(name)
+            self._known.pop(name).close()
+
+    def _is_own(self, rank: RecordedRank) -> bool:
+        """Whether a rank that was found belongs to this job, or to one that follows it.
+
+        Another job runs at the same time if it has a number that a running rank of this one has, or
+        another number of ranks.
+        """
+        job = rank.started.job
+        if self._only:
+            return job == self._only
+        if not self._watched:
+            return True
+        for one in self._known.values():
+            clash = one.rank == rank.rank or one.started.world_size != rank.started.world_size
+            if clash and one.started.job not in (job, *self.beside) and one.is_here and one.runs:
+                self.beside.add(job)
+        return job not in self.beside
 
     def _folder_changed(self) -> bool:
         """Whether to look for new files; reading the folder of 512 ranks takes milliseconds."""

@@ -31,10 +31,12 @@ class JobWatch:
         The job's folder.
     hang_after_s
         Seconds after which a wait that can no longer end is a hang.
+    only
+        See `RecordedJob`.
     """
 
-    def __init__(self, folder: Path, *, hang_after_s: float) -> None:
-        self.job = RecordedJob(folder, watched=True)
+    def __init__(self, folder: Path, *, hang_after_s: float, only: str = "") -> None:
+        self.job = RecordedJob(folder, watched=True, only=only)
         self.waiting: Waiting | None = None  #: who waits for whom now
         self._hang_after_s = hang_after_s
         self._hangs = HangWatch(hang_after_s=hang_after_s, timeout_s=None)

@@ -490,6 +490,28 @@ def test_ranks_before_a_restart_are_judged_by_themselves(tmp_path: Path) -> None
     assert_gone(job.pids)
 
 
+def test_jobs_of_one_command_are_judged_by_themselves(tmp_path: Path) -> None:
+    """They run at the same time: each waits until the ranks of both are there."""
+    meet = f"""
+    from pathlib import Path
+    while len(list(Path({str(tmp_path / "job")!r}).glob("*.rank"))) < 4:
+        time.sleep(0.1)
+    """
+    commands = []
+    for name, body in (("raises", 'assert rank == 0, "a bad sample"'), ("well", "dist.barrier()")):
+        (tmp_path / name).mkdir()
+        file = script(tmp_path / name, f"{textwrap.dedent(meet)}{body}\ndist.barrier()")
+        commands.append(shlex.join([*TWO, str(file)]))
+    job = Job(tmp_path / "job", "--", "sh", "-c", f"{' & '.join(commands)} & wait")
+    _, _, errors = job.end()
+    reports = [ddt.Snapshot.load(file) for file in job.folder.glob("report-*.ddt.json")]
+    found = {Path(one.cell.file).parent.name: ddt.diagnose(one).findings for one in reports}
+    kinds = {name: [finding.kind for finding in findings] for name, findings in found.items()}
+    assert kinds == {"raises": ["raised"], "well": []}, errors
+    assert errors.count("2 ranks, ") == 2
+    assert_gone(job.pids)
+
+
 #: What each launcher sets, for rank 1 of 2.
 LAUNCHERS = {
     "mpirun": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},

@@ -168,7 +168,7 @@ def test_ranks_that_began_long_after_others_had_ended_are_another_launch(tmp_pat
         job.look()
         assert [one.started.host for one in job.ranks] == ["new0", "new1"]
     assert not watcher.relaunched
-    assert watcher.unwatched == 0
+    assert not watcher.beside
 
 
 def test_allocations_are_told_apart_where_they_are_known(tmp_path: Path) -> None:
