@@ -69,10 +69,10 @@ class Replayed:
         outcome, before, now = self.outcome, self.recorded_error, self.error
         if outcome.departure is not None:
             return "departed"
-        if outcome.end == "stood":
-            return "stood"
         if outcome.end in ("limit", "not kept"):
             return "record ended"
+        if outcome.end == "stood":
+            return "stood"
         if before is None and now is None and self.ended and not self.run.errors:
             return "finished"
         return "same error" if _is_same(before, now, changed=self.changed) else "other end"

@@ -157,6 +157,8 @@ class Replay:
         kept = self._next(given)
         ended = kept.ended
         if ended is None:
+            if self._file.why_ended:
+                self._stop("limit", kept.call, self._file.why_ended)
             if given.asynchronous:
                 self._served += 1
                 return _NeverDone(self, kept.call)

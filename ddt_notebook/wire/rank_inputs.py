@@ -198,9 +198,14 @@ class InputsWriter:
         size += _HEAD.size + len(head) + _PAYLOAD.size
         if self._size + size > self._limit:
             raise InputsFull(f"it holds {self._limit / 2**20:,.0f} MB")
+        try:
+            for part in parts:
+                _write_all(self._file, part)
+        except OSError:  # the disk may be full: leave room for the reason
+            os.ftruncate(self._file, self._size)
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            raise
         self._size += size
-        for part in parts:
-            _write_all(self._file, part)
 
     def end(self, reason: str) -> None:
         """Write why nothing more is kept; the last message."""
@@ -211,7 +216,7 @@ class InputsWriter:
             try:
                 self._write(InputsEnded(reason=reason))
             except OSError:
-                pass  # the disk is full: the file ends with the last whole message
+                pass  # a reader sees that the file is incomplete, or that the rank went on
             self.ended = True
 
     def leave(self) -> None:
@@ -284,6 +289,8 @@ class InputsFile:
                         self.calls[number] = KeptCall(call, message, offset, size)
                     case InputsEnded(reason=reason):
                         self.why_ended = reason
+                    case None:
+                        self.why_ended = "its last message is incomplete"
         if begun is None:
             raise FormatError(f"{path.name} does not hold the inputs of a rank")
         self.begun = begun
@@ -295,18 +302,17 @@ class InputsFile:
             return file.read(kept.size)
 
 
-def _messages(file: BinaryIO, size: int) -> Iterator[tuple[Message, int, int]]:
-    """The complete messages of a file, with place and size of their payloads."""
-    while len(head := file.read(_HEAD.size)) == _HEAD.size:
-        (length,) = _HEAD.unpack(head)
+def _messages(file: BinaryIO, size: int) -> Iterator[tuple[Message | None, int, int]]:
+    """The messages of a file, with place and size of their payloads; None if one is incomplete."""
+    while head := file.read(_HEAD.size):
+        length = _HEAD.unpack(head)[0] if len(head) == _HEAD.size else 0
         if length > _LONGEST_HEAD:
             raise FormatError("a message of the inputs is too long")
         text, count = file.read(length), file.read(_PAYLOAD.size)
-        if len(text) < length or len(count) < _PAYLOAD.size:
-            return
-        (payload,) = _PAYLOAD.unpack(count)
+        payload = _PAYLOAD.unpack(count)[0] if len(count) == _PAYLOAD.size else size
         offset = file.tell()
         if payload > size - offset:
+            yield None, 0, 0
             return
         yield decode(text)[0].message, offset, payload
         file.seek(payload, os.SEEK_CUR)

@@ -7,6 +7,8 @@ import pickle
 import shutil
 import stat
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -321,3 +323,28 @@ def test_a_record_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
         cut.write_bytes(path.read_bytes()[:length])
         with contextlib.suppress(FormatError):
             assert len(InputsFile(cut).calls) <= 2
+
+
+def test_a_full_disk_leaves_a_record_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / f"a-1{INPUTS}"
+    write = f"""
+import resource, signal
+from pathlib import Path
+from ddt_notebook.model.replay import InputCall
+from ddt_notebook.wire.rank_inputs import InputReceived, InputsBegun, InputsWriter
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
+writer = InputsWriter(Path({str(path)!r}), 1 << 20)
+writer.write(InputsBegun(rank=1, world_size=2, backend="", torch_version="", python_version="",
+                         threads=1, script=""))
+number = writer.begin(InputCall(op="broadcast"))
+try:
+    writer.write(InputReceived(call=number), [bytes(8_000)])
+except OSError as error:
+    writer.end(str(error))
+"""
+    subprocess.run([sys.executable, "-c", write], check=True)
+    file = InputsFile(path)
+    assert "too large" in file.why_ended
+    (kept,) = file.calls
+    assert kept.ended is None
