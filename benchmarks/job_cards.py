@@ -21,7 +21,10 @@ LIMIT_S = 120
 #: Jobs at the same time; each has several processes.
 _AT_ONCE = 3
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
+#: The ranks of a session have imported what a first step of DDP imports; in a script this would
+#: take longer than the whole cell of a card about time.
 _HEAD = """import torch
+import torch._dynamo, torch.distributed._composable_state
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
