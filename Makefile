@@ -71,7 +71,7 @@ TRAINERS_VENV = .venv-trainers
 test-trainers:
 	test -x $(TRAINERS_VENV)/bin/python || $(PYTHON) -m venv $(TRAINERS_VENV)
 	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
-		accelerate lightning transformers pytest pytest-rerunfailures pytest-timeout
+		accelerate lightning tensorboard transformers pytest pytest-rerunfailures pytest-timeout
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers
 
 # DeepSpeed's own set-up imports torch, and compiles nothing.

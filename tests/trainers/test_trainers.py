@@ -122,6 +122,26 @@ class Net(""",
     ),
 }
 
+#: Rank 0 writes the accuracy of an evaluation on divided data.
+WRITER = """
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.tensorboard import SummaryWriter
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(52, 4), torch.randint(0, 3, (52,)))
+loader = DataLoader(data, batch_size=7, sampler=DistributedSampler(data, shuffle=False))
+model = DDP(torch.nn.Linear(4, 3))
+hits = torch.zeros(2)
+with torch.no_grad():
+    for x, y in loader:
+        hits += torch.tensor([(model(x).argmax(1) == y).sum(), len(y)])
+EXCHANGE
+if rank == 0:
+    writer = SummaryWriter("FOLDER")
+    writer.add_scalar("accuracy", hits[0].item() / hits[1].item(), 1)
+    writer.close()
+"""
+
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[ddt.Session]:
@@ -163,3 +183,18 @@ def test_ranks_are_not_forked_into_ranks(session: ddt.Session) -> None:
     said = {error.message.partition(",")[0] for error in result.errors.values()}
     assert said == {"this cell already runs on every rank"}
     assert session.run("x = torch.ones(1)\ndist.all_reduce(x)").ok
+
+
+@pytest.mark.parametrize("reduced", [False, True], ids=["own share", "of all ranks"])
+def test_numbers_written_for_tensorboard_are_read(
+    session: ddt.Session, reduced: bool, tmp_path: Path
+) -> None:
+    """An accuracy of one rank's share is a finding, and one that was reduced is not."""
+    pytest.importorskip("tensorboard", reason="make test-trainers installs it")
+    exchange = "dist.all_reduce(hits)" if reduced else "pass"
+    source = WRITER.replace("FOLDER", str(tmp_path)).replace("EXCHANGE", exchange)
+    report = ddt.diagnose(session.run(source))
+    assert [f.cause for f in report.findings] == ([] if reduced else ["metric-not-reduced"]), report
+    for finding in report.findings:
+        assert finding.ranks == [0]
+        assert "add_scalar" in finding.places[0].code

@@ -19,6 +19,7 @@ from ddt_notebook.program.parse import exercise_of
 from .facts import blocked_in, of_call, of_wait
 
 _LONGEST = 160
+_TRACEBACK = "Traceback (most recent call last):"
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
 _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
@@ -175,6 +176,8 @@ def of_error(error: RankError) -> Values:
     variable or the attribute that does not exist.
     """
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    if any(line.startswith(_TRACEBACK) for line in lines):
+        lines = lines[-1:]  # the traceback of a process that the rank started, which ends so
     if len(lines) > 1 and lines[0].endswith(":"):
         lines[0] += f" {lines[1]}"  # the first line only announces the second
     message = lines[0] if lines else ""

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ import torch
 from ...model import Position
 from ...model.shown import RankShown, ShownValue
 from ...model.user_code import is_user_code
+from ..after_import import AfterImport
 from . import evaluations, loaders, training
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
@@ -38,6 +39,8 @@ _DECIMAL = re.compile(r"(?<![\w.])[-+]?\d+\.(\d+)(?:e([-+]?\d+))?(?![\w.]*\d)")
 _COMMON = frozenset({0.0, 1.0, 100.0})
 #: Sums may be added up in another order: single precision has a relative error of 6e-8.
 _RELATIVE = 1e-6
+#: The modules whose ``SummaryWriter`` writes numbers to files for TensorBoard.
+_WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 #: Torch's own code through which a user's ``print`` and format string read a tensor.
 _FORMATTERS = frozenset({"_tensor.py", "_tensor_str.py"})
 
@@ -259,6 +262,30 @@ def install() -> None:
             RECORD.logs(_message(record))
 
     logging.Logger.handle = handle  # type: ignore[method-assign]
+    for module in _WRITERS:
+        AfterImport(module, _wrap_writer).install()
+
+
+def _wrap_writer(module: ModuleType) -> None:
+    """Note the numbers that a ``SummaryWriter`` is given like those of a line of output."""
+    original = module.SummaryWriter.add_scalar
+
+    @functools.wraps(original)
+    def add_scalar(self: Any, tag: Any, scalar_value: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            if isinstance(scalar_value, torch.Tensor):
+                value = scalar_value.detach().item()  # so it is read in the line of the call
+                RECORD.read(scalar_value, value, sys._getframe(1))
+            else:
+                value = float(scalar_value)
+            if RECORD.reads:
+                RECORD.logs(f"{tag} {value!r}\n")
+        except Exception as error:  # noqa: BLE001  (the writer itself refuses what is no number)
+            RECORD.stop(error)
+        return original(self, tag, scalar_value, *args, **kwargs)
+
+    module.SummaryWriter.add_scalar = add_scalar
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -390,3 +390,16 @@ def test_a_rank_that_is_blocked_in_a_mismatch_waits_there():
         "rank 0 waits in all_reduce",
         "rank 1 waits in all_reduce",
     }
+
+
+def test_an_exception_of_a_spawned_process_is_shown_by_its_last_line():
+    text = (
+        "\n\n-- Process 0 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 26, in work\n    Worker(rank).run()\nValueError: no samples left\n'
+    )
+    error = RankError(type="ProcessRaisedException", message=text, where=at(9))
+    finding = only(
+        diagnose(snapshot(rank(0), rank(1, state="raised", error=error), outcome="failed"))
+    )
+    assert finding.values["message"] == "ValueError: no samples left"
