@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed lab lint format bench soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
+	@echo "make fuzz    change saved runs, dumps, recorded folders and logs at random, and read them"
 	@echo "make soak    use one notebook for long, and see whether anything grows"
 	@echo "make notebooks   execute the notebooks in place, and measure them"
 	@echo "make docs    build the guide in docs/_build/html"
@@ -98,6 +99,12 @@ lab: $(VENV)/.installed
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks
+
+# In about 20 minutes. SEED=2000 makes other changes.
+CHANGES ?= 2000
+SEED ?= 0
+fuzz: $(VENV)/.installed
+	DDT_CHANGES=$(CHANGES) DDT_SEED=$(SEED) $(BIN)/python -m pytest -n 2 tests/unit/test_changed_files.py tests/multiprocess/test_changed_folders.py
 
 # SHARE=0.1 runs a tenth of it.
 SHARE ?= 1

@@ -22,6 +22,8 @@ from ..model.collective import Shape
 
 _MAX_BYTES = 1 << 28
 _NEEDED = frozenset({"profiling_name", "process_group", "collective_seq_id"})
+#: The number of a rank in a text; no job has ranks of more digits.
+_RANK = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 #: Exceptions of reading an entry whose values are not those that the recorder writes.
 _STRANGE = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError)
 
@@ -188,10 +190,16 @@ def _columns(plain: dict[str, Any], rank: int, name: str) -> Columns:
         kind_of=kind_of,
         numbers=numbers,
         done=bytes(done),
-        dropped=first if isinstance(first, int) else 0,
+        dropped=_bounded(first, 2**63) if isinstance(first, int) else 0,
         members=_members(plain.get("pg_config")),
         formations={group: len(ids) for group, ids in formed.items()},
     )
+
+
+def _bounded(value: int, end: int) -> int:
+    if not -end < value < end:
+        raise ValueError(f"a number is {value!r:.40}")
+    return value
 
 
 def _milliseconds(value: Any) -> float:
@@ -214,7 +222,11 @@ def _kind(entry: dict[str, Any], message: bool, formed: dict[str, dict[str, int]
     group, *description = map(str, entry["process_group"])
     formations = formed.setdefault(group, {})
     frames = [
-        (str(f.get("filename", "")), int(f.get("line", 0)), str(f.get("name", "")))
+        (
+            str(f.get("filename", "")),
+            _bounded(int(f.get("line", 0)), 2**31),
+            str(f.get("name", "")),
+        )
         for f in entry.get("frames") or ()
     ]
     frame, caller = flight.user_frame(frames)
@@ -247,7 +259,7 @@ def _members(config: Any) -> dict[str, str]:
         ranks = group.get("ranks") if isinstance(group, dict) else group
         if isinstance(ranks, (list, tuple)):
             ranks = " ".join(str(int(rank)) for rank in ranks if isinstance(rank, int))
-        if name and isinstance(ranks, str) and re.search(r"\d", ranks):
+        if name and isinstance(ranks, str) and _RANK.search(ranks):
             members[str(name)] = ranks
             str(name).encode()  # raises a ValueError if it cannot be saved
     return members
@@ -256,4 +268,4 @@ def _members(config: Any) -> dict[str, str]:
 @functools.lru_cache(maxsize=4096)
 def members_of(ranks: str) -> tuple[int, ...]:
     """The ranks in a text, ascending; all dumps of a job hold the same texts."""
-    return tuple(sorted(int(number) for number in re.findall(r"\d+", ranks)))
+    return tuple(sorted(int(number) for number in _RANK.findall(ranks)))

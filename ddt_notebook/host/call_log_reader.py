@@ -17,6 +17,7 @@ import linecache
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -432,7 +433,9 @@ class RankRecorder:
         if at.cell is not None:
             code = self._source_line(at.cell, line)
         else:
-            code = linecache.getline(file, line)
+            code = ""
+            with suppress(ValueError):  # no file has such a name
+                code = linecache.getline(file, line)
         found = replace(at, code=code.strip()[:200])
         self._positions[file, line, function] = found
         return found

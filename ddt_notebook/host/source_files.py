@@ -54,7 +54,7 @@ def _changed_at(path: str) -> int:
     """When a file was last changed; 0 if that is not known."""
     try:
         return Path(path).stat().st_mtime_ns
-    except OSError:
+    except (OSError, ValueError):  # such as a name with a null byte, which no file has
         return 0
 
 
@@ -66,5 +66,5 @@ def _read(path: str) -> tuple[int, str] | None:
             return None
         with tokenize.open(path) as opened:
             return time, opened.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
+    except (OSError, SyntaxError, ValueError):
         return None

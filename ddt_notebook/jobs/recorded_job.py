@@ -66,6 +66,8 @@ _UNWINDS_S = 5.0
 #: rank that are 0.2 s apart show that it is idle, a third one in which operation; a busy rank may
 #: answer late.
 _LOOKS, _LOOK_S = 8, 0.3
+#: No job has so many ranks, and no clock shows such a time, in seconds.
+_MOST_RANKS, _LATEST_S = 1 << 20, 1e11
 #: faulthandler writes at most 100 threads with 100 lines each.
 _LONGEST_CRASH = 2_000_000
 #: The folder is searched for new ranks at least at this interval, in seconds. A change of the last
@@ -104,7 +106,7 @@ class RecordedRank(ObservedRank):
 
     def __init__(self, file: Path, *, watched: bool) -> None:
         started = job_files.read(file)
-        if not isinstance(started, RankStarted):
+        if not isinstance(started, RankStarted) or not _is_possible(started):
             raise FormatError(f"{file} does not describe a rank")
         super().__init__(started.rank or 0, file.with_suffix(""))
         self.started = started
@@ -297,10 +299,21 @@ class RecordedRank(ObservedRank):
             self.questions = None
 
 
+def _is_possible(started: RankStarted) -> bool:
+    """Whether its numbers can be those of a rank."""
+    numbers = (started.rank or 0, started.world_size or 0)
+    times = (started.wall_s, started.started_s)
+    return (
+        all(0 <= number < _MOST_RANKS for number in numbers)
+        and all(0.0 <= time_s < _LATEST_S for time_s in times)
+        and 0 < started.pid < 1 << 31
+    )
+
+
 def _zombies_status(pid: int) -> int | None:
     """The status of a process whose parent has not asked for it yet; None if it is not known."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return None
     if fields[0] != "Z":
@@ -374,7 +387,7 @@ class RecordedJob:
         noted = []
         for file in sorted(self.folder.glob(f"*{job_files.FAILED}"))[:3]:
             with suppress(OSError):
-                noted.append(file.read_text(errors="replace").strip()[:300])
+                noted.append(file.read_text("utf-8", "replace").strip()[:300])
         return f": {'; '.join(dict.fromkeys(noted))}" if noted else ""
 
     def look(self) -> None:
@@ -962,6 +975,6 @@ def _iso(wall_s: float) -> str:
 def _main_program(started: RankStarted) -> Cell:
     """The script that the ranks run; an empty one if its source cannot be read."""
     source = ""
-    with suppress(OSError, SyntaxError, UnicodeDecodeError), tokenize.open(started.script) as file:
+    with suppress(OSError, SyntaxError, ValueError), tokenize.open(started.script) as file:
         source = file.read()
     return Cell(number=1, source=source, file=started.script, arguments=started.arguments)

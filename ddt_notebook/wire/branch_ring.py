@@ -20,7 +20,7 @@ import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..model import FormatError
+from ..model import FormatError, codec
 from ..model.branches import BranchOutcome
 from .mapped_file import MappedReader, create
 
@@ -41,6 +41,8 @@ _LENGTH = struct.Struct("<I")
 #: Positions in the header.
 _VERSION, _COUNT, _RUN_START, _TABLE_END = 1, 2, 3, 4
 
+#: What the table holds of an outcome.
+_FIELDS = ("file", "line", "function", "kind", "to_line", "error")
 _OTHER = BranchOutcome(file="", line=0)
 
 
@@ -92,8 +94,7 @@ class BranchRingWriter:
 
     def add_outcome(self, outcome: BranchOutcome) -> int:
         """Describe an outcome, and return its index; 0 if the table is full."""
-        fields = (outcome.file, outcome.line, outcome.function, outcome.kind)
-        data = json.dumps([*fields, outcome.to_line, outcome.error]).encode()
+        data = json.dumps([getattr(outcome, name) for name in _FIELDS]).encode()
         end = self._table_end + _LENGTH.size + len(data)
         if self._outcomes >= MOST_OUTCOMES or end > _FILE_BYTES:
             return 0
@@ -108,6 +109,14 @@ class BranchRingWriter:
         self._events[count % EVENTS] = index
         self._times[index] += 1
         self.count = self._header[_COUNT] = count + 1
+
+
+def _outcome(data: bytes) -> BranchOutcome:
+    """The outcome that `BranchRingWriter.add_outcome` wrote; raises `ValueError` if it is none."""
+    plain = codec.parse(data.decode())
+    if not isinstance(plain, list) or len(plain) != len(_FIELDS):
+        raise FormatError("this is not an outcome of a branch")
+    return codec.from_plain(BranchOutcome, dict(zip(_FIELDS, plain, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +163,13 @@ class BranchRingReader(MappedReader):
         found = [_OTHER]
         at = _TABLE_AT
         while at < table_end:
-            (length,) = _LENGTH.unpack_from(self._map, at)
-            at += _LENGTH.size
-            file, line, function, kind, to_line, error = json.loads(self._map[at : at + length])
+            try:
+                (length,) = _LENGTH.unpack_from(self._map, at)
+                at += _LENGTH.size
+                found.append(_outcome(self._map[at : at + length]))
+            except (struct.error, ValueError):  # the file was damaged
+                break
             at += length
-            outcome = BranchOutcome(
-                file=file, line=line, function=function, kind=kind, to_line=to_line, error=error
-            )
-            found.append(outcome)
         times = struct.unpack_from(f"<{len(found)}Q", self._map, _TIMES_AT)
         return [
             replace(outcome, times=number) for outcome, number in zip(found, times, strict=True)

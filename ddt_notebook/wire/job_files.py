@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..model import codec
 from ..model.torch_features import MissingFeature
 from .messages import BranchValues, Envelope, Message, MonitorStatus, decode, encode
 from .records import FlightEntry
@@ -204,5 +205,5 @@ def read(path: Path) -> Message:
         If it holds something else, or was written by another version.
     """
     with path.open("rb") as opened:
-        envelope, _ = decode(opened.read(_LONGEST))
+        envelope, _ = decode(opened.read(_LONGEST), lambda data: codec.parse(data.decode()))
     return envelope.message

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ..model import FormatError
+
 
 def create(path: Path, size: int, *, reserve: bool = False) -> mmap.mmap:
     """Map a file of this size for writing; it is created if it does not exist.
@@ -54,6 +56,8 @@ class MappedReader:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             check(descriptor)
+            if os.fstat(descriptor).st_size < size:  # a read beyond the end is a SIGBUS
+                raise FormatError("this file of a rank is shorter than it was made")
             self._map = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
         finally:
             os.close(descriptor)

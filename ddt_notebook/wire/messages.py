@@ -9,6 +9,7 @@ message, add a class.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -60,8 +61,15 @@ def encode(envelope: Envelope) -> bytes:
     return json.dumps([*head, codec.to_plain(message)], separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> tuple[Envelope, bool]:
+def decode(data: bytes, parse: Callable[[bytes], Any] = json.loads) -> tuple[Envelope, bool]:
     """The message, and whether a payload follows.
+
+    Parameters
+    ----------
+    data
+        What `encode` returned.
+    parse
+        Reads the JSON.
 
     Raises
     ------
@@ -69,7 +77,7 @@ def decode(data: bytes) -> tuple[Envelope, bool]:
         If it is not a message, or has another version or an unknown kind.
     """
     try:
-        version, kind, number, has_payload, fields = json.loads(data)
+        version, kind, number, has_payload, fields = parse(data)
         known = Message.kinds.get(kind)
     except (ValueError, TypeError) as error:
         raise FormatError("what was received is not a message of ddt_notebook") from error

@@ -12,9 +12,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from json import dumps, loads
+from json import dumps
 
 from ..model import Position, Rendezvous
+from ..model.codec import from_plain, parse
 from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
@@ -301,7 +302,7 @@ def decode(
         function=text_of(function),
         library=text_of(library) if library else None,
         asynchronous=bool(flags & _ASYNCHRONOUS),
-        rendezvous=Rendezvous(**loads(text_of(meeting))) if meeting else None,
+        rendezvous=from_plain(Rendezvous, parse(text_of(meeting))) if meeting else None,
         new_members=group_of(new).members if new else (),
         branches_before=None if branches == _NO_NUMBER else branches,
         branch_hash=branch_hash,

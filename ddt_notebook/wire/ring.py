@@ -70,6 +70,8 @@ FILE_BYTES = _TABLE_AT + TABLE_BYTES
 #: The table begins with a number, 1 if something did not fit. Entries (length, bytes) follow.
 _LENGTH = struct.Struct("<I")
 
+#: No clock reaches this time, in seconds.
+_LATEST_S = 1e11
 #: How often a reader repeats a read during which the rank wrote.
 _ATTEMPTS = 20
 
@@ -99,6 +101,11 @@ def _check(descriptor: int) -> None:
             f"this rank's call log has version {version}, and this ddt_notebook reads version "
             f"{VERSION}: install the same ddt_notebook for the ranks and for the notebook"
         )
+
+
+def _is_time(monotonic_s: float) -> bool:
+    """Whether a clock can show this; False for NaN and what else a damaged file may hold."""
+    return 0.0 <= monotonic_s < _LATEST_S
 
 
 def _head_at(turn: int) -> int:
@@ -235,7 +242,7 @@ class RingReader(MappedReader):
             if _NUMBER.unpack(self._map[: _NUMBER.size])[0] == turn:
                 break  # the writer has at most written to the other head meanwhile
         count, number, since_s = _HEAD.unpack(head)
-        return count, number, since_s
+        return count, number, since_s if _is_time(since_s) else 0.0
 
     def status(self, index: int) -> int | None:
         """Status of a record, None if a later record has taken its slot."""
@@ -252,6 +259,8 @@ class RingReader(MappedReader):
                 return None
             if self._map[at : at + _SLOT.size] != slot[: _SLOT.size]:
                 continue  # the rank wrote to it while it was copied
+            if status > FAILED or not (_is_time(entered) and _is_time(left)):
+                return None  # the file was damaged
             try:
                 data = slot[_SLOT.size : _SLOT.size + length]
                 call = decode(data, self._text_of, self._group_of)

@@ -1,6 +1,6 @@
 """Files with random changes are refused with a `FormatError`, or every view of them works.
 
-``DDT_CHANGES`` says how many changes are tried for each kind of file.
+``make fuzz`` tries many more changes of each kind, from another seed if one is given.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from typing import Any
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.cli import main
 from ddt_notebook.model import FormatError, Snapshot
 from ddt_notebook.views import exported_page
 from ddt_notebook.views.registry import VIEWS
 
-from .changed_json import changed
+from .changed_data import bytes_changed, changed
 from .test_collection import SEGFAULT, STACK, TRACEBACK, summary, torchrun_logs
 from .test_dumps import entry
 
 FIXTURES = sorted((Path(__file__).parents[1] / "fixtures").glob("*.ddt.json"))
-CHANGES = int(os.environ.get("DDT_CHANGES", "120"))
+CHANGES = int(os.environ.get("DDT_CHANGES", "100"))
+FIRST = int(os.environ.get("DDT_SEED", "0"))
+SEEDS = range(FIRST, FIRST + CHANGES)
+pytestmark = pytest.mark.timeout(max(120, CHANGES))
 
 
 def show(snapshot: Snapshot | None, path: Path) -> None:
@@ -53,7 +57,7 @@ def _shown(shown: Any) -> None:
 def test_changed_runs(tmp_path: Path) -> None:
     path, again = tmp_path / "run.ddt.json", tmp_path / "again.ddt.json"
     loaded = 0
-    for seed in range(CHANGES):
+    for seed in SEEDS:
         random_ = random.Random(seed)
         plain = json.loads(random_.choice(FIXTURES).read_text(encoding="utf-8"))
         path.write_text(json.dumps(changed(plain, random_, random_.choice((1, 1, 3)))))
@@ -71,7 +75,7 @@ def test_changed_runs(tmp_path: Path) -> None:
 
 def test_changed_dumps(tmp_path: Path) -> None:
     shown = 0
-    for seed in range(CHANGES):
+    for seed in SEEDS:
         random_ = random.Random(seed)
         for rank in range(3):
             entries = [entry(n, state="started" if n == 3 else "completed") for n in (1, 2, 3)]
@@ -84,7 +88,10 @@ def test_changed_dumps(tmp_path: Path) -> None:
             }
             if rank == seed % 3:
                 plain = changed(plain, random_)
-            data = pickle.dumps(plain, protocol=2)
+            as_json = random_.random() < 0.3
+            data = json.dumps(plain).encode() if as_json else pickle.dumps(plain, protocol=2)
+            if rank == seed % 3 and random_.random() < 0.3:
+                data = bytes_changed(data, random_)
             (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(data)
         try:
             report = ddt.diagnose_dumps(tmp_path)
@@ -103,29 +110,23 @@ def test_changed_dumps(tmp_path: Path) -> None:
 def test_changed_logs(tmp_path: Path) -> None:
     texts = (TRACEBACK.format(rank=1), summary((1, 1), (0, -15)), STACK, SEGFAULT)
     read = 0
-    for seed in range(CHANGES):
+    for seed in SEEDS:
         random_ = random.Random(seed)
-        data = bytearray(random_.choice(texts).encode())
-        for _ in range(random_.choice((1, 5, 50))):
-            at = random_.randrange(len(data))
-            match random_.randrange(3):
-                case 0:
-                    data[at] = random_.randrange(256)
-                case 1:
-                    del data[at : at + random_.randrange(20)]
-                case _:
-                    data[at:at] = data[at : at + random_.randrange(80)]
-            data = data or bytearray(b"\n")
+        data = bytes_changed(random_.choice(texts).encode(), random_)
         folder = tmp_path / str(seed)
         torchrun_logs(folder, 0, "step 1\n")
         torchrun_logs(
             folder, 1, data.decode(errors="surrogateescape").encode("utf-8", "replace").decode()
         )
-        (folder / "rank1.txt").write_bytes(bytes(data))
+        (folder / "rank1.txt").write_bytes(data)
         try:
             report = ddt.diagnose_dumps(folder)
             _shown(report)
-            ddt.diagnose_text(data.decode(errors="replace"))
+            if report.snapshot is not None:
+                show(report.snapshot, tmp_path / "again.json")
+            _shown(ddt.diagnose_text(data.decode(errors="replace")))
+            assert main(["diagnose", str(folder / "rank1.txt"), "--json"]) in (0, 1)
+            assert main(["diagnose", str(folder / "rank1.txt")]) in (0, 1)
         except FormatError:
             continue
         except Exception as error:
