@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from . import __version__
 from .api import attach, diagnose_dumps, lint, replay_view
@@ -25,6 +23,7 @@ from .jobs.replay import replay
 from .model import DdtError
 from .model.codec import FormatError
 from .model.snapshot import Snapshot
+from .output_encoding import never_fail, print_json
 from .preflight.doctor import compare_reports, doctor
 from .run_command import add_run
 from .script_command import LinePrinter, add_script
@@ -36,6 +35,7 @@ from .views.report import DisplayedReport, show
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    never_fail(sys.stdout, sys.stderr)
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -224,7 +224,7 @@ def _replay(options: argparse.Namespace) -> int:
     view = replay_view(replayed)
     replayed.session.stop()
     if options.json:
-        _print_json(view.to_json())
+        print_json(view.to_json())
     else:
         print(view.to_text())
     return 0 if view.ok else 1
@@ -232,7 +232,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _report(report: DisplayedReport, *, as_json: bool) -> int:
     if as_json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
     else:
         print(report.to_terminal(colour=use_colour(sys.stdout)))
     return 0 if report.ok else 1
@@ -241,7 +241,7 @@ def _report(report: DisplayedReport, *, as_json: bool) -> int:
 def _explain(options: argparse.Namespace) -> int:
     found = page(" ".join(options.query))
     if options.json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
         print(found.to_text())
     return 0
@@ -257,7 +257,7 @@ def _lint(options: argparse.Namespace) -> int:
         except UnicodeDecodeError as error:
             raise FormatError(f"{path} is not a text file: {error}") from error
     if options.json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
         print(found.to_text())
     return 1 if found.findings else 0
@@ -285,7 +285,7 @@ def _doctor(options: argparse.Namespace) -> int:
         say = functools.partial(print, file=sys.stderr) if sys.stderr.isatty() else _say_nothing
         report = doctor(options.ranks, form_groups=not options.quick, progress=say)
     if options.json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
     else:
         print(report.to_text())
     return 0 if report.ok else 1
@@ -293,7 +293,3 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _say_nothing(_: str) -> None:
     pass
-
-
-def _print_json(plain: dict[str, Any]) -> None:
-    print(json.dumps(plain, indent=2, ensure_ascii=False))

@@ -257,7 +257,7 @@ class _Recording:
             self._broken = True
             text = traceback.format_exc()
             try:
-                (self._folder / "watch-error.txt").write_text(text)
+                (self._folder / "watch-error.txt").write_text(text, "utf-8", "replace")
                 _say(f"the job is no longer watched, see {self._folder / 'watch-error.txt'}")
             except OSError:
                 _say(f"the job is no longer watched:\n{text}")
@@ -330,9 +330,9 @@ class _Recording:
         name = self._folder / f"report-{self._first._reports}"
         try:
             snapshot.save(name.with_suffix(".ddt.json"))
-            name.with_suffix(".txt").write_text(self._shown.to_text())
+            name.with_suffix(".txt").write_text(self._shown.to_text(), "utf-8")
             plain = json.dumps(self._shown.to_json(), indent=2, ensure_ascii=False)
-            name.with_suffix(".json").write_text(plain)
+            name.with_suffix(".json").write_text(plain, "utf-8")
         except OSError as error:
             _say(f"the report could not be written: {error.filename}: {error.strerror}")
 

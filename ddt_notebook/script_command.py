@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from .diagnosis import diagnose
 from .host.errors import SessionError
 from .host.listeners import DisplayMessage, SilentListener, Stream
 from .host.session import Session
+from .output_encoding import print_json
 from .views.line_buffer import LineBuffer
 from .views.report import show
 
@@ -86,7 +86,7 @@ def _script(options: argparse.Namespace) -> int:
             print(f"[rank{rank}]: {error.traceback}", file=sys.stderr)
     report = show(diagnose(run.snapshot), run.snapshot)
     if options.json:
-        print(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
+        print_json(report.to_json())
     else:
         print(report.to_terminal(colour=use_colour(sys.stdout)))
     return 0 if run.ok and report.ok else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.limits import parse_bytes
 
 from ..argument_types import seconds
+from ..output_encoding import print_json
 from .sandbox import leave_network
 
 
@@ -98,7 +98,7 @@ def grade(options: argparse.Namespace) -> int:
         with open(options.csv, "w", encoding="utf-8", newline="") as file:
             write_csv(rows, file)
     if options.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        print_json([asdict(row) for row in rows])
     return 0 if all(row.passed for row in rows) else 1
 
 

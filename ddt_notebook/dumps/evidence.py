@@ -185,7 +185,7 @@ def _sources(reports: Sequence[RankReport]) -> tuple[SourceFile, ...]:
                 continue
             if path.stat().st_size > _FILE_BYTES:
                 continue
-            found[name] = SourceFile(path=name, source=path.read_text(errors="replace"))
+            found[name] = SourceFile(path=name, source=path.read_text("utf-8", "replace"))
         except OSError:
             continue
     return tuple(found.values())

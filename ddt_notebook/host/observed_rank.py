@@ -169,7 +169,7 @@ class ObservedRank:
     def crash_text(self, most: int = 8000) -> str:
         """What faulthandler wrote when it crashed; its last ``most`` characters."""
         with suppress(OSError):
-            return self._file("crash").read_text(errors="replace")[-most:]
+            return self._file("crash").read_text("utf-8", "replace")[-most:]
         return ""
 
     def abort_text(self) -> str:

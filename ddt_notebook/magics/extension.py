@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 from IPython.core.error import UsageError
@@ -9,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from ..host import launcher
 from ..host.session import active
+from ..output_encoding import never_fail
 from .classroom import ClassroomMagics
 from .config import DDT
 from .debugging import DebugMagics
@@ -23,6 +25,7 @@ _WITHOUT = (DoctorMagics, LiveMagics, LoadMagics)
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics, and start the fork server in the background."""
+    never_fail(sys.stdout, sys.stderr)
     defaults = DDT(parent=shell)
     shell.configurables.append(defaults)  # type: ignore[arg-type]  # IPython's own hint is wrong
     shell.register_magics(

@@ -90,7 +90,9 @@ def _has_installed(folder: str, name: str) -> bool:
     """Whether a distribution that was installed to a folder lists a module or package there."""
     try:
         return any(
-            re.search(rf"^{re.escape(name)}[/,]", record.read_text(errors="replace"), re.MULTILINE)
+            re.search(
+                rf"^{re.escape(name)}[/,]", record.read_text("utf-8", "replace"), re.MULTILINE
+            )
             for record in Path(folder).glob("*.dist-info/RECORD")
         )
     except OSError:

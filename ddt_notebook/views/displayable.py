@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..output_encoding import printable
 from . import html
 
 
@@ -21,7 +22,7 @@ class Displayable:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return self.to_text()
+        return printable(self.to_text())  # print() shows it
 
     def _repr_mimebundle_(
         self,

@@ -26,4 +26,4 @@ def note_failure(folder: str, error: BaseException) -> None:
     """Note why this process is not recorded."""
     with contextlib.suppress(BaseException):  # such as a full disk
         file = Path(folder, f"{socket.gethostname()}-{os.getpid()}.failed")
-        file.write_text(f"{type(error).__name__}: {error}\n")
+        file.write_text(f"{type(error).__name__}: {error}\n", "utf-8", "replace")
