@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from . import hidden_modules as _hidden_modules
 
-from .views.registry import VIEWS as _VIEWS
+try:
+    import importlib
+    from typing import TYPE_CHECKING, Any
+
+    from .views.registry import VIEWS as _VIEWS
+except Exception as error:
+    if _advice := _hidden_modules.advice():
+        raise ImportError(_advice) from error
+    raise
 
 if TYPE_CHECKING:
     from .api import attach as attach
@@ -93,12 +100,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _VIEWS:
-        value = importlib.import_module(".api", __name__).view_function(name)
-    elif name in _PUBLIC:
-        value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
-    else:
+    if name not in _VIEWS and name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        if name in _VIEWS:
+            value = importlib.import_module(".api", __name__).view_function(name)
+        else:
+            value = getattr(importlib.import_module(_PUBLIC[name], __name__), name)
+    except Exception as error:
+        if advice := _hidden_modules.advice():
+            raise ImportError(advice) from error
+        raise
+    if advice := _hidden_modules.hidden(_hidden_modules.NEEDED):
+        raise ImportError(advice)
     globals()[name] = value
     return value
 

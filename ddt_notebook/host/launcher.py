@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ..wire.messages import (
@@ -28,6 +29,7 @@ from ..wire.messages import (
     encode,
 )
 from .errors import SessionError
+from .surroundings import temporary_folder
 
 #: A cold start imports torch from disk, which can take long on a busy machine.
 _START_LIMIT_S = 120.0
@@ -62,7 +64,7 @@ class ForkServerHandle:
         self._requests = 0
         self._ready = False
         self._lost = False
-        self._log = tempfile.TemporaryFile(prefix="ddt-server-")  # noqa: SIM115  (lives as long)
+        self._log = tempfile.TemporaryFile(prefix="ddt-server-", dir=temporary_folder())  # noqa: SIM115
         # with -P, files of the working folder cannot stand in for modules that the server imports
         command = [sys.executable, "-P", "-m", "ddt_notebook.rank.forkserver"]
         self._process = subprocess.Popen(
@@ -165,7 +167,8 @@ class ForkServerHandle:
             self._process.wait(3.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(3.0)
+            with suppress(subprocess.TimeoutExpired):  # on a very busy machine
+                self._process.wait(10.0)
         self._log.close()
         self._lost = True
 
@@ -247,4 +250,5 @@ def default_start_method() -> str:
 
 def warm() -> None:
     """Start the fork server in the background; returns at once."""
-    server(warm=default_start_method() == "fork")
+    with suppress(SessionError):  # the first session reports it
+        server(warm=default_start_method() == "fork")

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -96,7 +95,7 @@ class RankPool:
     def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
         self.options = options
         #: The fork server makes it, so that it removes it whenever the notebook is killed.
-        self.directory = Path(tempfile.gettempdir(), f"ddt-{secrets.token_hex(8)}")
+        self.directory = Path(surroundings.temporary_folder(), f"ddt-{secrets.token_hex(8)}")
         self.handles: list[RankHandle] = []
         self.generation = 0
         self.notes: list[str] = []

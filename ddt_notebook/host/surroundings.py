@@ -12,9 +12,30 @@ from pathlib import Path
 
 import psutil
 
+from .errors import SessionError
+
 _MB = 1 << 20
 #: Less than this in the folder for temporary files is too little for the logs of a few ranks.
 _LITTLE_BYTES = 16 * _MB
+
+
+#: What is wrong if `tempfile` finds no folder, and what to do.
+_NO_FOLDER = "there is no folder for temporary files that can be written"
+_SET_TMPDIR = "set TMPDIR to one"
+
+
+def temporary_folder() -> str:
+    """The folder for temporary files.
+
+    Raises
+    ------
+    SessionError
+        If there is none that can be written.
+    """
+    try:
+        return tempfile.gettempdir()
+    except OSError as error:
+        raise SessionError(_NO_FOLDER, _SET_TMPDIR) from error
 
 
 def advice(error: str) -> str:
@@ -68,7 +89,7 @@ def _about_temporary_files(error: str) -> Iterator[str]:
         folder = tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
     except OSError:
-        yield "there is no folder for temporary files that can be written: set TMPDIR to one"
+        yield f"{_NO_FOLDER}: {_SET_TMPDIR}"
         return
     if free < _LITTLE_BYTES:
         yield (

@@ -147,7 +147,9 @@ class BranchRingReader(MappedReader):
         """
         header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
         count, run_start = header[_COUNT], header[_RUN_START]
-        slots = struct.unpack_from(f"<{EVENTS}I", self._map, _EVENTS_AT)
+        # a page that was never written has no place on a full disk, and reading it is a SIGBUS
+        kept = min(count, EVENTS)
+        slots = struct.unpack_from(f"<{kept}I", self._map, _EVENTS_AT)
         outcomes = self._outcomes(header[_TABLE_END])
         written = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)[_COUNT]
         oldest = max(run_start, written - EVENTS)

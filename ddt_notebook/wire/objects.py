@@ -26,8 +26,8 @@ _NAMES_LISTED = 12
 _PLAIN: dict[str, frozenset[str]] = {
     "builtins": frozenset(
         (
-            *("complex", "set", "frozenset", "slice", "range", "bytearray", "tuple"),
-            *("int", "float", "bool", "str", "bytes", "list", "dict"),
+            *("complex", "set", "frozenset", "slice", "range", "tuple"),
+            *("int", "float", "bool", "str", "list", "dict"),
         )
     ),
     "collections": frozenset({"OrderedDict", "defaultdict", "deque"}),
@@ -39,17 +39,32 @@ _PLAIN: dict[str, frozenset[str]] = {
     "numpy._core.numeric": frozenset({"_frombuffer"}),
     __name__: frozenset({"_tensor", "_torch_value"}),
 }
+
+
+class CannotTravel(DdtError, ValueError):
+    """The object cannot be sent from a rank to the notebook, or back."""
+
+
+def _from_content(kind: Callable[..., object]) -> Callable[..., object]:
+    """Makes bytes of their content only; of a number, they would be as many zeros."""
+
+    def make(*arguments: object) -> object:
+        if arguments and isinstance(arguments[0], int):
+            raise CannotTravel("bytes without their content are not plain data")
+        return kind(*arguments)
+
+    return make
+
+
 #: Classes written in Python are replaced by a function; a rank could modify the class itself here.
 _MADE: dict[tuple[str, str], Callable[..., object]] = {
+    ("builtins", "bytes"): _from_content(bytes),
+    ("builtins", "bytearray"): _from_content(bytearray),
     ("collections", "Counter"): partial(collections.Counter),
     ("fractions", "Fraction"): partial(fractions.Fraction),
     ("pathlib", "PosixPath"): partial(pathlib.Path),
     ("pathlib", "PurePosixPath"): partial(pathlib.PurePosixPath),
 }
-
-
-class CannotTravel(DdtError, ValueError):
-    """The object cannot be sent from a rank to the notebook, or back."""
 
 
 def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
@@ -100,8 +115,10 @@ def pack_in_rank(value: object) -> bytes:
         unpack_from_rank(buffer.getvalue(), build_tensors=False)
     except CannotTravel:
         raise
+    except MemoryError as error:
+        raise CannotTravel("the rank's memory does not hold a copy of it") from error
     except Exception as error:  # any class may fail in its own way
-        raise CannotTravel(str(error)) from error
+        raise CannotTravel(str(error) or type(error).__name__) from error
     return buffer.getvalue()
 
 
@@ -111,6 +128,8 @@ def unpack_from_rank(data: bytes, *, build_tensors: bool = True) -> object:
         return _PlainUnpickler(io.BytesIO(data), build_tensors=build_tensors).load()
     except CannotTravel:
         raise
+    except MemoryError as error:
+        raise CannotTravel("this process has too little memory for what the rank sent") from error
     except Exception as error:  # a damaged stream can fail anywhere
         raise CannotTravel(f"what the rank sent cannot be read: {error}") from error
 

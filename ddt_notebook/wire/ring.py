@@ -134,6 +134,7 @@ class RingWriter:
         self._groups: dict[Group, int] = {NO_GROUP: 0}
         self._encoded: dict[Hashable, bytes] = {}
         self._table_end = _TABLE_AT + _NUMBER.size
+        self._put(_TABLE_AT, _NUMBER.pack(0))  # a reader that looks there finds a written page
         self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
 
     @property

@@ -9,6 +9,8 @@ import pytest
 
 import ddt_notebook as ddt
 
+from .processes import gone
+
 REDUCE = "x = torch.ones(1)\ndist.all_reduce(x)\nprint(x.item())"
 
 
@@ -190,6 +192,42 @@ def test_a_rank_that_closed_everything_is_replaced(session: ddt.Session, closes:
     run = session.run(f"import os\nif rank == 0:\n    {closes}")
     assert ddt.diagnose(run).findings[0].ranks == [0]
     assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "exit_code", "signal"),
+    [
+        ("os._exit(7)", 7, None),
+        ("os._exit(0)", 0, None),
+        ("signal.alarm(1); time.sleep(60)", None, 14),
+    ],
+)
+def test_a_rank_that_ends_itself_is_named_and_replaced(
+    session: ddt.Session, ends: str, exit_code: int | None, signal: int | None
+) -> None:
+    run = session.run(f"import os, signal, time\nif rank == 1:\n    {ends}\n{REDUCE}")
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.kind, finding.ranks, finding.waiting) == ("died", [1], [0])
+    died = run.snapshot.rank(1)
+    assert (died.exit_code, died.exit_signal) == (exit_code, signal)
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+def test_an_alarm_after_its_cell_is_reported_by_the_next(session: ddt.Session) -> None:
+    before = session.pids[1]
+    assert session.run("import signal\nif rank == 1:\n    signal.setitimer(0, 0.2)").ok
+    assert gone([before])
+    run = session.run(REDUCE)
+    assert run.outputs == {0: "2.0\n", 1: "2.0\n"}
+    assert any("rank 1 had died and was replaced" in note for note in run.snapshot.notes)
+
+
+def test_an_object_for_which_the_rank_has_no_memory_stays_there() -> None:
+    with ddt.Session(1, memory="500M") as small:
+        assert small.run("kept = bytearray(300 * 2**20)").ok
+        with pytest.raises(ddt.SessionError, match="memory does not hold a copy"):
+            small.pull("kept")
+        assert small.run("print(len(kept))").ok
 
 
 @pytest.mark.parametrize("count", ["2", 2.5, True, None])

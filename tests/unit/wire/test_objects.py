@@ -94,6 +94,21 @@ def test_a_damaged_pickle_is_refused() -> None:
             unpack_from_rank(broken)
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_bytes_without_content_are_refused(kind: Any) -> None:
+    with pytest.raises(CannotTravel, match="without their content"):
+        unpack_from_rank(pickle.dumps(Calls(kind, 2**31)))
+
+
+def test_a_copy_that_does_not_fit_into_memory_is_refused_with_the_reason() -> None:
+    class Large:
+        def __reduce__(self) -> Any:
+            raise MemoryError  # as Python raises it: without a text
+
+    with pytest.raises(CannotTravel, match="the rank's memory does not hold a copy of it"):
+        pack_in_rank(Large())
+
+
 def test_a_function_of_torch_is_not_accepted_as_a_tensor_type() -> None:
     from ddt_notebook.wire.objects import _tensor, _torch_value
 
