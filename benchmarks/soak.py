@@ -3,6 +3,9 @@
 ``make soak`` runs 500 cells, 100 restarts, 50 hangs and 50 cells in which a rank is killed, in
 random order, in a real kernel whose live panel is open. ``python -m benchmarks.soak --share 0.1``
 runs a tenth of that. The exit status is 1 if something grew.
+
+What else the machine does changes a round trip by much more than a factor of two. So the used
+notebook is compared with a fresh one that runs beside it at the end: they take turns.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +30,10 @@ from .common import quantity
 RANKS = 4
 START = f"%load_ext ddt_notebook\n%ddt_start -n {RANKS}\n%ddt_live"
 ROUND_TRIPS = 30
+#: How often the used and the fresh notebook take turns, each with `ROUND_TRIPS`.
+TURNS = 8
+#: The median round trip of the used notebook may be this many times that of the fresh one.
+MOST_SLOWER = 1.2
 _LIMIT_S = 120
 #: The cache folder that torch makes for its compiler.
 _OF_TORCH = "torchinductor_"
@@ -62,7 +70,6 @@ class State:
     descriptors: float
     threads: float
     files: float
-    round_trip_ms: float
 
 
 #: For each field of `State`: what it is called, its unit, and by which factor and by how much it
@@ -74,7 +81,6 @@ FIELDS = {
     "descriptors": ("descriptors of all", "", 1.0, 4.0),
     "threads": ("threads of all", "", 1.0, 2.0),
     "files": ("files and folders", "", 1.0, 2.0),
-    "round_trip_ms": ("fastest of 30 round trips of `pass`", "ms", 2.0, 3.0),
 }
 
 
@@ -106,14 +112,26 @@ class Notebook:
         reply = self._client.execute("", user_expressions=asked, reply=True, timeout=_LIMIT_S)
         return str(reply["content"]["user_expressions"]["value"]["data"]["text/plain"])
 
-    def state(self) -> State:
-        """Measure, after a restart of the ranks."""
+    def begin(self) -> None:
+        """Start the ranks, and do each action once: what is used first costs memory."""
+        self.run(START)
+        for _, source, text in ACTIONS.values():
+            self.run(source, text)
         self.run("%ddt_restart")
+
+    def round_trips(self) -> list[float]:
+        """How long cells of `pass` take, in ms."""
         trips = []
         for _ in range(ROUND_TRIPS):
             began = time.perf_counter()
             self.run("%%ddt\npass")
             trips.append(1000 * (time.perf_counter() - began))
+        return trips
+
+    def state(self) -> State:
+        """Measure, after a restart of the ranks and some cells."""
+        self.run("%ddt_restart")
+        self.round_trips()
         self.run("import gc; _ = gc.collect()")
         kernel = psutil.Process(self._pid)
         helpers = kernel.children(recursive=True)
@@ -125,7 +143,6 @@ class Notebook:
             descriptors=sum(one.num_fds() for one in everyone),
             threads=sum(one.num_threads() for one in everyone),
             files=sum(1 for _ in self._folder.rglob("*")),
-            round_trip_ms=min(trips),
         )
 
     def close(self) -> int:
@@ -135,6 +152,22 @@ class Notebook:
         self._manager.shutdown_kernel(now=True)
         _, left = psutil.wait_procs(children, timeout=3)
         return len(left)
+
+
+def compare(used: Notebook) -> tuple[list[float], list[float]]:
+    """Round trips of a used notebook and of a fresh one, which take turns."""
+    with tempfile.TemporaryDirectory(prefix="ddt-soak-fresh-") as folder:
+        fresh = Notebook(Path(folder))
+        try:
+            fresh.begin()
+            trips: tuple[list[float], list[float]] = ([], [])
+            for turn in range(TURNS):
+                both = list(zip((used, fresh), trips, strict=True))
+                for notebook, kept in both if turn % 2 else reversed(both):
+                    kept += notebook.round_trips()
+        finally:
+            fresh.close()
+    return trips
 
 
 def main() -> int:
@@ -153,15 +186,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ddt-soak-") as folder:
         notebook = Notebook(Path(folder))
         try:
-            notebook.run(START)
-            for _, source, text in ACTIONS.values():  # what is used for the first time costs memory
-                notebook.run(source, text)
+            notebook.begin()
             before = notebook.state()
             for number, (source, text) in enumerate(plan, start=1):
                 notebook.run(source, text)
                 if number % 50 == 0:
                     print(f"{number} of {len(plan)} actions", file=sys.stderr, flush=True)
             after = notebook.state()
+            used, fresh = compare(notebook)
         finally:
             left = notebook.close()
             files_left = [str(file.relative_to(folder)) for file in Path(folder).rglob("*")]
@@ -177,6 +209,14 @@ def main() -> int:
         if last > first * factor + more:
             grew.append(what)
         print(f"| {what} | {quantity(first, unit)} | {quantity(last, unit)} |")
+    slower = statistics.median(used) / statistics.median(fresh)
+    print(
+        "\nround trip of `pass` at the end, beside a fresh notebook: "
+        f"median {statistics.median(used):.2f} ms and {statistics.median(fresh):.2f} ms of the "
+        f"fresh one (ratio {slower:.2f}), fastest {min(used):.2f} and {min(fresh):.2f} ms"
+    )
+    if slower > MOST_SLOWER:
+        grew.append("round trip")
     print(
         f"\nleft 3 s after the kernel was killed: {left} processes, {len(files_left)} files",
         *files_left,
