@@ -16,6 +16,8 @@ from ddt_notebook.host.limits import parse_bytes
 
 from ..argument_types import seconds
 from ..output_encoding import print_json
+from ..rank import confinement
+from ..views import safe
 from .sandbox import leave_network
 
 
@@ -72,8 +74,11 @@ def grade(options: argparse.Namespace) -> int:
     from .grader import Limits, processes_allowed
     from .submissions import notebooks_in, regrade, student_of, write_csv
 
-    report = functools.partial(print, file=sys.stderr)
+    def report(*words: str) -> None:
+        print(*map(safe.one_line, words), file=sys.stderr)
+
     report(f"network: {_NETWORK[enclosed]}")
+    report(f"files: {_FILES[bool(confinement.version())]}")
     counted = "" if processes_allowed(0) is None else ", and RLIMIT_NPROC"
     report(
         f"each rank: memory {options.memory} (RLIMIT_DATA), {options.processes} child processes "
@@ -91,9 +96,10 @@ def grade(options: argparse.Namespace) -> int:
         if not options.json:
             held = f"{row.held} of {row.behaviours} behaviours hold" if row.behaviours else ""
             result = "passed" if row.passed else held or "not graded"
-            print(f"{row.student}  {row.exercise or row.notebook}  {result}", flush=True)
+            names = f"{row.student}  {row.exercise or row.notebook}"
+            print(f"{safe.one_line(names)}  {result}", flush=True)
             if row.message:
-                print(f"  {row.message}", flush=True)
+                print(f"  {safe.clean(row.message)}", flush=True)
     if options.csv is not None:
         with open(options.csv, "w", encoding="utf-8", newline="") as file:
             write_csv(rows, file)
@@ -115,6 +121,10 @@ def _warn_of_namesakes(
             )
 
 
+_FILES = {
+    True: "a cell reads Python and the system, and writes its own folder (Landlock)",
+    False: "those of your user (the kernel has no Landlock)",
+}
 _NETWORK = {
     True: "none; the ranks run in a network namespace with only a loopback interface",
     False: "Python refuses connections to other machines (audit hook); the system permits no "

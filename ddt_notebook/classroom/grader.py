@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +31,8 @@ from .grade import Grade, Stop, Verdict
 #: The cell numbers of the grader's own cells, and of the student's cell.
 _OWN, CELL = 0, 1
 _READ_LIMIT_S = 15.0
+#: An interrupt takes two seconds; what runs for so long after it gets killed.
+_LAST_S = 20.0
 _SYMPTOMS_SHOWN = 2
 _SPARE_PROCESSES = 100
 _GIVE = """
@@ -167,6 +171,7 @@ class Grader:
             variables = _variables(session, exercise.leaves) if run.ok else {}
             noted = {rank: Journal.parse(file.read()) for rank, file in journals.items()}
         loaded = self._load(session, folder / exercise.file) if exercise.file and run.ok else None
+        shutil.rmtree(folder, ignore_errors=True)  # the next cell must not read what is in it
         return Evidence(
             data=data,
             snapshot=run.snapshot,
@@ -190,7 +195,11 @@ class Grader:
         limits = self.limits
         with _other_session_stays_active():
             self._sessions[n] = Session(
-                n, timeout=limits.timeout, hang_after=limits.hang_after, memory=limits.memory
+                n,
+                timeout=limits.timeout,
+                hang_after=limits.hang_after,
+                memory=limits.memory,
+                confined=True,
             )
         return self._sessions[n]
 
@@ -305,11 +314,21 @@ def _other_session_stays_active() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limit(session: Session, seconds: float) -> Iterator[None]:
-    """Interrupt the session after the time limit."""
-    timer = threading.Timer(seconds, session.interrupt)
-    timer.daemon = True
-    timer.start()
+    """Interrupt the session after the time limit, and kill its ranks if that did not help."""
+
+    def kill() -> None:
+        for handle in session.pool.handles:
+            handle.signal(signal.SIGKILL)
+
+    timers = [
+        threading.Timer(seconds, session.interrupt),
+        threading.Timer(seconds + _LAST_S, kill),
+    ]
+    for timer in timers:
+        timer.daemon = True
+        timer.start()
     try:
         yield
     finally:
-        timer.cancel()
+        for timer in timers:
+            timer.cancel()

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.program.parse import exercise_of, without_cell_magic
+from ddt_notebook.views import safe
 
 from .exercise import Exercise, UnknownExercise, exercise
 from .exercise_data import grading_seed
@@ -205,7 +206,7 @@ def _row(grader: Grader, answer: Answer, row: Row, *, helper_cells: bool) -> Row
         grade, note = _grade(grader, one, answer, row.student, helper_cells=helper_cells)
     except UnknownExercise as error:
         return replace(row, message=str(error))
-    except (SessionError, OSError) as error:
+    except Exception as error:  # noqa: BLE001  (a cell may send the grader anything)
         grader.close()  # the cell may have damaged its ranks; the next one gets others
         return replace(row, message=f"it could not be graded: {error}")
     return replace(
@@ -257,8 +258,11 @@ def write_csv(rows: Iterable[Row], file: TextIO) -> None:
 
 
 def _plain(value: object) -> object:
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
-    return f"'{value}" if formula else value
+    if not isinstance(value, str):
+        return value
+    text = safe.clean(value)
+    # spreadsheets skip blanks before the sign of a formula
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 # -- helper cells ----------------------------------------------------------------------------------

@@ -267,7 +267,7 @@ class CellRun:
                 self._receive(run)
             if run.handle.questions in ready:
                 with suppress(Closed):
-                    run.take_answer(run.handle.questions.receive())
+                    run.take_answer(run.handle.receive(run.handle.questions))
         self._pool.reap()
         for run in self._runs:
             if run.exit_status is None and not run.handle.alive:
@@ -282,7 +282,7 @@ class CellRun:
 
     def _receive(self, run: RankRun) -> bool:
         try:
-            received = run.handle.commands.receive()
+            received = run.handle.receive(run.handle.commands)
         except Closed:
             return False
         rank, rescue = run.handle.rank, self._rescue
@@ -417,6 +417,12 @@ class CellRun:
         if options.simulated_gpus and self._outcome != "ok":
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")
         notes += dict.fromkeys(note for run in self._runs for note in run.notes)
+        notes += [
+            f"rank {run.handle.rank} sent the notebook something else than messages, so it was "
+            "ended: did the cell write to descriptors that it had not opened, or change json?"
+            for run in self._runs
+            if run.handle.garbled
+        ]
         notes += [
             f"it was not observed which way rank {one.rank} went: {one.unobserved}"
             for one in self._branches

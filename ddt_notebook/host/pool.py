@@ -68,6 +68,8 @@ class PoolOptions:
         Where the random states of the ranks begin; see `Session`.
     start_method
         ``"fork"`` or ``"spawn"``.
+    confined
+        Whether the kernel keeps the ranks from the user's files; see `Session`.
     """
 
     world_size: int
@@ -79,6 +81,7 @@ class PoolOptions:
     memory: int | None
     seed: int | None
     start_method: str
+    confined: bool
 
 
 class RankPool:
@@ -169,6 +172,7 @@ class RankPool:
             cwd=os.getcwd(),
             sys_path=tuple(sys.path),
             environ=_users_environment(),
+            confined=options.confined,
         )
         return RankHandle(self.server, fork=options.start_method == "fork", spec=spec)
 
@@ -327,7 +331,7 @@ class RankPool:
             for handle in waiting:
                 if handle.commands in ready:
                     with suppress(Closed):
-                        answer = handle.commands.receive()
+                        answer = handle.receive(handle.commands)
                         if answer.number == numbers[handle.rank]:
                             answers[handle.rank] = answer
             self.reap()

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import psutil
 
+from ..model import FormatError
 from ..wire.branch_ring import BranchRingReader
-from ..wire.channel import Closed, channel_pair
+from ..wire.channel import Channel, Closed, channel_pair
 from ..wire.messages import (
+    Envelope,
     Message,
     RankReady,
     RankSpec,
@@ -43,6 +45,8 @@ class RankHandle(ObservedRank):
         super().__init__(spec.rank, directory / f"rank{spec.rank}")
         self.ready = False
         self.device = ""
+        #: Whether it was ended because it sent something else than messages.
+        self.garbled = False
         self._directory = directory
         self.commands, rank_commands = channel_pair()
         self.questions, rank_questions = channel_pair()
@@ -96,6 +100,29 @@ class RankHandle(ObservedRank):
         with suppress(Closed):
             self.commands.send(message, number=self._requests, payload=payload)
         return self._requests
+
+    def receive(self, channel: Channel) -> Envelope:
+        """The next message on one of its channels.
+
+        A rank that sends anything else is ended: a cell has written to its connection, and what
+        comes after that cannot be read.
+
+        Raises
+        ------
+        Closed
+            If there is no further message.
+        """
+        try:
+            return channel.receive()
+        except FormatError as error:
+            self.garbled = True
+            self.signal(signal.SIGKILL)
+            raise Closed from error
+        except Closed:
+            if self.alive and not channel.hung_up:
+                self.garbled = True
+                self.signal(signal.SIGKILL)
+            raise
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if its end has not been reported (then the pid is still its own)."""

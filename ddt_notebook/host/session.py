@@ -73,6 +73,10 @@ class Session:
     start_method
         ``"fork"`` (from a warm server; the default on Linux) or ``"spawn"`` (an interpreter for
         each rank; the default where CUDA is used, and on macOS).
+    confined
+        True lets the ranks read only Python, its libraries and the system, and write only in the
+        session's folder; they can neither trace nor signal processes outside. The kernel enforces
+        it (Landlock, Linux 5.13); where it cannot, this changes nothing.
 
     Raises
     ------
@@ -93,6 +97,7 @@ class Session:
         group: bool = True,
         simulate: str | None = None,
         start_method: str | None = None,
+        confined: bool = False,
     ) -> None:
         if os.name != "posix":
             raise SessionError("a session needs Linux or macOS", "on Windows use WSL2")
@@ -137,6 +142,7 @@ class Session:
             memory=parse_bytes(memory) if memory is not None else None,
             seed=seed,
             start_method=self.start_method,
+            confined=confined,
         )
         self.pool = RankPool(options, self.source_line)
         try:

@@ -84,7 +84,8 @@ def ask_monitors(handles: list[RankHandle]) -> None:
         for channel in wait_for(list(waiting), timeout=0.1):
             with suppress(Closed):
                 handle = waiting[channel]
-                handle.take_answer(handle.questions.receive())
+                if handle.questions is not None:
+                    handle.take_answer(handle.receive(handle.questions))
 
 
 def session_status(

@@ -77,10 +77,14 @@ def unpickled(data: bytes) -> Any:
     Raises
     ------
     pickle.UnpicklingError
-        If it names any class or function other than those with which torch writes plain lists.
+        If it names any class or function other than those with which torch writes plain lists, or
+        claims a size beyond all memory.
     """
-    # a stream that can peek is read in large pieces, in half of the time
-    return _PlainUnpickler(io.BufferedReader(io.BytesIO(data))).load()
+    try:
+        # a stream that can peek is read in large pieces, in half of the time
+        return _PlainUnpickler(io.BufferedReader(io.BytesIO(data))).load()
+    except (MemoryError, OverflowError) as error:
+        raise pickle.UnpicklingError("a size in the dump is beyond all memory") from error
 
 
 class _PlainUnpickler(pickle.Unpickler):

@@ -48,6 +48,7 @@ from .accelerate_state import forget_launch
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
+from .confinement import confine
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
@@ -111,6 +112,8 @@ class Rank:
         sys.path[:] = spec.sys_path
         with contextlib.suppress(OSError):
             os.chdir(spec.cwd)
+        if spec.confined:
+            confine(self._directory)
         rank, world_size = spec.rank, spec.world_size
         os.environ.update(spec.environ)
         os.environ.update(torchrun_environment(rank, world_size, spec.port))

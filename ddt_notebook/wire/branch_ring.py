@@ -144,7 +144,14 @@ class BranchRingReader(MappedReader):
         """The events of the current run, as far as they are kept.
 
         A rank that still runs may overwrite the oldest ones during the read; these are left out.
+        If a cell has written to the file, there are none.
         """
+        try:
+            return self._read()
+        except (ValueError, TypeError, IndexError, RecursionError, struct.error):
+            return BranchLog()
+
+    def _read(self) -> BranchLog:
         header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
         count, run_start = header[_COUNT], header[_RUN_START]
         # a page that was never written has no place on a full disk, and reading it is a SIGBUS

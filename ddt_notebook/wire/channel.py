@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import select
 import socket
+import struct
 import threading
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
-from .messages import Envelope, Message, decode, encode
+from .messages import VERSION, Envelope, Message, decode, encode
+
+#: Length of the header in which `Connection` sends the size of a message below 2 GiB, and what each
+#: message begins with.
+_HEADER, _BEGINNING = 4, f"[{VERSION},".encode()
+#: For how long the rest of a message may be missing, in whole seconds.
+_SILENCE_S = 60
+#: The longest message without its payload, in bytes.
+_LONGEST = 1 << 28
 
 
 class Closed(Exception):
@@ -21,11 +30,20 @@ class Closed(Exception):
 
 
 class Channel:
-    """One end of the connection. Any thread may send; only one thread may receive."""
+    """One end of the connection. Any thread may send; only one thread may receive.
 
-    def __init__(self, connection: socket.socket | int) -> None:
+    Parameters
+    ----------
+    connection
+        The socket.
+    wary
+        Whether the other side may send anything: a cell can write to the connection of its rank.
+    """
+
+    def __init__(self, connection: socket.socket | int, *, wary: bool = False) -> None:
         handle = connection if isinstance(connection, int) else connection.detach()
         self._connection = Connection(handle)
+        self._wary = wary
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
@@ -68,13 +86,35 @@ class Channel:
         FormatError
             If the other side uses another version of the messages.
         """
+        if self._wary:
+            self._refuse_other_text()
         try:
-            envelope, has_payload = decode(self._connection.recv_bytes())
+            envelope, has_payload = decode(self._connection.recv_bytes(_LONGEST))
             if has_payload:
                 return replace(envelope, payload=self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             raise Closed from error
         return envelope
+
+    def _refuse_other_text(self) -> None:
+        """Raise `Closed` if what has arrived does not begin like a message.
+
+        Text would be taken for the size of a message, and the rest would be waited for.
+        """
+        try:
+            handle = self._connection.fileno()
+            arrived = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=handle)
+        except OSError:
+            return
+        try:
+            flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+            begin = arrived.recv(_HEADER + len(_BEGINNING), flags)[_HEADER:]
+        except OSError:
+            return
+        finally:
+            arrived.detach()
+        if not _BEGINNING.startswith(begin):
+            raise Closed
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Whether a message or the end of the stream arrives within ``timeout_s`` seconds."""
@@ -101,4 +141,5 @@ class Channel:
 def channel_pair() -> tuple[Channel, socket.socket]:
     """Our end, and the socket to hand to the rank."""
     ours, theirs = socket.socketpair()
-    return Channel(ours), theirs
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SILENCE_S, 0))
+    return Channel(ours, wary=True), theirs

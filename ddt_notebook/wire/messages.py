@@ -145,6 +145,8 @@ class RankSpec(Message):
         As in `rank.script.seed`.
     cwd, sys_path, environ
         Working directory, ``sys.path`` and environment of the notebook's process.
+    confined
+        Whether the rank may read only Python and the system, and write only ``directory``.
     """
 
     rank: int
@@ -161,6 +163,7 @@ class RankSpec(Message):
     cwd: str
     sys_path: tuple[str, ...]
     environ: dict[str, str]
+    confined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

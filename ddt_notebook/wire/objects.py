@@ -56,14 +56,14 @@ def _from_content(kind: Callable[..., object]) -> Callable[..., object]:
     return make
 
 
-#: Classes written in Python are replaced by a function; a rank could modify the class itself here.
+#: Further classes and functions, which are written in Python.
 _MADE: dict[tuple[str, str], Callable[..., object]] = {
     ("builtins", "bytes"): _from_content(bytes),
     ("builtins", "bytearray"): _from_content(bytearray),
-    ("collections", "Counter"): partial(collections.Counter),
-    ("fractions", "Fraction"): partial(fractions.Fraction),
-    ("pathlib", "PosixPath"): partial(pathlib.Path),
-    ("pathlib", "PurePosixPath"): partial(pathlib.PurePosixPath),
+    ("collections", "Counter"): collections.Counter,
+    ("fractions", "Fraction"): fractions.Fraction,
+    ("pathlib", "PosixPath"): pathlib.Path,
+    ("pathlib", "PurePosixPath"): pathlib.PurePosixPath,
 }
 
 
@@ -188,7 +188,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _MADE:
-            return _MADE[module, name]
+            return partial(_MADE[module, name])
         if name not in _PLAIN.get(module, ()):
             raise CannotTravel(
                 f"{module}.{name} is not plain data (numbers, text, containers, arrays, tensors): "
@@ -196,4 +196,7 @@ class _PlainUnpickler(pickle.Unpickler):
             )
         if module == __name__ and not self._build_tensors:
             return lambda *_: None
-        return super().find_class(module, name)
+        found = super().find_class(module, name)
+        # a pickle may set attributes of what it names: of what is written in Python it gets a
+        # wrapper of its own
+        return partial(found) if isinstance(found, FunctionType) else found

@@ -1,0 +1,162 @@
+"""What another user of this machine can reach of a session: its sockets, files and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+import ddt_notebook as ddt
+
+from .processes import REDUCE, descendants
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux shows")
+
+#: The user who owns nothing.
+NOBODY = 65534
+_LIMIT_S = 120
+#: Run by that user, who knows the folder and the process ids: what each attempt gave.
+_ATTEMPTS = """
+import ctypes, json, os, resource, signal, sys
+folder, pids, user = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+libc = ctypes.CDLL(None, use_errno=True)
+PTRACE_ATTACH = 16
+
+def traced(pid):
+    if libc.ptrace(PTRACE_ATTACH, pid, None, None):
+        raise PermissionError(ctypes.get_errno())
+
+def written(path):
+    with open(path, "r+b") as file:
+        file.write(b"x")
+
+attempts = {
+    "list the folder": lambda: os.listdir(folder),
+    "make a file in the folder": lambda: open(folder + "/x", "w"),
+    "rename the folder": lambda: os.rename(folder, folder + "x"),
+    "read a ring": lambda: open(folder + "/rank0.calls", "rb"),
+    "write to a ring": lambda: written(folder + "/rank0.calls"),
+    "read the output": lambda: open(folder + "/rank0.out"),
+    "look below /dev/shm": lambda: [
+        open("/dev/shm/" + name).close() for name in os.listdir("/dev/shm") if "ddt" in name
+    ] or open("/root/none"),
+}
+for pid in pids:
+    attempts |= {
+        f"stop {pid}": lambda pid=pid: os.kill(pid, signal.SIGSTOP),
+        f"kill {pid}": lambda pid=pid: os.kill(pid, signal.SIGKILL),
+        f"trace {pid}": lambda pid=pid: traced(pid),
+        f"read the memory of {pid}": lambda pid=pid: open(f"/proc/{pid}/mem", "rb"),
+        f"list the files of {pid}": lambda pid=pid: os.listdir(f"/proc/{pid}/fd"),
+        f"open a socket of {pid}": lambda pid=pid: open(f"/proc/{pid}/fd/3", "wb"),
+        f"read the variables of {pid}": lambda pid=pid: open(f"/proc/{pid}/environ").read(),
+        f"limit {pid}": lambda pid=pid: resource.prlimit(pid, 0, (0, 0)),
+    }
+given = {}
+for what, attempt in attempts.items():
+    try:
+        attempt()
+    except OSError as error:
+        given[what] = type(error).__name__
+    else:
+        given[what] = "done"
+print(json.dumps(given))
+"""
+
+
+@pytest.fixture(scope="module")
+def before() -> set[Any]:
+    """Addresses at which this process listens without a session, as some of pytest's plugins do."""
+    return {one.laddr for one in psutil.Process().net_connections(kind="inet")}
+
+
+@pytest.fixture(scope="module")
+def session(before: set[Any]) -> Iterator[ddt.Session]:
+    """A session whose group has computed something, and whose user gives rights to everybody."""
+    mask = os.umask(0)
+    try:
+        with ddt.Session(2, timeout=10.0) as started:
+            assert started.run_cell(REDUCE, number=1).ok
+            yield started
+    finally:
+        os.umask(mask)
+
+
+def everyone(session: ddt.Session) -> list[psutil.Process]:
+    """The notebook, and all processes of the session."""
+    pids = session.process_ids()
+    found = dict.fromkeys([os.getpid(), *pids, *descendants(pids)])
+    return [psutil.Process(pid) for pid in found]
+
+
+def test_every_socket_that_listens_is_on_loopback(session: ddt.Session, before: set[Any]) -> None:
+    ranks = set(session.pids)
+    owners: dict[str, list[Any]] = {"rank": [], "store": [], "other": []}
+    for process in everyone(session):
+        for one in process.net_connections(kind="inet"):
+            listens = one.status == psutil.CONN_LISTEN or one.type == socket.SOCK_DGRAM
+            if listens and one.laddr not in before:
+                store = one.laddr.port == session.pool._port
+                kind = "store" if store else "rank" if process.pid in ranks else "other"
+                owners[kind].append(one.laddr)
+    addresses = {address.ip for found in owners.values() for address in found}
+    assert addresses == {"127.0.0.1"}
+    assert len(owners["store"]) == 1, "nothing protects it: docs/teaching.md says so"
+    assert len(owners["rank"]) == len(ranks), "gloo's: nothing protects them either"
+    assert not owners["other"], "the notebook and its helpers talk over pairs of sockets"
+
+
+def test_sockets_with_a_name_are_in_the_folder_of_the_session(session: ddt.Session) -> None:
+    for process in everyone(session):
+        if process.pid == os.getpid():
+            continue  # what else this process has opened is not ours
+        for one in process.net_connections(kind="unix"):
+            name = str(one.laddr)
+            assert not name or name.startswith(str(session.pool.directory)), (process, name)
+
+
+def test_files_are_readable_by_their_user_only(session: ddt.Session) -> None:
+    folder = session.pool.directory
+    session.run_cell("exercise = torch.ones(2).share_memory_()", number=2)
+    files = [folder, *folder.rglob("*")]
+    assert {"rank0.calls", "rank0.branches", "rank0.out"} <= {path.name for path in files}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {path.stat().st_uid for path in files} == {os.getuid()}
+    rings = [path for path in files if path.suffix in (".calls", ".branches")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in rings} == {0o600}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_cannot_read_or_disturb_a_session(session: ddt.Session) -> None:
+    pids = [process.pid for process in everyone(session)]
+    words = [str(session.pool.directory), json.dumps(pids), str(NOBODY)]
+    done = subprocess.run(
+        [sys.executable, "-c", _ATTEMPTS, *words],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    given: dict[str, str] = json.loads(done.stdout)
+    assert len(given) == 7 + 8 * len(pids)
+    assert {what for what, how in given.items() if how != "PermissionError"} == set()
+    assert session.run_cell(REDUCE, number=3).ok
+
+
+def test_another_user_cannot_guess_the_folder_of_the_next_session() -> None:
+    with ddt.Session(1, group=False) as one, ddt.Session(1, group=False) as other:
+        names = {one.pool.directory.name, other.pool.directory.name}
+    assert len(names) == 2
+    assert all(len(name) >= len("ddt-") + 16 for name in names)
