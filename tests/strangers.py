@@ -58,7 +58,7 @@ def infected(plain: Any, stranger: str) -> Snapshot:
     names = _names(plain)
     for name in sorted(names):
         try:
-            Snapshot.from_json(_with(plain, stranger, names - {name}))
+            Snapshot.from_json(_with(plain, stranger[:1000], names - {name}))
         except FormatError:
             fixed.add(name)
     return Snapshot.from_json(_with(plain, stranger, fixed))

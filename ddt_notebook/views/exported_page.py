@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..diagnosis import diagnose
 from ..model import Snapshot
-from . import flags, html, words
+from . import flags, html, safe, words
 from .registry import below_diagnosis
 from .report import show
 from .run_view import RunView
@@ -43,7 +43,7 @@ def page(snapshot: Snapshot) -> str:
     about = [words.count(snapshot.world_size, "rank"), snapshot.backend, snapshot.device]
     about += [f"PyTorch {snapshot.torch_version}"] * bool(snapshot.torch_version)
     about += [snapshot.created[:19].replace("T", " ")] * bool(snapshot.created)
-    title = html.escape(f"Report on {snapshot.cell.title}")
+    title = html.escape(f"Report on {safe.one_line(snapshot.cell.title, 120)}")
     sections = [("diagnosis", show(diagnose(snapshot), snapshot).to_html())]
     sections += [(view.name, view.to_html()) for view in recorded(snapshot)]
     body = html.tag(

@@ -8,7 +8,7 @@ from typing import Any
 from ..model import Snapshot
 from ..model.memory import KINDS, MemoryKind, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
-from . import dataframe, figures, flags, html, memory_areas, sparklines, terminal, words
+from . import dataframe, figures, flags, html, memory_areas, safe, sparklines, terminal, words
 from .figures import Figure, Figured
 from .flags import Flag
 from .html import Markup
@@ -275,7 +275,7 @@ class MemoryView(RunView, Figured):
             if self.snapshot.origin == "session":
                 notes.append("%%ddt_debug also shows activations and memory over time")
         elif self.asked_now:
-            cell = self.snapshot.cell.title
+            cell = safe.one_line(self.snapshot.cell.title, 120)
             notes.append(f"activations, peak and curve were measured while {cell} ran")
         return notes
 

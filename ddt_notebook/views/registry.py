@@ -86,17 +86,18 @@ class View:
         """Why there is nothing to show, and what to do; empty if there is something."""
         if self.is_in(snapshot):
             return ""
-        from . import running  # here, since each process that imports the package reads this list
+        from . import running, safe  # here, since each process that imports us reads this list
 
+        cell = safe.one_line(snapshot.cell.title, 120)
         if reasons := running.lines(snapshot, self.needs):
-            return f"{self.name} of {snapshot.cell.title} is not known: {'; '.join(reasons)}"
+            return f"{self.name} of {cell} is not known: {'; '.join(reasons)}"
         if snapshot.origin == "job":
-            return f"the ranks of {snapshot.cell.title} have recorded nothing for {self.name}"
+            return f"the ranks of {cell} have recorded nothing for {self.name}"
         if snapshot.origin == "dumps":
             return f"dumps of a job do not hold what {self.name} shows"
         when = f"; a run records it {self.recorded_when}" if self.recorded_when else ""
         return (
-            f"nothing was recorded for {self.name} in {snapshot.cell.title}{when}: put "
+            f"nothing was recorded for {self.name} in {cell}{when}: put "
             "%%ddt_debug on top of the cell, or ask the ranks how they are now with "
             f"%ddt_show {self.name}"
         )

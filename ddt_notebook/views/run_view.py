@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from ..model import Snapshot
 from ..model.torch_features import Feature
-from . import dataframe, flags, html, running, terminal, words
+from . import dataframe, flags, html, running, safe, terminal, words
 from .displayable import Displayable
 from .flags import Flag
 from .html import Markup
@@ -70,7 +70,7 @@ class RunView(Displayable):
         """``placement · after cell[3] · 4 ranks · 2026-11-20 20:01:08``."""
         parts: list[str] = [self.name]
         if self.snapshot.cell.number:
-            parts.append(f"after {self.snapshot.cell.title}")
+            parts.append(f"after {safe.one_line(self.snapshot.cell.title, 120)}")
         parts.append(words.count(self._ranks(), "rank"))
         if self.asked_now:
             parts.append("asked now")

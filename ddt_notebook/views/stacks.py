@@ -78,7 +78,7 @@ class StacksView(RunView):
                 }
 
     def _summary(self) -> str:
-        return f"stacks at the end of {self.snapshot.cell.title}"
+        return f"stacks at the end of {safe.one_line(self.snapshot.cell.title, 120)}"
 
     def _groups(self) -> list[tuple[str, tuple[Position, ...]]]:
         alike = group(self.snapshot.ranks, lambda r: (words.state(r), _stack(r)))

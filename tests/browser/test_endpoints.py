@@ -95,11 +95,12 @@ def test_a_page_of_another_site_is_not_answered(lab: Lab, run: Path) -> None:
 def test_paths_out_of_the_folder_are_refused(lab: Lab, run: Path) -> None:
     outside = lab.folder.parent / "secret.ddt.json"
     shutil.copy(run, outside)
+    (lab.folder / "link.ddt.json").unlink(missing_ok=True)
     (lab.folder / "link.ddt.json").symlink_to("/proc/self/environ")
     (lab.folder / ".hidden.ddt.json").write_text(run.read_text())
     for path in (
         *("../secret.ddt.json", "%2e%2e/secret.ddt.json", "..%2fsecret.ddt.json"),
-        *("a/../../secret.ddt.json", "..%5csecret.ddt.json", "%00", "a%00b", f"{_RUN}%00"),
+        *("a/../../secret.ddt.json", "..%5csecret.ddt.json", "%00", "a%00b"),
         *(str(outside), "//etc/passwd", "~/.bashrc", "link.ddt.json", ".hidden.ddt.json"),
         *("", ".", "none.ddt.json", "%F0%9F%92%A9", "a" * 5000),
     ):

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.classroom.submissions import Row, write_csv
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Snapshot
+from ddt_notebook.jobs.recorded_job import snapshot_of_folder
+from ddt_notebook.model import Position, RankError, Snapshot
 from ddt_notebook.views import exported_page, panel
 from ddt_notebook.views.registry import VIEWS
 from ddt_notebook.views.report import show
+from ddt_notebook.wire import job_files
+from ddt_notebook.wire.job_files import RankStarted
+from ddt_notebook.wire.messages import CellEnded
+from ddt_notebook.wire.records import CallRecord, Group
+from ddt_notebook.wire.ring import RingWriter
 
 from ...strangers import CORPUS, infected, runs, texts_in, unsafe
+from ..test_job_folder import rank
+from ..test_shared_answers import ENTRY, on_two_hosts
 from .test_html import KEPT
 
 #: Elements of our own pages and pictures.
@@ -105,3 +120,86 @@ def test_the_code_of_a_stranger_stays_text(stranger: str) -> None:
     found = ddt.lint(code)
     assert not unsafe(found.to_text())
     assert not strange(found.to_html())
+
+
+def recorded(folder: Path, stranger: str) -> Snapshot:
+    """A folder in which two ranks of hosts with this name have called what has this name."""
+    text = stranger.encode(errors="replace").decode()[:2000]
+    for number, host in enumerate("ab"):
+        file = rank(folder, number, host)
+        started = RankStarted(
+            rank=number,
+            world_size=2,
+            host=host + text,
+            pid=os.getpid(),
+            born_s=psutil.Process().create_time(),
+            started_s=time.monotonic(),
+            wall_s=time.time(),
+            script=text,
+            arguments=(text,),
+            directory=text,
+            launcher=text,
+            allocation=text,
+            torch_version=text,
+        )
+        job_files.write(file, started)
+        ring = RingWriter(folder / f"{host}-{os.getpid()}.calls")
+        group = Group(f"0{text}", (0, 1))
+        call = CallRecord(op=f"op{text}", group=group, dtypes=(text,), file=text, line=1)
+        if not number:
+            ring.begin(replace(call, function=text, library=text), time.monotonic(), blocking=True)
+        error = RankError(type=f"Error{text}", message=text, traceback=text)
+        ended = CellEnded(error=error if number else None, ended_s=time.monotonic())
+        job_files.write(file.with_suffix(".end"), ended)
+    return snapshot_of_folder(folder)
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_a_recorded_folder_of_a_stranger_stays_text(stranger: str, tmp_path: Path) -> None:
+    snapshot = recorded(tmp_path, CORPUS[stranger])
+    assert {report.rank for report in snapshot.ranks} == {0, 1}
+    for kind, output in outputs(snapshot):
+        for text in texts_in(output):
+            assert not unsafe(text), kind
+            if kind == "html":
+                assert not strange(text)
+
+
+@pytest.mark.parametrize("stranger", ["script", "clipboard of the terminal", "over the line"])
+def test_answers_of_another_host_stay_text(
+    stranger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = CORPUS[stranger].encode(errors="replace").decode()[:2000]
+    here, there = on_two_hosts(tmp_path, monkeypatch)
+    where = Position(file=text, line=1, function=text, code=text)
+    assert there.runs[1].handle.recorder is not None
+    entry = replace(ENTRY, op=f"op{text}", dtypes=(text,), where=where, library=text)
+    there.runs[1].handle.recorder.add_flight([entry])
+    there.runs[1].library_wait = ("0", 7), time.monotonic()
+    there.share()
+    assert list(tmp_path.glob("*.answers"))
+    here.take_shared()
+    snapshot = here.snapshot()
+    blocked = snapshot.ranks[1].blocked_call
+    assert blocked is not None
+    assert text in blocked.op, "the string arrived"
+    for kind, output in outputs(snapshot):
+        for shown in texts_in(output):
+            assert not unsafe(shown), kind
+            if kind == "html":
+                assert not strange(shown)
+
+
+def test_a_million_characters_are_bounded_in_every_view() -> None:
+    name, plain = runs()[1]
+    for kind, output in outputs(infected(plain, "y" * 10**6)):
+        if kind != "figure":
+            assert sum(map(len, texts_in(output))) < 4_000_000, (name, kind)
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_grades_of_strangers_stay_text(stranger: str) -> None:
+    text, file = CORPUS[stranger], io.StringIO()
+    row = Row(student=text, notebook=text, exercise=text, message=text)
+    write_csv([row], file)
+    assert not unsafe(file.getvalue().replace("\r\n", "\n"))
