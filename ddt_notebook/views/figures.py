@@ -192,7 +192,7 @@ def framed(
     layout["yaxis"]["domain"] = [(below + _AXIS) / area, 1]
     layout["xaxis"]["anchor"] = "y"
     layout["title"] = {
-        "text": "<br>".join(html.escape(line) for line in lines),
+        "text": "<br>".join(_escaped(line) for line in lines),
         "font": {"size": 13},
         "x": 0,
         "xref": "paper",
@@ -223,5 +223,9 @@ def framed(
 
 
 def hover(text: str) -> str:
-    """Foreign text, escaped for Plotly, which interprets some HTML."""
-    return html.escape(safe.middle(text, _HOVER))
+    """Foreign text for Plotly, which interprets some HTML, and formulas between dollars."""
+    return _escaped(safe.middle(text, _HOVER))
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("$", "&#36;")
