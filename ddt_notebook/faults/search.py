@@ -48,21 +48,21 @@ _COVERED = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A card or symptom that matches the words.
+    """A card, a symptom or an error message that matches the words.
 
     Attributes
     ----------
     kind
-        ``"symptom"`` of the taxonomy, or ``"card"``.
+        ``"symptom"`` of the taxonomy, ``"card"``, or ``"message"`` of the catalogue.
     name
-        The symptom's code, or the card's id.
+        The symptom's code, or the id of the card or message.
     title
         Its title.
     score
         How well it matches; comparable within one search only.
     """
 
-    kind: Literal["symptom", "card"]
+    kind: Literal["symptom", "card", "message"]
     name: str
     title: str
     score: float

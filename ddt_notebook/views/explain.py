@@ -254,7 +254,7 @@ def _section(title: str, *content: Markup) -> Markup:
 
 
 class HitsView(Displayable):
-    """A ranked list of symptoms and cards.
+    """A ranked list of symptoms, cards and messages.
 
     Parameters
     ----------
@@ -290,8 +290,8 @@ class HitsView(Displayable):
     def to_frame(self) -> Any:
         """One row for each hit, best first, as a pandas DataFrame.
 
-        - ``kind``: ``"symptom"`` of the study, or ``"card"``
-        - ``name``: code of the symptom, or id of the fault card
+        - ``kind``: ``"symptom"`` of the study, ``"card"``, or ``"message"`` of the catalogue
+        - ``name``: code of the symptom, or id of the fault card or message
         - ``title``: its title
         - ``score``: how well it fits, without a unit; comparable within one search only
         """
@@ -311,6 +311,10 @@ Page = ExplanationView | CardView | MessageView | HitsView | TaxonomyView
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
 _CLEARLY = 1.8
+#: A word that is searched for in the catalogue; shorter ones occur everywhere.
+_WORD = re.compile(r"\w{3,}")
+#: Number of messages that are listed below symptoms and cards.
+_MESSAGES = 8
 
 
 def page(query: str = "") -> Page:
@@ -340,6 +344,8 @@ def page(query: str = "") -> Page:
     near = similar_names(wanted, faults.card_ids())
     if near and " " not in wanted:  # a card, misspelt
         return card_page(near[0])
+    messages = _messages_about(wanted.lower())
+    hits = hits or messages
     if not hits:
         last = study.symptoms()[-1].code
         raise study.UnknownSymptom(
@@ -348,8 +354,23 @@ def page(query: str = "") -> Page:
         )
     if len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score:
         best = hits[0]
+        if best.kind == "message":
+            return MessageView(next(entry for entry in catalogue() if entry.id == best.name))
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
-    return HitsView(wanted, hits)
+    more = [hit for hit in messages if hit not in hits]
+    return HitsView(wanted, [*hits, *more[:_MESSAGES]])
+
+
+def _messages_about(wanted: str) -> list[Hit]:
+    """Return the entries of the catalogue in whose message or meaning all the words occur."""
+    said = _WORD.findall(wanted)
+    if not said:
+        return []
+    return [
+        Hit("message", entry.id, entry.means, 1.0)
+        for entry in catalogue()
+        if all(word in f"{entry.id} {entry.means} {entry.example}".lower() for word in said)
+    ]
 
 
 def _message(wanted: str) -> Message | None:

@@ -155,6 +155,14 @@ def test_a_page_says_what_a_message_means():
     assert "use_orig_params" in by_message.to_html()
 
 
+def test_words_of_a_message_find_its_page():
+    """Nobody types a whole message."""
+    page = ddt.explain("unable to jit load")
+    assert isinstance(page, MessageView)
+    assert page.entry.id == "deepspeed-jit"
+    assert "%ddt_explain deepspeed-config" in repr(ddt.explain("deepspeed config"))
+
+
 def test_a_finding_names_the_page_of_its_message():
     entry = message("nccl-shm")
     found = diagnose_text(entry.example).findings[0]

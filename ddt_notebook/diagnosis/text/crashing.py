@@ -9,7 +9,6 @@ CLUES = (
         "memory is used up",
         r"""out[ _]of[ _]memory
 \boom\b
-oomkilled
 oom-?kill
 resource ?_?exhausted
 can(no|')t allocate memory
@@ -20,7 +19,6 @@ insufficient memory
 failed to allocate
 outofmemoryerror
 memoryerror
-no space left on device
 bus error""",
         {"D.1.2": 4.6},
         "out-of-memory",
@@ -61,10 +59,8 @@ local_rank<80>(out of range|indexerror)""",
     ),
     Clue(
         "tensors are on two devices",
-        r"""expected all tensors to be on the same device
-indices should be either on
+        r"""indices should be either on
 input type \(?torch\.(cuda\.)?\w+\)? and weight type
-module must have its parameters and buffers on device
 expected (device|object of)<60>(cuda|cpu|device)
 (must|should|to) be on the same (device|gpu)""",
         {"D.1.3": 4.5, "C.5": 1.0},
@@ -143,8 +139,7 @@ preempt""",
     ),
     Clue(
         "the scheduler ended the job",
-        r"""due to time limit
-due to preemption
+        r"""due to preemption
 job \d+ cancelled
 walltime<20>exceeded""",
         {"D.1.11": 3.4},

@@ -92,7 +92,6 @@ parameters that were not used in producing loss""",
         "the computation graph cannot be executed",
         r"""modified by an inplace operation
 backward through the graph a second time
-does not require grad and does not have a grad_fn
 zero_grad\(\) was called
 gradients were computed more than
 graph is finalized
