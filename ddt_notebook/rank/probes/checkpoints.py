@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -34,12 +35,13 @@ class CheckpointRecord:
         self.restored: Counter[str] = Counter()
         #: The epoch in the last loaded file that holds the state of an optimizer.
         self._loaded_epoch: int | None = None
-        #: That epoch, once an optimizer has taken over a state; until a sampler has begun an epoch.
-        self.resumed_epoch: int | None = None
+        #: That epoch with the optimizer that has taken over a state since, until a sampler begins.
+        self._resumed: tuple[int, weakref.ref[Any]] | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.uses, self.more = [], 0
+        self._loaded_epoch = self._resumed = None
         self.states.clear()
         self.restored.clear()
 
@@ -61,16 +63,16 @@ class CheckpointRecord:
                 self.uses[number] = replace(use, renamed=_path(new))
                 return
 
-    def restores(self, kind: str) -> None:
+    def restores(self, kind: str, owner: Any) -> None:
         """Count that an object took over a state."""
         self.restored[kind] += 1
         if kind == "optimizer" and self._loaded_epoch is not None:
-            self.resumed_epoch, self._loaded_epoch = self._loaded_epoch, None
+            self._resumed, self._loaded_epoch = (self._loaded_epoch, weakref.ref(owner)), None
 
-    def resumed(self) -> int | None:
-        """The epoch of the file from which training has just been resumed; None the next time."""
-        epoch, self.resumed_epoch = self.resumed_epoch, None
-        return epoch
+    def resumed(self) -> tuple[int, weakref.ref[Any]] | None:
+        """The epoch of the file from which an optimizer was just restored; None the next time."""
+        found, self._resumed = self._resumed, None
+        return found
 
     def observed(self, rank: int) -> RankCheckpoints:
         """What this rank has saved and loaded."""
@@ -126,7 +128,7 @@ def _restoring(owner: Any, kind: str) -> None:
     def load_state_dict(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         result = original(*args, **kwargs)
-        RECORD.restores(kind)
+        RECORD.restores(kind, args[0])
         return result
 
     owner.load_state_dict = load_state_dict

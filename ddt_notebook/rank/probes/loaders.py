@@ -74,8 +74,12 @@ class Pass:
     trained: int = 0
     #: How many samples the last batch had.
     last_samples: int = 0
-    #: The epoch of the checkpoint from which training was resumed just before this pass.
+    #: The epoch of the checkpoint from which an optimizer was restored just before this pass, if
+    #: it stepped during the pass.
     resumed_from: int | None = None
+    #: That epoch with the optimizer, and how many steps it had taken in this run.
+    resumed: tuple[int, weakref.ref[Any]] | None = None
+    steps_before: int = 0
     _first_at: float = 0.0
     _backwards: int = field(default_factory=lambda: training.RECORD.backwards)
     _iterator: weakref.ref[Any] | None = None
@@ -105,6 +109,16 @@ class Pass:
         if self._iterator is not None:
             self.trained = training.RECORD.backwards - self._backwards
             self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
+            if self.resumed is not None:
+                epoch, optimizer = self.resumed
+                stepped = training.RECORD.steps_of(optimizer()) > self.steps_before
+                self.resumed_from = epoch if stepped else None
+
+    def resume(self, resumed: tuple[int, weakref.ref[Any]] | None) -> None:
+        """Note from which epoch of a checkpoint an optimizer was restored before this pass."""
+        self.resumed = resumed
+        if resumed is not None:
+            self.steps_before = training.RECORD.steps_of(resumed[1]())
 
     def took(self, indices: Any, batch: Any, asked_at: float, got_at: float) -> None:
         """Count a batch that the loader delivered to the user's code."""
@@ -181,7 +195,7 @@ class LoaderLog:
             Pass(self, number, in_cell, run, where, sampler_epoch, epoch_set, self.made)
         )
         if isinstance(sampler, DistributedSampler) and sampler.shuffle:
-            self.passes[-1].resumed_from = checkpoints.RECORD.resumed()
+            self.passes[-1].resume(checkpoints.RECORD.resumed())
         return self.passes[-1]
 
 

@@ -123,6 +123,11 @@ class TrainingRecord:
         """How many steps of optimizers have ended in this run."""
         return sum(log.steps for log in self._stepped)
 
+    def steps_of(self, optimizer: Optimizer | None) -> int:
+        """How many steps an optimizer has taken in this run; 0 if it no longer exists."""
+        log = self._optimizers.get(optimizer) if optimizer is not None else None
+        return log.steps if log is not None and log.run == self._run else 0
+
     @property
     def stepping(self) -> bool:
         """Whether an optimizer is inside its step."""
