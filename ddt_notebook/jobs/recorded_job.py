@@ -205,6 +205,14 @@ class RecordedRank(ObservedRank):
         return (self._watched or self.answers is True) and self.may_run_elsewhere
 
     @property
+    def is_exiting(self) -> bool:
+        """Whether it noted its end and no longer answers, although its process is still there.
+
+        Python's finalization stops the monitor first; then it may wait in destructors for long.
+        """
+        return self.silent_s > 0 and self.end is not None
+
+    @property
     def may_run_elsewhere(self) -> bool:
         """Whether it belongs to another host, and nobody noted that its process has ended."""
         return not self.is_here and not any(self._file(name).exists() for name in ("end", "gone"))
@@ -399,7 +407,8 @@ class RecordedJob:
         # while ranks of the same launch run here, nothing shows that those elsewhere have ended
         ends = self._ends.ended()
         runs = {
-            id(rank): rank.files not in ends if self._ends.watches(rank.files) else rank.runs
+            id(rank): (rank.files not in ends if self._ends.watches(rank.files) else rank.runs)
+            and not rank.is_exiting
             for rank in self.ranks
             if rank.gone_s is None
         }

@@ -102,6 +102,25 @@ def test_the_end_of_a_process_is_noticed_before_its_parent_asks_for_it(
     ends.close()
 
 
+def test_a_rank_that_noted_its_end_has_ended_although_it_is_slow_to_exit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
+    with socket.socket(socket.AF_UNIX) as monitor:
+        monitor.bind("s")
+        monitor.listen()
+        file = rank(tmp_path, 0, socket.gethostname(), socket="s", world_size=1)
+        job = RecordedJob(tmp_path, watched=True)
+        job.look()
+        job.ask()
+        job.look()
+        assert not job.ended  # it does not answer, which is no end
+        end(file, time.monotonic())
+        job.look()
+        assert job.ended
+        job.close()
+
+
 def test_a_process_that_has_ended_before_is_not_watched(sleeper: subprocess.Popen[bytes]) -> None:
     process = psutil.Process(sleeper.pid)
     sleeper.kill()
