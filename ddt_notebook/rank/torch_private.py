@@ -423,8 +423,8 @@ def let_ddp_work_within(within: Callable[[Any], AbstractContextManager[None]]) -
 # -- replay ----------------------------------------------------------------------------------------
 
 _look_up(REPLAY, "torch.distributed:_verify_params_across_processes")
-_look_up(REPLAY, "torch.distributed:_broadcast_coalesced")
 _FakeGroup = _look_up(REPLAY, "torch._C._distributed_c10d:FakeProcessGroup")
+_look_up(REPLAY, "torch._C._distributed_c10d:FakeProcessGroup._create_internal")
 _look_up(REPLAY, "torch._C._distributed_c10d:FakeProcessGroup.Options.error_on_collective")
 _look_up(REPLAY, f"{_C10D}:_store_based_barrier")
 #: Makes the handle of a collective that ends with a future.
@@ -440,7 +440,9 @@ def replace_groups_of_ddp(with_group: Callable[[Any], Any]) -> Callable[[], None
         Puts everything back; models that were made meanwhile keep their group.
     """
     distributed: Any = torch.distributed
-    reducer, broadcast = distributed.Reducer, distributed._broadcast_coalesced
+    reducer = distributed.Reducer
+    # Simulated GPUs need it, too; a DDP that does not call it has nothing to be replaced there.
+    broadcast = getattr(distributed, "_broadcast_coalesced", None)
     verified = distributed._verify_params_across_processes
 
     class Reducer(reducer):  # type: ignore[misc,valid-type]

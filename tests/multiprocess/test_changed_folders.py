@@ -115,7 +115,7 @@ def _no_host_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_host_answers")
-@pytest.mark.timeout(max(120, CHANGES))
+@pytest.mark.timeout(max(600, CHANGES))
 def test_changed_folders(folders: dict[str, dict[str, bytes]], tmp_path: Path) -> None:
     """Each seed changes some files of a folder; all others stay as they are."""
     again, read = tmp_path / "again.json", 0
@@ -131,8 +131,11 @@ def test_changed_folders(folders: dict[str, dict[str, bytes]], tmp_path: Path) -
         write(folder, differing)
         try:
             report = ddt.diagnose_dumps(folder)
-            show(report.snapshot, again)
-            read += 1
+            if report.snapshot is None:  # no rank's file can be read, and the rest is read as logs
+                assert str(report)
+            else:
+                show(report.snapshot, again)
+                read += 1
         except ddt.DdtError:
             pass
         except Exception as error:

@@ -12,7 +12,10 @@ from .conftest import Ranks
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_of_training_is_found(ranks: Ranks, fault: Fault) -> None:
-    run = ranks.session(fault.n).run(COMMON + fault.source)
+    session = ranks.session(fault.n)
+    if fault.restarts:
+        session.restart()
+    run = session.run(COMMON + fault.source)
     assert run.ok, run.errors
     report = ddt.diagnose(run)
     found = report.findings

@@ -7,7 +7,6 @@ CARD = FaultCard(
     id="sampler-epoch-not-resumed",
     title="after training was resumed, the sampler begins again at its first epoch",
     symptoms=("D.2.5",),
-    views=("partition",),
     sees="""
         A job that was resumed shows the samples in the order that it showed at its very beginning.
         The curve of the loss has a kink where it was resumed, and repeated restarts train on the
