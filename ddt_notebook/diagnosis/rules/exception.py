@@ -11,6 +11,8 @@ from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
 from ddt_notebook.diagnosis.exception_details import details
+from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
+from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
 from ddt_notebook.model import Call, Fact, Finding, Position, RankError
 from ddt_notebook.model.finding import Values
@@ -19,8 +21,10 @@ from ddt_notebook.program.parse import exercise_of
 from .facts import blocked_in, of_call, of_wait
 
 _LONGEST = 160
-_TRACEBACK = "Traceback (most recent call last):"
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
+#: What pip prints around the error of a build (pip/_internal/exceptions.py, DiagnosticPipError): a
+#: reference in kebab case, notes, and hints.
+_AROUND = re.compile(r"error: [a-z]+(-[a-z]+)+$|(note|hint): |× ")
 _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
@@ -162,11 +166,29 @@ def _printed(error: RankError) -> list[Fact]:
         return [Fact(kind="note", values={"note": line}) for line in further[:1]]
     if error.type != "CalledProcessError":
         return []
-    said = [line for line in further if _COMPLAINT.search(line)]
+    said = [line for line in further if _COMPLAINT.search(line) and not _AROUND.match(line)]
+    if last := _last_printed(error):
+        said = [last, *(line for line in said if line != last and not line.endswith(last))]
     return [
         Fact(kind="command-printed", values={"line": line[:_LONGEST]})
         for line in said[:_MAX_PRINTED]
     ]
+
+
+def _last_printed(error: RankError) -> str:
+    """Return the exception that ended a process which the rank started, as its traceback ends.
+
+    It is empty without a traceback in the message. A launcher or pip may print more below it.
+    """
+    if printed_exceptions.HEAD not in error.message:
+        return ""
+    lines = separate(enumerate(error.message.splitlines(), start=1))
+    raised = [found.error for found in printed_exceptions.find(lines) if found.error.frames]
+    if not raised:
+        return ""
+    said = raised[-1].message.strip()
+    first = said.splitlines()[0].strip() if said else ""
+    return f"{raised[-1].type}: {first}" if first else raised[-1].type
 
 
 def of_error(error: RankError) -> Values:
@@ -176,8 +198,8 @@ def of_error(error: RankError) -> Values:
     variable or the attribute that does not exist.
     """
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    if any(line.startswith(_TRACEBACK) for line in lines):
-        lines = lines[-1:]  # the traceback of a process that the rank started, which ends so
+    if last := _last_printed(error):
+        lines = [last]
     if len(lines) > 1 and lines[0].endswith(":"):
         lines[0] += f" {lines[1]}"  # the first line only announces the second
     message = lines[0] if lines else ""

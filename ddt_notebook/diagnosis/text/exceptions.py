@@ -11,7 +11,7 @@ from ddt_notebook.model.user_code import is_user_code
 
 from .lines import Line, by_rank
 
-_HEAD = "Traceback (most recent call last)"
+HEAD = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?')
 _LAST = re.compile(r"((?:\w+\.)*\w+)(?:: (.*))?$")
 _QUOTED = re.compile(
@@ -55,7 +55,7 @@ def _of_rank(lines: list[Line]) -> Iterator[Raised]:
     index = 0
     while index < len(lines):
         text = lines[index].text
-        if _HEAD in text and text.rstrip().rstrip(":").endswith(")"):
+        if HEAD in text and text.rstrip().rstrip(":").endswith(")"):
             raised, index = _traceback(lines, index)
             if raised is not None:
                 yield raised
@@ -68,7 +68,7 @@ def _of_rank(lines: list[Line]) -> Iterator[Raised]:
 
 def _traceback(lines: list[Line], start: int) -> tuple[Raised | None, int]:
     """Return the exception whose traceback begins here, and the index of the line after it."""
-    indent = lines[start].text.find(_HEAD)
+    indent = lines[start].text.find(HEAD)
     frames: list[Position] = []
     index = start + 1
     while index < len(lines):

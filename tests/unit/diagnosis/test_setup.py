@@ -225,6 +225,40 @@ def test_errors_of_packages_and_setup_have_a_symptom(error: RankError, symptom: 
     assert (meaning.symptom, meaning.cause) == (symptom, cause)
 
 
+#: What pip 23.2 prints if setup.py raises, with a shortened traceback.
+_PIP_PRINTED = """\
+  error: subprocess-exited-with-error
+
+  × Preparing metadata (pyproject.toml) did not run successfully.
+  │ exit code: 1
+  ╰─> [26 lines of output]
+      Traceback (most recent call last):
+        File "<string>", line 9, in <module>
+        File "torch/utils/cpp_extension.py", line 3302, in _join_cuda_home
+          raise OSError('CUDA_HOME environment variable is not set. '
+      OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+error: metadata-generation-failed
+
+× Encountered error while generating package metadata.
+╰─> See above for output.
+
+note: This is an issue with the package mentioned above, not pip.
+hint: See above for details."""
+
+
+def test_a_failed_build_is_described_by_its_own_error_and_not_by_pips_words():
+    error = _error("CalledProcessError", f"Command 'pip' returned 1.\n{_PIP_PRINTED}")
+    finding = only(diagnose(snapshot(raised(0, error=error))))
+    said = "CUDA_HOME environment variable is not set. Please set it to your CUDA install root."
+    cause = f"OSError: {said}"
+    assert (finding.cause, finding.values["message"]) == ("toolchain-missing", cause)
+    printed = [fact.values["line"] for fact in finding.facts if fact.kind == "command-printed"]
+    assert printed == [cause]
+
+
 @pytest.mark.parametrize(
     "error",
     [
