@@ -372,7 +372,7 @@ class Rank:
 
             simulated_cuda.install(gpus)
             simulated_processes.install(rank, world_size)
-            self._group.calls.backend_hook = simulated_processes.use_gloo
+            self._group.calls.backends = simulated_processes.MappedBackends()
             self._device = torch.device("cuda", rank % gpus)
         elif self._spec.simulated_gpus:
             self._device = torch.device("cpu")

@@ -471,6 +471,29 @@ def test_a_script_for_gpus_and_nccl_runs_as_it_is(session: Session, tmp_path: Pa
     works(session, "dist.all_reduce(torch.ones(2, device=rank))")
 
 
+def test_a_group_of_nccl_takes_no_tensor_on_the_cpu(session: Session) -> None:
+    works(
+        session,
+        """
+        here, there = torch.ones(2), torch.ones(2, device=device)
+        only_gpus = dist.new_group(backend="nccl")
+        dist.all_reduce(there, group=only_gpus)
+        try:
+            dist.all_reduce(here, group=only_gpus)
+        except RuntimeError as error:
+            assert str(error) == "No backend type associated with device type cpu"
+        else:
+            raise AssertionError("NCCL has carried a tensor on the CPU")
+        for backend in ("gloo", "cpu:gloo,cuda:nccl", None):
+            for tensor in (here, there):
+                dist.all_reduce(tensor, group=dist.new_group(backend=backend))
+        objects = [None] * world_size
+        dist.all_gather_object(objects, rank, group=only_gpus)
+        assert objects == [0, 1]
+        """,
+    )
+
+
 def test_checkpoints_remember_devices(session: Session) -> None:
     source = """
     import io

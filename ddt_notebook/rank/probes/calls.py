@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -38,6 +38,9 @@ from ..branch_recorder import BranchRecorder
 from . import evaluations, rendezvous, timer_slack, training
 from .frames import path_in_torch
 from .sockets import GroupSockets
+
+if TYPE_CHECKING:
+    from .simulated_processes import MappedBackends
 
 #: Shapes written for one call; a longer list of tensors is cut.
 _MAX_TENSORS = 4
@@ -70,8 +73,8 @@ class CallLog:
         self.init_hook: Callable[[dict[str, Any]], AbstractContextManager[None]] | None = None
         #: Is called with the exception that leaves a call.
         self.failure_hook: Callable[[BaseException], None] | None = None
-        #: Changes the arguments of calls that form a group, the default group or another one.
-        self.backend_hook: Callable[[dict[str, Any]], None] | None = None
+        #: What simulated GPUs change in groups; None without them.
+        self.backends: MappedBackends | None = None
         self.default_timeout: Any = None
         #: Counts and hashes branch events; None while they are not observed.
         self.branches: BranchRecorder | None = None
@@ -183,7 +186,21 @@ class CallLog:
                 found = None
             if found is None:
                 return function(*args, **kwargs)
-            return self._make(function, args, kwargs, record, process_group)
+            return self._make(checked(given, process_group), args, kwargs, record, process_group)
+
+        def checked(given: dict[str, Any], process_group: Any) -> Any:
+            """The function, which refuses tensors that simulated GPUs would refuse."""
+            backends = self.backends
+            if backends is None:
+                return function
+            tensors = [tensor for value in given.values() for tensor in _tensors(value)]
+
+            def refusing(*args: Any, **kwargs: Any) -> Any:
+                __tracebackhide__ = True
+                backends.check(process_group, tensors)
+                return function(*args, **kwargs)
+
+            return refusing
 
         return call
 
@@ -198,13 +215,22 @@ class CallLog:
             # before the session changes the arguments of the user's code
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else None
             with self.sockets.watching() if self.sockets else contextlib.nullcontext(), threads():
-                if self.backend_hook is not None and op in ("init_process_group", "new_group"):
-                    args, kwargs = _by_name(function, args, kwargs)
-                    self.backend_hook(kwargs)
-                if op == "init_process_group" and self.init_hook is not None:
-                    args, kwargs = _by_name(function, args, kwargs)
-                    with self.init_hook(kwargs):
-                        return set_up(args, kwargs, meeting)
+                if self.backends is None or op not in ("init_process_group", "new_group"):
+                    return with_hook(args, kwargs, meeting)
+                args, kwargs = _by_name(function, args, kwargs)
+                self.backends.choose(op, kwargs)
+                result = with_hook(args, kwargs, meeting)
+                self.backends.formed(result if op == "new_group" else dist.group.WORLD)
+                return result
+
+        def with_hook(
+            args: tuple[Any, ...], kwargs: dict[str, Any], meeting: Rendezvous | None
+        ) -> Any:
+            __tracebackhide__ = True
+            if op != "init_process_group" or self.init_hook is None:
+                return set_up(args, kwargs, meeting)
+            args, kwargs = _by_name(function, args, kwargs)
+            with self.init_hook(kwargs):
                 return set_up(args, kwargs, meeting)
 
         def set_up(

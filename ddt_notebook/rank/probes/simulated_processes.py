@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from .simulated import note
+from .simulated import device_of, note
 
+#: Names of backends that carry tensors on GPUs only.
+_ONLY_GPUS = ("nccl", "cuda:nccl", "cuda:gloo")
 
 def install(rank: int, world_size: int) -> None:
     """Make NCCL look available, and let ``spawn`` use the ranks that are there."""
@@ -38,9 +40,52 @@ def install(rank: int, world_size: int) -> None:
     processes.spawn = spawn
 
 
-def use_gloo(options: dict[str, Any]) -> None:
-    """Change the arguments of a call that forms a group: gloo moves the tensors of the CPU."""
-    if "nccl" in str(options.get("backend") or "").lower():
-        options["backend"] = "gloo"
-        note("nccl is mapped to gloo, because the GPUs are simulated")
-    options.pop("device_id", None)  # gloo would look for a real GPU
+class MappedBackends:
+    """Lets gloo carry the groups that a script asks NCCL for.
+
+    A group with NCCL alone takes no tensor on the CPU; here it refuses such a tensor, too.
+    """
+
+    def __init__(self) -> None:
+        self._only_gpus: set[str] = set()  # names of groups
+        self._forms_only_gpus = False
+
+    def choose(self, op: str, options: dict[str, Any]) -> None:
+        """Change the arguments of a call that forms a group.
+
+        Parameters
+        ----------
+        op
+            ``init_process_group`` or ``new_group``. A new group without a backend has that of the
+            default group.
+        options
+            The arguments of the call, by name.
+        """
+        asked = str(options.get("backend") or "").lower()
+        inherits = op == "new_group" and not asked and dist.group.WORLD is not None
+        self._forms_only_gpus = asked in _ONLY_GPUS or (
+            inherits and dist.group.WORLD.group_name in self._only_gpus
+        )
+        if "nccl" in asked:
+            options["backend"] = "gloo"
+            note("nccl is mapped to gloo, because the GPUs are simulated")
+        options.pop("device_id", None)  # gloo would look for a real GPU
+
+    def formed(self, group: Any) -> None:
+        """Note the group that the call formed; groups of another generation have the same names."""
+        name = getattr(group, "group_name", None)  # None on a rank that is not a member
+        if name is not None:
+            (self._only_gpus.add if self._forms_only_gpus else self._only_gpus.discard)(name)
+
+    def check(self, group: Any, tensors: Iterable[torch.Tensor]) -> None:
+        """Raise the error of PyTorch if one of the tensors is where the group has no backend.
+
+        Raises
+        ------
+        RuntimeError
+            If a tensor is on the CPU and the group was asked for with NCCL alone.
+        """
+        if getattr(group, "group_name", None) in self._only_gpus and any(
+            device_of(tensor) is None for tensor in tensors
+        ):
+            raise RuntimeError("No backend type associated with device type cpu")
