@@ -18,6 +18,10 @@ from ..model.user_code import is_user_code, users_line
 from .bounded_text import TextMaker, cut
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: Where Python raised in a callback of C++: pybind11 adds it to the text of the exception that it
+#: passes on (pytypes.h, format_value_and_trace).
+_AT = re.compile(r"\n\nAt:\n((?:  .+\(\d+\): .+\n?)+)")
+_LEVEL = re.compile(r"  (.+)\((\d+)\): (.+)")
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
@@ -46,6 +50,9 @@ def describe_error(
         users = (frame for frame in frames if is_user_code(frame.file))
         frames = (*users, position(error.filename or "", error.lineno or 1, "<module>"))
     text = (texts or TextMaker()).text(error)
+    if at := _AT.search(text):
+        frames = _frames_of_callback(at[1]) or frames
+        text = text[: at.start()]
     message = _ANSI.sub("", text + _printed_by_command(error) + _loaded_from(error))
     return RankError(
         type=type(error).__name__,
@@ -198,6 +205,12 @@ def _frames(level: TracebackType | None) -> tuple[Position, ...]:
         found.append((code.co_filename, level.tb_lineno, code.co_name))
         level = level.tb_next
     return _positions(found)
+
+
+def _frames_of_callback(listed: str) -> tuple[Position, ...]:
+    """The frames that pybind11 lists, innermost first; none if none of them is the user's."""
+    levels = [(file, int(line), name) for file, line, name in _LEVEL.findall(listed)]
+    return _positions(levels[::-1]) if any(is_user_code(file) for file, *_ in levels) else ()
 
 
 def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:

@@ -429,7 +429,8 @@ def _apart(objects: Sequence[PlacedObject]) -> list[tuple[str, str]]:
     apart = [o.name for o in objects if o.kind == "tensor" if _elsewhere(o.tensors, device)]
     if not apart:
         return []
-    return [("hint", f"the model is on {device}, but {safe.listing(apart)} is not")]
+    verb = "is" if len(apart) == 1 else "are"
+    return [("hint", f"the model is on {device}, but {safe.listing(apart)} {verb} not")]
 
 
 def _elsewhere(tensors: Sequence[TensorPlacement], device: str) -> bool:

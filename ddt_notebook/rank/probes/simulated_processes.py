@@ -14,6 +14,7 @@ from .simulated import device_of, note
 #: Names of backends that carry tensors on GPUs only.
 _ONLY_GPUS = ("nccl", "cuda:nccl", "cuda:gloo")
 
+
 def install(rank: int, world_size: int) -> None:
     """Make NCCL look available, and let ``spawn`` use the ranks that are there."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ddt_notebook.rank import tracebacks
 from ddt_notebook.rank.tracebacks import describe_error, hide_own_frames
@@ -79,3 +81,17 @@ def test_hiding_frames_ends_although_exceptions_follow_each_other() -> None:
     first, second = ValueError("1"), ValueError("2")
     first.__context__, second.__context__ = second, first
     hide_own_frames(first)
+
+
+def test_an_error_in_a_callback_of_cpp_is_where_the_callback_raised(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n" * 6 + "    raise ValueError(bucket)\n")
+    listed = f"{script}(7): hook\n  {torch.__file__}(86): run_backward\n  {script}(3): <module>\n"
+    error = RuntimeError(f"ValueError: no\n\nAt:\n  {listed}")
+    described = describe_error(error, "")
+    assert described.message == "ValueError: no"
+    assert described.where is not None
+    assert (described.where.line, described.where.function) == (7, "hook")
+    assert [frame.line for frame in described.frames] == [3, 86, 7]
+    library = RuntimeError(f"no\n\nAt:\n  {torch.__file__}(86): run_backward\n")
+    assert describe_error(library, "").frames == ()
