@@ -284,6 +284,15 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{loader} repeats {repeated:sample} to give {ranks} equal parts: the sum over the ranks "
         "counts {counted} samples, and there are {covered}"
     ),
+    "mean-of-uneven-batches": lambda f: _wrong_mean(
+        f, "the mean of the means of batches that differ in size"
+    ),
+    "mean-of-uneven-ranks": lambda f: _wrong_mean(
+        f, "the mean of the means of ranks that evaluated different numbers of samples"
+    ),
+    "sum-over-own-count": lambda f: _wrong_mean(
+        f, "the sum of all ranks divided by what one rank has counted"
+    ),
     "no-batch": "{loader} gave {ranks} no batch at all",
     # layers
     "batch-norm-statistics-differ": (
@@ -367,6 +376,19 @@ def _undivided_loader(fact: Fact) -> str:
 def _samples_handed_out(fact: Fact) -> str:
     each = zip(fact.values["samples"], fact.ranks, strict=True)
     return "samples handed out: " + listing(f"{number:,} to rank {rank}" for number, rank in each)
+
+
+def _wrong_mean(finding: Finding, what: str) -> str:
+    values = finding.values
+    return (
+        f"line {values['line']} shows {values['shown']:.5g}, {what}; the mean over all samples is "
+        f"{values['mean']:.5g}"
+    )
+
+
+def _samples_evaluated(fact: Fact) -> str:
+    each = zip(fact.values["samples"], fact.ranks, strict=True)
+    return "samples evaluated: " + listing(f"{number:,} by rank {rank}" for number, rank in each)
 
 
 def _less_than_a_batch(fact: Fact) -> str:
@@ -553,6 +575,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "no gradient and no parameter was sent in {steps:backward pass}, and there is no optimizer"
     ),
     "samples-handed-out": _samples_handed_out,
+    "samples-evaluated": _samples_evaluated,
+    "added-up": "{name} is added up in the loop at {place}",
     "samples-begin-alike": (
         "the first {samples} samples of the last epoch are equal, in the same order"
     ),

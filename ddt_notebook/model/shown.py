@@ -54,6 +54,57 @@ class EvaluatedInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulated:
+    """A number that an evaluation has added to from batch to batch.
+
+    Attributes
+    ----------
+    name
+        The variable, with the attributes that lead to the number.
+    loop
+        The line of the loop.
+    epoch
+        Number of the pass over the loader in this run, counted from 1.
+    batches, samples
+        How many the loop read.
+    even
+        Whether all batches had equally many samples.
+    total
+        The sum of what the batches added.
+    weighted
+        The same, with what each batch added times its number of samples.
+    """
+
+    name: str
+    loop: Position
+    epoch: int
+    batches: int
+    samples: int
+    even: bool
+    total: float
+    weighted: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownNumber:
+    """A number that a rank wrote after it had exchanged results of an evaluation.
+
+    Attributes
+    ----------
+    where
+        The user's line that wrote it.
+    number
+        The number as it was written.
+    text
+        The line of output, shortened.
+    """
+
+    where: Position
+    number: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankShown:
     """What one rank showed of its evaluations in a run.
 
@@ -69,6 +120,12 @@ class RankShown:
         Number of forward passes through DDP without gradients.
     wrote
         The user's lines that wrote a decimal number after an evaluation.
+    accumulated
+        What the last evaluation over a loader added up, if the loop reached the loader's end.
+    given
+        The numbers that calls of ``torch.distributed`` were given after that evaluation.
+    numbers
+        The numbers that were written after these calls.
     complete
         False if a limit or an error ended the record early: then a line that is missing in it may
         have written, too.
@@ -79,4 +136,7 @@ class RankShown:
     inputs: tuple[EvaluatedInput, ...] = ()
     evaluated: int = 0
     wrote: tuple[Position, ...] = ()
+    accumulated: tuple[Accumulated, ...] = ()
+    given: tuple[float, ...] = ()
+    numbers: tuple[ShownNumber, ...] = ()
     complete: bool = True

@@ -44,6 +44,7 @@ from .callbacks import observe_callbacks
 from .kept_inputs import InputsRecorder
 from .monitor import Monitor
 from .probes import (
+    accumulated,
     automatic,
     checkpoints,
     evaluations,
@@ -210,7 +211,9 @@ class RecordedRank:
         return self._files.with_name(f"{self._files.name}.{ending}")
 
     def _begin_run(self) -> None:
-        for probe in (loaders, training, checkpoints, evaluations, shown, performance, replicated):
+        for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
+            probe.RECORD.begin_run()
+        for probe in (performance, replicated):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

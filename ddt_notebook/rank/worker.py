@@ -55,6 +55,7 @@ from .memory_cap import MemoryCap
 from .monitor import Monitor
 from .output_files import OutputFiles
 from .probes import (
+    accumulated,
     automatic,
     checkpoints,
     evaluations,
@@ -219,6 +220,7 @@ class Rank:
         training.RECORD.begin_run()
         checkpoints.RECORD.begin_run()
         evaluations.RECORD.begin_run()
+        accumulated.RECORD.begin_run()
         shown.RECORD.begin_run()
         replicated.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None

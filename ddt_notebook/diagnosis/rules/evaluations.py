@@ -1,14 +1,18 @@
-"""Hints about evaluations that count samples twice."""
+"""Rules about evaluations that weigh samples wrongly: counted twice, or means of uneven parts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.model.partition import LoaderPartition, division
+from ddt_notebook.model.shown import Accumulated, RankShown, ShownNumber
 from ddt_notebook.program.iterations import comes_to
 
 from .loaders import loops, samples, used_loaders
@@ -88,4 +92,189 @@ def _is_behind(context: Context, where: Position, loop: Position) -> bool:
     return comes_to(context.program, [loop], where)
 
 
-HINTS = (padded_evaluations,)
+#: Ranks may add up in another order; single precision has a relative error of 6e-8.
+_RELATIVE = 1e-5
+#: A number of fewer digits is near many others.
+_DIGITS = 4
+#: A mean is far off if it differs by more than this share.
+_FAR = 0.01
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """What a program may show as the mean over all samples.
+
+    Attributes
+    ----------
+    value
+        What it shows.
+    true
+        The mean over all samples.
+    kind
+        How the program computes it.
+    """
+
+    value: float
+    true: float
+    kind: Literal["mean-of-uneven-batches", "mean-of-uneven-ranks", "sum-over-own-count"]
+
+
+def uneven_means(context: Context) -> Iterator[Finding]:
+    """Report metrics that are sums of all ranks divided by one rank's count, or far-off means.
+
+    Each rank noted what its evaluation added up, what it gave the other ranks of that, and which
+    numbers it wrote after that.
+    """
+    return (f for f in _uneven_means(context) if f.confidence == "likely")
+
+
+def slightly_uneven_means(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, means of means that stand for different numbers of samples."""
+    return (f for f in _uneven_means(context) if f.confidence == "possible")
+
+
+def _uneven_means(context: Context) -> Iterator[Finding]:
+    by_rank = {one.rank: one for one in context.snapshot.shown}
+    if context.snapshot.outcome != "ok" or len(by_rank) < len(context.reports) or len(by_rank) < 2:
+        return
+    sums = list(_sums_of_all(by_rank))
+    trues = [true for parts in sums for true in _true_means(parts)]
+    for parts in sums:
+        for mean in _means(parts, by_rank, divided=_divided(context, parts)):
+            shown = {
+                rank: number
+                for rank, one in by_rank.items()
+                for number in one.numbers
+                if _is(number, mean.value) and not any(_is(number, true) for true in trues)
+            }
+            if shown:
+                yield _mean_finding(context, parts, mean, shown)
+                return
+
+
+def _sums_of_all(by_rank: Mapping[int, RankShown]) -> Iterator[dict[int, Accumulated]]:
+    """What all ranks added up in the same pass of the same loop."""
+    for one in next(iter(by_rank.values())).accumulated:
+        key = (one.name, one.loop, one.epoch)
+        parts = {
+            rank: other
+            for rank, shown in by_rank.items()
+            for other in shown.accumulated
+            if (other.name, other.loop, other.epoch) == key
+        }
+        if len(parts) == len(by_rank) and all(x.batches and x.samples for x in parts.values()):
+            yield parts
+
+
+def _true_means(parts: Mapping[int, Accumulated]) -> tuple[float, float]:
+    """The means over all samples if each batch added a sum over its samples, or their mean."""
+    samples = sum(one.samples for one in parts.values())
+    return (
+        sum(one.total for one in parts.values()) / samples,
+        sum(one.weighted for one in parts.values()) / samples,
+    )
+
+
+def _means(
+    parts: Mapping[int, Accumulated], by_rank: Mapping[int, RankShown], *, divided: bool
+) -> Iterator[_Mean]:
+    """What may be shown, after what each rank gave the others."""
+    of_sums, of_means = _true_means(parts)
+    ranks = len(parts)
+    batches = sum(one.batches for one in parts.values())
+
+    def gave(what: Mapping[int, float]) -> bool:
+        return all(
+            any(math.isclose(given, value, rel_tol=_RELATIVE) for given in by_rank[rank].given)
+            for rank, value in what.items()
+        )
+
+    totals = {rank: one.total for rank, one in parts.items()}
+    per_batch = {rank: one.total / one.batches for rank, one in parts.items()}
+    if gave(totals):
+        yield _Mean(sum(totals.values()) / batches, of_means, "mean-of-uneven-batches")
+    if gave(per_batch):
+        yield _Mean(sum(per_batch.values()) / ranks, of_means, "mean-of-uneven-batches")
+    for what, true in (("total", of_sums), ("weighted", of_means)):
+        own = {rank: getattr(one, what) / one.samples for rank, one in parts.items()}
+        if gave(own):
+            yield _Mean(sum(own.values()) / ranks, true, "mean-of-uneven-ranks")
+        whole = {rank: getattr(one, what) for rank, one in parts.items()}
+        counts = {float(one.samples) for one in parts.values()}
+        if not divided or gave({r: float(one.samples) for r, one in parts.items()}):
+            continue
+        if gave(whole):
+            for count in sorted(counts):
+                yield _Mean(sum(whole.values()) / count, true, "sum-over-own-count")
+    own_batches = {rank: float(one.batches) for rank, one in parts.items()}
+    if divided and gave(totals) and not gave(own_batches):
+        for count in sorted({*own_batches.values()}):
+            yield _Mean(sum(totals.values()) / count, of_means, "sum-over-own-count")
+
+
+def _divided(context: Context, parts: Mapping[int, Accumulated]) -> bool:
+    """Whether each rank evaluated other samples, as far as they have an index or content."""
+    found: dict[int, LoaderPartition] = {}
+    for partition in context.snapshot.partition:
+        for loader in partition.loaders:
+            one = parts.get(partition.rank)
+            if one is not None and loader.last is not None and loader.last.where == one.loop:
+                found[partition.rank] = loader
+    if len(found) < len(parts):
+        return False
+    if all(loader.indexed and not loader.uncounted for loader in found.values()):
+        seen = division(found)
+        return seen.overlap <= seen.padding
+    contents = [set(loader.epochs[-1].content) for loader in found.values()]
+    return all(contents) and not set.intersection(*contents)
+
+
+def _is(shown: ShownNumber, value: float) -> bool:
+    """Whether a number was written for a value, as it is or in per cent."""
+    digits = re.sub(r"e.*|\D", "", shown.number, flags=re.IGNORECASE).lstrip("0")
+    if len(digits) < _DIGITS or not math.isfinite(value):
+        return False
+    number = float(shown.number)
+    step = 10.0 ** (math.floor(math.log10(abs(number))) + 1 - len(digits)) if number else 1.0
+    near = max(0.51 * step, abs(number) * _RELATIVE)
+    return any(abs(scaled - number) <= near for scaled in (value, 100 * value))
+
+
+def _mean_finding(
+    context: Context,
+    parts: Mapping[int, Accumulated],
+    mean: _Mean,
+    shown: Mapping[int, ShownNumber],
+) -> Finding:
+    ranks = sorted(shown)
+    own = mean.kind == "sum-over-own-count"
+    far = abs(mean.value - mean.true) > _FAR * abs(mean.true)
+    places = {rank: context.place(shown[rank].where, "reads") for rank in ranks}
+    samples = tuple(one.samples for one in parts.values())
+    return conclude(
+        "D.2.4",
+        mean.kind,
+        cause="sum-over-own-count" if own else "mean-of-uneven-means",
+        ranks=ranks,
+        values={
+            "line": shown[ranks[0]].where.line,
+            "text": shown[ranks[0]].text,
+            "shown": mean.value,
+            "mean": mean.true,
+        },
+        places={rank: place for rank, place in places.items() if place is not None},
+        facts=[
+            Fact(kind="samples-evaluated", ranks=tuple(parts), values={"samples": samples}),
+            Fact(
+                kind="added-up",
+                place=context.place(next(iter(parts.values())).loop, "loops"),
+                values={"name": next(iter(parts.values())).name},
+            ),
+        ],
+        confidence="likely" if own or (far and mean.kind == "mean-of-uneven-ranks") else "possible",
+        op="all_reduce",
+    )
+
+
+RULES = (uneven_means,)
+HINTS = (padded_evaluations, slightly_uneven_means)

@@ -35,7 +35,7 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
-from . import evaluations, rendezvous, timer_slack, training
+from . import accumulated, evaluations, rendezvous, timer_slack, training
 from .frames import path_in_torch
 from .sockets import GroupSockets
 
@@ -293,6 +293,8 @@ class CallLog:
         index = writer.begin(record, time.monotonic(), blocking=blocking)
         if _brings_data(record):
             evaluations.RECORD.exchanges_data()
+            if accumulated.RECORD.latest is not None:
+                accumulated.RECORD.gives((*args, *kwargs.values()))
         self._depth += 1
         try:
             result = function(*args, **kwargs)

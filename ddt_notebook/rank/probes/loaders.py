@@ -34,7 +34,7 @@ from ...model import Position
 from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
-from . import checkpoints, evaluations, training
+from . import accumulated, checkpoints, evaluations, training
 from .fingerprints import joint_content, on_cpu
 from .frames import user_line
 
@@ -74,6 +74,8 @@ class Pass:
     trained: int = 0
     #: How many samples the last batch had.
     last_samples: int = 0
+    #: What it adds up; None once it has trained.
+    sums: accumulated.PassSums | None = None
     #: The epoch of the checkpoint from which an optimizer was restored just before this pass, if
     #: it stepped during the pass.
     resumed_from: int | None = None
@@ -119,6 +121,22 @@ class Pass:
         self.resumed = resumed
         if resumed is not None:
             self.steps_before = training.RECORD.steps_of(resumed[1]())
+
+    def adds_up(self, frame: FrameType) -> None:
+        """Note, before the next batch, what the loop has added up from those before."""
+        try:
+            if not self.batches:
+                self.sums = accumulated.RECORD.begins(
+                    self.where, self.in_cell, self._backwards, frame
+                )
+            elif self.sums is not None:
+                if training.RECORD.backwards > self._backwards:
+                    self.sums = None
+                else:
+                    accumulated.RECORD.uses(self.sums, self.last_samples, frame)
+        except Exception as error:  # noqa: BLE001  (the loop may hold objects of any class)
+            self.sums = None
+            self.log.problem = f"{type(error).__name__}: {error}"
 
     def took(self, indices: Any, batch: Any, asked_at: float, got_at: float) -> None:
         """Count a batch that the loader delivered to the user's code."""
@@ -277,6 +295,8 @@ def install() -> None:
     def take(self: Any) -> Any:
         __tracebackhide__ = True
         current = self.__dict__.get("_ddt_pass")
+        if current is not None:
+            current.adds_up(sys._getframe(1))
         asked_at = time.monotonic()
         try:
             batch = original_next(self)

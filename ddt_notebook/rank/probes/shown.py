@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ...model import Position
-from ...model.shown import RankShown, ShownValue
+from ...model.shown import RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
-from . import evaluations, loaders, training
+from . import accumulated, evaluations, loaders, training
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
 #: Lines that read or write, values that are shown, and characters of a line of output. They bound
@@ -105,7 +105,12 @@ class ShownRecord:
     @property
     def active(self) -> bool:
         """Whether this run has evaluated something."""
-        return bool(self.reads or self.wrote or evaluations.RECORD.evaluated)
+        return bool(self.listens or self.wrote or evaluations.RECORD.evaluated)
+
+    @property
+    def listens(self) -> bool:
+        """Whether what is written may be a result of an evaluation."""
+        return bool(self.reads) or accumulated.RECORD.latest is not None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -159,7 +164,7 @@ class ShownRecord:
 
     def writes(self, text: str) -> None:
         """Note a part of what the rank writes; it is examined line by line."""
-        if not self.reads or get_ident() != self.thread:
+        if not self.listens or get_ident() != self.thread:
             return
         self.line = (self.line + text)[-4096:]
         if "\n" in text or "\r" in text:
@@ -170,6 +175,7 @@ class ShownRecord:
         """Note a line of output, if one of its numbers is a result of an evaluation."""
         if get_ident() != self.thread or "." not in line:
             return
+        self._exchanged_numbers(line)
         backwards, exchanges = training.RECORD.backwards, evaluations.RECORD.exchanges
         current = {
             key: reads
@@ -195,6 +201,17 @@ class ShownRecord:
             found = _source(own.values(), value, _tolerance(number, value))
             if found is not None:
                 self._show(found, value, line, number[0])
+
+    def _exchanged_numbers(self, line: str) -> None:
+        """Note the numbers of a line of output that may be computed from those of all ranks."""
+        sums = accumulated.RECORD.latest
+        if sums is None or not sums.given or sums.backwards != training.RECORD.backwards:
+            return
+        for at, number in enumerate(_DECIMAL.finditer(line)):
+            where = _line_of_text(sys._getframe(), number[0])
+            if where is not None and len(sums.written) < _MAX_SHOWN:
+                text = line.strip()[:_MAX_TEXT]
+                sums.written[where, at] = ShownNumber(where=where, number=number[0], text=text)
 
     def _show(self, reads: Reads, value: float, line: str, number: str) -> None:
         where = _line_of_text(sys._getframe(), number)
@@ -228,8 +245,12 @@ class ShownRecord:
 
     def observed(self, rank: int) -> RankShown:
         """What this rank showed of its evaluations in the run that has just ended."""
+        sums = accumulated.RECORD.latest
         return RankShown(
             rank=rank,
+            accumulated=tuple(sums.observed()) if sums is not None else (),
+            given=tuple(sums.given) if sums is not None else (),
+            numbers=tuple(sums.written.values()) if sums is not None else (),
             values=tuple(one for reads, one in self.shown.values() if not _trained(reads.feed)),
             inputs=tuple(evaluations.RECORD.inputs),
             evaluated=evaluations.RECORD.evaluated,
@@ -258,7 +279,7 @@ def install() -> None:
     @functools.wraps(original)
     def handle(self: logging.Logger, record: logging.LogRecord) -> None:
         original(self, record)
-        if RECORD.reads and not self.disabled:
+        if RECORD.listens and not self.disabled:
             RECORD.logs(_message(record))
 
     logging.Logger.handle = handle  # type: ignore[method-assign]
@@ -279,7 +300,7 @@ def _wrap_writer(module: ModuleType) -> None:
                 RECORD.read(scalar_value, value, sys._getframe(1))
             else:
                 value = float(scalar_value)
-            if RECORD.reads:
+            if RECORD.listens:
                 RECORD.logs(f"{tag} {value!r}\n")
         except Exception as error:  # noqa: BLE001  (the writer itself refuses what is no number)
             RECORD.stop(error)
@@ -310,7 +331,7 @@ def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
 def _writing(original: Callable[[str], int]) -> Callable[[str], int]:
     @functools.wraps(original)
     def write(text: str) -> int:
-        if RECORD.reads:
+        if RECORD.listens:
             try:
                 RECORD.writes(text)
             except Exception as error:  # noqa: BLE001  (what is printed may be of any class)
