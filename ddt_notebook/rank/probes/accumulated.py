@@ -21,7 +21,7 @@ from ...model import Position
 from ...model.shown import Accumulated, ShownNumber
 from .frames import local_variables, user_frames
 
-#: Numbers and objects of one loop, levels of objects, elements of a tensor and numbers that are given
+#: Numbers and objects of one loop, levels of objects, elements of a tensor, numbers that are given
 #: to other ranks. They bound the record and were chosen, not measured.
 _MAX_NUMBERS = 64
 _MAX_OBJECTS = 512
@@ -146,7 +146,7 @@ def _numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None
     left = _MAX_NUMBERS
     seen: set[int] = set()
     # what was made last comes first: a cell may have hundreds of older names
-    waiting = [(name, value, 0) for name, value in reversed(local_variables(frame).items())]
+    waiting = [(name, value, 0) for name, value in [*local_variables(frame).items()][::-1]]
     for name, value, depth in waiting:
         found: list[tuple[str, float, float | None]] = []
         if isinstance(value, list):
