@@ -348,6 +348,8 @@ tree_flatten = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_flatten")
 tree_map_only = _look_up(SIMULATED_GPUS, "torch.utils._pytree:tree_map_only")
 #: Number of the backward pass that runs on this thread; -1 if none runs.
 backward_pass = _look_up(SIMULATED_GPUS, "torch._C:_current_graph_task_id")
+_find_builtin = _look_up(SIMULATED_GPUS, "torch.jit._builtins:_find_builtin")
+_register_builtin = _look_up(SIMULATED_GPUS, "torch.jit._builtins:_register_builtin")
 #: Parses the arguments of ``Tensor.to``: device, dtype, non-blocking, memory format.
 parse_to = _look_up(SIMULATED_GPUS, "torch._C._nn:_parse_to")
 _broadcast_coalesced = _look_up(SIMULATED_GPUS, "torch.distributed:_broadcast_coalesced")
@@ -358,6 +360,13 @@ for _part in ("_exchange_device", "_maybe_exchange_device", "_lazy_init"):
     _look_up(SIMULATED_GPUS, f"torch.cuda:{_part}")
 FakeTensor = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensor")
 FakeTensorMode = _look_up(SIMULATED_GPUS, "torch._subclasses.fake_tensor:FakeTensorMode")
+
+
+def compile_like(replacement: Any, original: Any) -> None:
+    """Let ``torch.jit.script`` compile a call of the replacement like one of the original."""
+    operation = _find_builtin(original)
+    if operation is not None:
+        _register_builtin(replacement, operation)
 
 
 def argument_names(operation: Any) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,7 +69,9 @@ class PlacementView(RunView):
         ]
         self._objects = _merge(self._placements)
         parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
-        self.flags = _find_flags(self._placements, parts)
+        trained = {one.rank for one in snapshot.training if one.backwards}
+        trained -= {report.rank for report in snapshot.ranks if report.error is not None}
+        self.flags = _find_flags(self._placements, parts, trained)
 
     def _text(self) -> list[str]:
         head, *rows = _grid(self._placements) or [()]
@@ -321,7 +323,9 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
 
 
 def _find_flags(
-    placements: Sequence[RankPlacement], parts: Callable[[tuple[str, ...]], bool]
+    placements: Sequence[RankPlacement],
+    parts: Callable[[tuple[str, ...]], bool],
+    trained: Collection[int],
 ) -> list[Flag]:
     """Flags for what is unusual, the most severe first; equal flags of several ranks are merged.
 
@@ -329,10 +333,16 @@ def _find_flags(
     ----------
     parts
         Whether the ranks may hold different parts of a model whose parameters have these shapes.
+    trained
+        The ranks that made a backward pass without a failure: their batches were on the right
+        device, and other tensors, such as a dataset, may be anywhere.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for placement in placements:
-        for flag in _of_rank(placement, parts if len(placements) > 1 else None):
+        flags_of_rank = _of_rank(placement, parts if len(placements) > 1 else None)
+        if placement.rank not in trained:
+            flags_of_rank += _apart(placement.objects)
+        for flag in flags_of_rank:
             found.setdefault(flag, []).append(placement.rank)
     everywhere = len(placements)
     flags = [
@@ -352,7 +362,6 @@ def _of_rank(
             found += _unregistered(item)
             if parts is not None and item.stepped_alone and not item.wrapper:
                 found.append(_not_wrapped(item, parts))
-    found += _apart(placement.objects)
     if placement.unreadable:
         text = (
             f"{safe.listing(placement.unreadable)} could not be inspected: it raised an exception"
@@ -457,7 +466,9 @@ def _accelerators(placements: Sequence[RankPlacement]) -> list[Flag]:
             )
             found.append(Flag("warning", text))
     idle = [labels[identity] for identity, ranks in users.items() if not ranks]
-    if idle:
-        verb = "is" if len(idle) == 1 else "are"
-        found.append(Flag("hint", f"{safe.listing(idle)} {verb} there, but no rank uses it"))
+    # what a function held is gone when it has returned, so no variable may be left on any GPU
+    if idle and any(one.kind == "module" for placement in placements for one in placement.objects):
+        verb, them = ("is", "it") if len(idle) == 1 else ("are", "them")
+        text = f"{safe.listing(idle)} {verb} there, but no rank uses {them}"
+        found.append(Flag("hint", text))
     return found

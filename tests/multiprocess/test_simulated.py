@@ -258,6 +258,53 @@ def test_what_a_gpu_allows_is_allowed(session: Session) -> None:
     )
 
 
+def test_a_convolution_checks_devices(session: Session) -> None:
+    said = "RuntimeError: Input type (torch.%s) and weight type (torch.%s) should be the same"
+    source = "torch.nn.Conv2d(1, 1, 1).{}(torch.ones(1, 1, 2, 2).{})"
+    there = fails(session, source.format("cuda()", "cpu()"))
+    assert there == said % ("FloatTensor", "cuda.FloatTensor")
+    here = fails(session, source.format("cpu()", "cuda()"))
+    assert here == said % ("cuda.FloatTensor", "FloatTensor")
+    other = fails(session, source.format("cuda(0)", "cuda(1)"))
+    assert "'input' to have the same device as tensor for argument #2 'weight'" in other
+    works(session, source.format("cuda(1)", "cuda(1)"))
+
+
+def test_scripted_functions_make_tensors(session: Session) -> None:
+    source = """
+    def one(scale: float):
+        return scale * torch.tensor(1.0) + torch.as_tensor(2.0)
+    assert torch.jit.script(one)(3.0) == 5.0
+    """
+    works(session, source)
+
+
+def test_a_number_divides_in_place_within_a_traced_module(session: Session) -> None:
+    source = """
+    class Cooled(Net):
+        def forward(self, x):
+            x = super().forward(x)
+            x /= 0.07
+            return x
+    Cooled().to(device)(torch.ones(2, 10, device=device)).sum().backward()
+    """
+    assert session.run(NET + dedent(source), trace=True).ok
+
+
+def test_what_a_function_held_says_nothing_about_its_gpu(session: Session) -> None:
+    session.restart()
+    source = """
+    def main():
+        torch.cuda.set_device(rank)
+        model = DDP(torch.nn.Linear(2, 2).cuda())
+        model(data.cuda()).sum().backward()
+    data = torch.ones(3, 2)
+    main()
+    """
+    works(session, source)
+    assert not ddt.placement(session).flags
+
+
 def test_a_gpu_may_be_given_by_its_number(session: Session) -> None:
     works(
         session,

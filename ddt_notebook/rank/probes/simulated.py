@@ -30,11 +30,13 @@ _MARK = "ddt_simulated_device"
 _LISTS = "_foreach_"
 #: Operations that only move data between ranks.
 _TRANSPORT = ("c10d", "_c10d_functional", "profiler")
-_READS_NUMBER = "aten::_local_scalar_dense"
+#: Operations that get a Python number of the graph in place of a tensor.
+_READS_NUMBER, _DETACHES_NUMBER = "aten::_local_scalar_dense", "aten::detach"
 #: Collectives for which NCCL counts elements only; gloo wants shapes that fit each other.
 _TAKES_ANY_SHAPE = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_")
 #: FakeTensorMode's message about inputs on several devices: of torch 2.13 and later, and of 2.12.
 _APART = re.compile(r"two devices, (\S+) and (\S+?)!$|two different devices (\S+), (\S+)$")
+_CONVOLUTION = "aten::convolution"
 _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
 #: The simulated device of each generator of random numbers that the user made; None for the CPU.
 generators: weakref.WeakKeyDictionary[Any, torch.device | None] = weakref.WeakKeyDictionary()
@@ -187,7 +189,9 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         if name in _TAKES_ANY_SHAPE:
             args = (*map(_flat, args[:2]), *args[2:])
         elif name == _READS_NUMBER and not inputs:
-            return args[0]  # a number of the graph, which PyTorch hands over as it is
+            return args[0]
+        elif name == _DETACHES_NUMBER and not inputs:
+            return torch.as_tensor(args[0], dtype=torch.result_type(0, args[0]))
         result = func(*args, **kwargs)
         if device is not None:
             known = {torch_private.storage_identity(tensor) for tensor in inputs}
@@ -217,6 +221,8 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
             return first
         if name.startswith(_INDEXING) and isinstance(args[1], (list, tuple)):
             _check_indices(args[0], args[1])
+        elif name == _CONVOLUTION:
+            _check_convolution(*args[:3])
         return self._as_on_gpu(func, args, kwargs, first)
 
     def _as_on_gpu(
@@ -335,4 +341,23 @@ def _check_indices(tensor: torch.Tensor, indices: Any) -> None:
         raise RuntimeError(
             "indices should be either on cpu or on the same device as the indexed tensor "
             f"({own or CPU})"
+        )
+
+
+def _check_convolution(
+    tensor: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    """Check the devices of a convolution, as PyTorch does and FakeTensorMode does not."""
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is None or device_of(parameter) == device_of(tensor):
+            continue
+        kinds = tensor.type(), parameter.type()
+        if kinds[0] != kinds[1]:
+            raise RuntimeError(
+                f"Input type ({kinds[0]}) and {name} type ({kinds[1]}) should be the same"
+            )
+        raise RuntimeError(
+            f"Expected tensor for argument #1 'input' to have the same device as tensor for "
+            f"argument #2 '{name}'; but device {tensor.device.index} does not equal "
+            f"{parameter.device.index} (while checking arguments for cudnn_convolution)"
         )

@@ -418,6 +418,7 @@ def _then_moved(make: Any) -> Any:
         moved = make(data, *args, device=CPU, **kwargs).to(device)
         return moved.requires_grad_() if trained else moved
 
+    torch_private.compile_like(made, make)
     return made
 
 
