@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,7 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         If the path cannot be read.
     """
     from .diagnosis.text import diagnose_text as _diagnose_text
+    from .diagnosis.text import job_findings
     from .dumps.collection import collect
     from .jobs.recorded_job import is_recorded, snapshot_of_folder
 
@@ -111,10 +113,12 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         return show(_diagnose(recorded), recorded)
     found = collect(path)
     if found.snapshot is not None:
-        report = _diagnose(found.snapshot)
+        report = replace(_diagnose(found.snapshot), log=found.log or None)
         if report.findings or not found.text:
+            of_logs, hints = job_findings.merged(report.findings, found.log)
+            report = replace(report, findings=of_logs, hints=[*hints, *report.hints])
             return show(report, found.snapshot)
-    said = _diagnose_text(found.text)
+    said = _diagnose_text(found.text, found.log)
     if found.snapshot is None:
         return show(said, None, found.notes)
     return show(said if said.findings else report, found.snapshot)

@@ -430,6 +430,24 @@ def _uneven_passes(finding: Finding) -> str:
 
 
 #: Kind of a finding -> its title.
+def _limit_too_short(finding: Finding) -> str:
+    values = finding.values
+    who = ranks_text(finding.waiting) if finding.waiting else "ranks"
+    call = f"{values['op']} #{values['sequence']}" if values["sequence"] is not None else "the wait"
+    worker = ranks_text(finding.ranks) if finding.ranks else "another rank"
+    worked = values["worked_s"]
+    if values["after"]:
+        doing = f"{worker} {agree(finding.ranks or [0], 'was', 'were')} still at work after that"
+    else:
+        doing = f"{worker} {agree(finding.ranks or [0], 'was', 'were')} at work meanwhile"
+    if worked is not None:
+        doing += f", for {seconds(worked)} so far"
+    return (
+        f"the time limit of {seconds(values['limit_s'])} was too short: {who} gave up {call}, and "
+        f"{doing}"
+    )
+
+
 TITLES: dict[str, Title] = {
     **training_wording.TITLES,
     # hang
@@ -521,6 +539,28 @@ TITLES: dict[str, Title] = {
         + ("" if f.values["printed_by"] is None else f" (rank {f.values['printed_by']})")
     ),
     "words-fit": "the words fit {title} in {stage}",
+    # a log as a whole
+    "limit-too-short": _limit_too_short,
+    "versions-differ": lambda f: (
+        "ranks run different releases: "
+        + "; ".join(
+            f"{name} "
+            + listing(
+                f"{version} on {ranks_text(ranks) if ranks else listing(hosts)}"
+                for version, ranks, hosts in versions
+            )
+            for name, versions in f.values["of"]
+        )
+    ),
+    "sockets-despite-infiniband": lambda f: (
+        "NCCL exchanges data over TCP sockets, although the hosts have InfiniBand"
+        + (": NCCL_IB_DISABLE turns it off" if f.values["disabled"] else "")
+        + (
+            ": NCCL found no adapter in the process"
+            if f.values["absent"] and not f.values["disabled"]
+            else ""
+        )
+    ),
     # values
     "uneven-steps": _uneven_steps,
     "uneven-passes": _uneven_passes,
@@ -806,6 +846,7 @@ FACTS: dict[str, Sentence] = {
     # a line of a pasted text or a log
     "line-of-text": lambda f: (
         f"line {f.values['number']}"
+        + (f" of {f.values['file']}" if f.values.get("file") else "")
         + (f", {ranks_text(f.ranks)}" if f.ranks else "")
         + f": {f.values['text']}"
     ),
@@ -816,6 +857,7 @@ FACTS: dict[str, Sentence] = {
         f,
     ),
     "gave-up-nothing": "{ranks} printed no timeout",
+    "quiet-since": "{ranks} had printed nothing for {since_s} when the first other rank gave up",
     "to-confirm": "to confirm it: {check}",
     "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
     "probability": "estimated probability of this symptom: {percent} %",

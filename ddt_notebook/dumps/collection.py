@@ -6,13 +6,15 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..diagnosis.text import job, stamps
 from ..diagnosis.text.lines import separate
 from ..formatting import count, ranks_text
 from ..model import RankError, Snapshot
 from ..model.codec import FormatError
+from ..model.log_facts import LogFacts
 from . import files, logs, stacks
 from .columns import Columns
 from .evidence import Ending, Evidence
@@ -45,11 +47,14 @@ class Collection:
         What the logs say, for a diagnosis of the text.
     notes
         Which files were used and which were not; they are part of the snapshot as well.
+    log
+        What the logs say about the job as a whole.
     """
 
     snapshot: Snapshot | None
     text: str
     notes: tuple[str, ...]
+    log: LogFacts
 
 
 def collect(path: str | Path) -> Collection:
@@ -67,18 +72,18 @@ def collect(path: str | Path) -> Collection:
     path.stat()  # raises if it does not exist
     found = _sorted(path) if path.is_dir() else _Files(dumps=[path], texts=[], others=[])
     dumps, notes = _dumps(path, found)
-    evidence, text, used = _texts(path, found, dumps)
+    evidence, text, used, log = _texts(path, found, dumps)
     if not dumps and not evidence.stacks and not evidence.errors and not evidence.endings:
         if not text:
             raise FormatError(files.nothing(path, notes))
-        return Collection(None, text, (*used, *notes))
+        return Collection(None, text, (*used, *notes), log)
     if used or found.others:
         kinds = [f"Flight Recorders of {ranks_text(d.rank for d in dumps)}"] if dumps else []
         notes.insert(0, "used: " + ", ".join([*kinds, *used]))
     if found.others and (used or not dumps):
         notes.append(f"not used: {_listed(found.others)}")
     evidence.dumps, evidence.notes = dumps, notes
-    return Collection(evidence.snapshot(), text, tuple(notes))
+    return Collection(evidence.snapshot(), text, tuple(notes), log)
 
 
 @dataclass(slots=True)
@@ -165,8 +170,12 @@ def _dumps(path: Path, found: _Files) -> tuple[list[Columns], list[str]]:
         return [], [str(error)]
 
 
-def _texts(path: Path, found: _Files, dumps: list[Columns]) -> tuple[Evidence, str, list[str]]:
+def _texts(
+    path: Path, found: _Files, dumps: list[Columns]
+) -> tuple[Evidence, str, list[str], LogFacts]:
     """What stacks and logs show, the text of the logs, and what was used of them."""
+    whole = job.Reader()
+    times: dict[int, stamps.Stamp] = {}
     errors: dict[int, RankError] = {}
     endings: dict[int, Ending] = {}
     seen: dict[int, stacks.Stack] = {}
@@ -182,7 +191,7 @@ def _texts(path: Path, found: _Files, dumps: list[Columns]) -> tuple[Evidence, s
                 seen[rank] = stacks.read(_text_of(file))
                 continue
             else:
-                log = logs.read(file, rank)
+                log = logs.read(file, rank, whole, file.relative_to(path).as_posix())
         except OSError:
             found.others.append(file)
             continue
@@ -191,6 +200,7 @@ def _texts(path: Path, found: _Files, dumps: list[Columns]) -> tuple[Evidence, s
         else:
             of_ranks.add(rank)
         errors |= log.errors
+        times |= log.times
         endings |= log.endings
         seen |= log.stacks
         if size < _MOST_TEXT:
@@ -200,7 +210,24 @@ def _texts(path: Path, found: _Files, dumps: list[Columns]) -> tuple[Evidence, s
     used = [f"stacks of {ranks_text(seen)}"] if seen else []
     used += [f"logs of {ranks_text(of_ranks)}"] if of_ranks else []
     used += [f"{count(together, 'log')} of several ranks"] if together else []
-    return Evidence(stacks=seen, errors=errors, endings=endings), "\n".join(texts), used
+    facts = whole.facts()
+    errors = _timed(errors, times, facts)
+    return Evidence(stacks=seen, errors=errors, endings=endings), "\n".join(texts), used, facts
+
+
+def _timed(
+    errors: dict[int, RankError], times: dict[int, stamps.Stamp], facts: LogFacts
+) -> dict[int, RankError]:
+    """The errors with their times on one clock, if all of them can be compared."""
+    if len({stamp.zone for stamp in times.values()}) != 1:
+        return errors
+    ahead = {rank: skew.ahead_s for skew in facts.skews for rank in skew.ranks}
+    return {
+        rank: replace(error, at_s=times[rank].seconds - ahead.get(rank, 0.0))
+        if rank in times
+        else error
+        for rank, error in errors.items()
+    }
 
 
 def _with_ranks(path: Path, texts: list[Path]) -> list[tuple[Path, int | None]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..diagnosis.text import digest, exceptions
+from ..diagnosis.text import digest, exceptions, job, stamps
 from ..diagnosis.text.lines import Line, separate
 from ..model import RankError
 from . import stacks
@@ -19,6 +19,8 @@ from .evidence import Ending
 _TAIL_BYTES = 1 << 18
 #: A traceback with more lines of its rank after it was caught. Chosen, not measured.
 _LINES_AFTER = 40
+#: Lines before an exception's last one in which its time stamp is looked for: a traceback has none.
+_STAMP_ABOVE = 80
 #: torchrun's summary of the processes that failed, the first of them last.
 _FIRST = "Root Cause (first observed failure)"
 _RANK = re.compile(r"\s*rank\s+: (\d{1,6}) \(local_rank: \d+\)")
@@ -45,21 +47,28 @@ class Log:
         The lines that may matter, each with the mark of its rank.
     errors, endings, stacks
         By rank, as in `Evidence`.
+    times
+        When each of ``errors`` was printed, by the clock of its host.
     """
 
     text: str = ""
     errors: dict[int, RankError] = field(default_factory=dict)
     endings: dict[int, Ending] = field(default_factory=dict)
     stacks: dict[int, stacks.Stack] = field(default_factory=dict)
+    times: dict[int, stamps.Stamp] = field(default_factory=dict)
 
 
-def read(file: Path, rank: int | None) -> Log:
+def read(file: Path, rank: int | None, whole: job.Reader, name: str) -> Log:
     """Read a log of any size, of one rank or of all.
 
     Parameters
     ----------
     rank
         The rank that wrote it; None if several did.
+    whole
+        Reads what the logs of the job say together.
+    name
+        The file as a report names it.
 
     Raises
     ------
@@ -70,7 +79,9 @@ def read(file: Path, rank: int | None) -> Log:
         kept = digest.read(stream)
         stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
         tail = stream.read(_TAIL_BYTES).decode(errors="replace")
-    log = of_lines(separate(kept.lines), rank)
+    lines = separate(kept.lines)
+    whole.read(lines, name, rank)
+    log = of_lines(lines, rank)
     if rank is not None:
         _add_fatal(log, tail, rank)
     return log
@@ -81,9 +92,11 @@ def of_lines(found: list[Line], rank: int | None) -> Log:
     lines = [
         Line(line.number, line.rank if line.rank is not None else rank, line.text) for line in found
     ]
+    errors, times = _errors(lines)
     return Log(
         text="\n".join(map(_marked, lines)),
-        errors=_errors(lines),
+        errors=errors,
+        times=times,
         endings=_endings(line.text for line in lines),
     )
 
@@ -92,9 +105,9 @@ def _marked(line: Line) -> str:
     return line.text if line.rank is None else f"[rank{line.rank}]: {line.text}"
 
 
-def _errors(lines: list[Line]) -> dict[int, RankError]:
-    """The last exception of each rank, if the rank printed little after it."""
-    found = {}
+def _errors(lines: list[Line]) -> tuple[dict[int, RankError], dict[int, stamps.Stamp]]:
+    """The last exception of each rank, if the rank printed little after it, and its time."""
+    found, times = {}, {}
     written = Counter(line.rank for line in lines)
     before: Counter[int | None] = Counter()
     position = {}
@@ -106,7 +119,16 @@ def _errors(lines: list[Line]) -> dict[int, RankError]:
             continue
         if written[raised.rank] - position[raised.line] <= _LINES_AFTER:
             found[raised.rank] = raised.error
-    return found
+            at = next(n for n, line in enumerate(lines) if line.number == raised.line)
+            stamp = _stamp_above(lines[max(0, at - _STAMP_ABOVE) : at + 1], raised.rank)
+            if stamp is not None:
+                times[raised.rank] = stamp
+    return found, times
+
+
+def _stamp_above(lines: list[Line], rank: int) -> stamps.Stamp | None:
+    own = (stamps.read(line.text) for line in reversed(lines) if line.rank == rank)
+    return next((stamp for stamp in own if stamp is not None), None)
 
 
 def _endings(lines: Iterable[str]) -> dict[int, Ending]:

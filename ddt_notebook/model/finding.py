@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import codec
+from .log_facts import LogFacts
 from .position import Place
 from .torch_features import MissingFeature
 
@@ -175,6 +176,8 @@ class Report:
         What was compared, None if the report is not about a run.
     checked
         The same in one line: ``"4 ranks, 12 collectives on 1 group agree"``.
+    log
+        What the logs say about the job as a whole, None if the report is not about logs.
     """
 
     ok: bool
@@ -182,6 +185,7 @@ class Report:
     hints: list[Finding] = field(default_factory=list)
     checked: str = ""
     scope: Scope | None = None
+    log: LogFacts | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in the published form: every key is always present."""
@@ -191,6 +195,7 @@ class Report:
             "hints": [_finding_to_json(finding) for finding in self.hints],
             "checked": self.checked,
             "scope": codec.to_plain(self.scope) if self.scope is not None else None,
+            "log": codec.to_plain(self.log) if self.log is not None else None,
         }
 
     @classmethod

@@ -13,6 +13,7 @@ from . import (
     failures,
     html,
     last_collectives,
+    log_facts,
     report_text,
     safe,
     source_positions,
@@ -113,6 +114,7 @@ def _html(report: DisplayedReport) -> str:
         parts.append(html.details(summary, *(_finding(f, snapshot) for f in rest)))
     if report.hints:
         parts.append(html.card("hint", *map(_hint, report.hints)))
+    parts += log_facts.as_html(report.log)
     parts += [html.line(html.tag("b", "note "), safe.one_line(note)) for note in report.notes]
     if snapshot is not None:
         parts += original_errors(report, snapshot)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ..diagnosis.wording import is_reason
 from ..model import Finding, Report, Snapshot
-from . import last_collectives, safe, source_positions, terminal, words
+from . import last_collectives, log_facts, safe, source_positions, terminal, words
 
 #: Findings shown whole; the rest is counted.
 FINDINGS_SHOWN = 3
@@ -35,6 +35,8 @@ def report(
         blocks.append(f"{words.count(len(rest), 'more finding')}: {_codes(rest)}")
     if diagnosis.hints:
         blocks.append(hints(diagnosis.hints))
+    if facts := log_facts.as_text(diagnosis.log, style):
+        blocks.append("\n".join(facts))
     return "\n".join(blocks)
 
 

@@ -9,8 +9,9 @@ from typing import BinaryIO
 from ddt_notebook import faults
 from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Report
+from ddt_notebook.model.log_facts import LogFacts
 
-from . import digest, findings, frameworks, matches, ranking
+from . import digest, findings, frameworks, job, job_findings, matches, ranking
 from .lines import Line, separate
 from .matches import Match, Text
 
@@ -35,7 +36,7 @@ _UNKNOWN = (
 )
 
 
-def diagnose_text(text: str) -> Report:
+def diagnose_text(text: str, log: LogFacts | None = None) -> Report:
     """Diagnose a traceback, the end of a log, or a person's description.
 
     Parameters
@@ -43,6 +44,9 @@ def diagnose_text(text: str) -> Report:
     text
         A text of any length about PyTorch, Horovod, TensorFlow, Keras, DeepSpeed, Megatron-LM or
         Colossal-AI.
+    log
+        What the logs of the job say about it, if they were read before; else it is read from the
+        text.
 
     Returns
     -------
@@ -51,9 +55,10 @@ def diagnose_text(text: str) -> Report:
         decisive words. It has no findings if nothing in the text is known.
     """
     if len(text) > _LONG:
-        return diagnose_log(io.BytesIO(text.encode("utf-8", "replace")))
+        read = digest.read(io.BytesIO(text.encode("utf-8", "replace")))
+        return _diagnose(separate(read.lines), read.total, log)
     numbered = list(enumerate(text.splitlines(), start=1))
-    return _diagnose(separate(numbered), len(numbered))
+    return _diagnose(separate(numbered), len(numbered), log)
 
 
 def diagnose_log(source: str | Path | BinaryIO) -> Report:
@@ -72,7 +77,11 @@ def diagnose_log(source: str | Path | BinaryIO) -> Report:
     return _diagnose(separate(read.lines), read.total)
 
 
-def _diagnose(lines: list[Line], total: int) -> Report:
+def _diagnose(lines: list[Line], total: int, log: LogFacts | None = None) -> Report:
+    if log is None:
+        reader = job.Reader()
+        reader.read(lines)
+        log = reader.facts()
     text = Text.of(lines)
     found = matches.find(text)
     ranked = ranking.rank(found)
@@ -86,15 +95,21 @@ def _diagnose(lines: list[Line], total: int) -> Report:
     in_catalogue = any(match.message is not None for match in found)
     likely = not text.is_log and (in_catalogue or ranked[0].probability >= _BY_CONTEXT)
     known = bool(worth) and (ranking.is_specific(found) or likely)
-    made = [findings.finding(one, lines, speaks_of, text.lower) for one in shown]
+    made = [findings.finding(one, lines, speaks_of, text.lower, log) for one in shown]
     hints = [
-        findings.finding(one, lines, speaks_of, text.lower) for one in more if one not in shown
+        findings.finding(one, lines, speaks_of, text.lower, log) for one in more if one not in shown
     ]
     checked = _checked(lines, total, speaks_of)
     if not known:
-        unknown = _UNKNOWN.format(lines=checked)
-        return Report(ok=False, hints=[] if text.is_log else made[:_HINTS], checked=unknown)
-    return Report(ok=False, findings=made, hints=hints, checked=checked)
+        made, hints = [], [] if text.is_log else made[:_HINTS]
+    of_whole, hints_of_whole = job_findings.merged(made, log)
+    return Report(
+        ok=False,
+        findings=of_whole,
+        hints=[*hints_of_whole, *hints],
+        checked=checked if of_whole else _UNKNOWN.format(lines=checked),
+        log=log or None,
+    )
 
 
 def _symptoms(match: Match) -> set[str]:

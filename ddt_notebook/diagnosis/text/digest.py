@@ -17,11 +17,27 @@ _TRIGGERS = tuple(
         "annot", "enied", "efused", "not found", "o such", "ut of memory", "OOM", "oom-kill", "NaN",
         "nan ", "undefined symbol", "exit", "illed", "erminat", "closed by", "not enough",
         "already", "nable to", "an't", "Root Cause", "exhausted", "atchdog", "waiting for", "peer",
+        "will restart", "Rendezvous",
     )
 )  # fmt: skip
-#: Every rank prints this line, and which ranks did is evidence: this many of the lines are kept.
+#: Parts of lines in which a job says with what it runs (see `job`), and how far from the beginning
+#: of the log they are looked for.
+_START_TRIGGERS = tuple(
+    word.encode()
+    for word in (
+        "ersion", "Using network", "NET/", "] via ", "set by environment", "nranks", "orld size",
+        "orld_size", "WORLD_SIZE", "estart", "Bootstrap",
+    )
+)  # fmt: skip
+_START_BLOCKS = 8
+#: Every rank prints these lines, and which ranks did is evidence: this many of them are kept.
 _WATCHDOG = b"Watchdog caught collective operation timeout"
-_WATCHDOGS = 5_000
+_OF_EVERY_RANK = ((_WATCHDOG, 5_000), (b" nranks ", 2_000))
+#: Lines with these words and another number after them are of another kind.
+_VERSION = b"ersion"
+_PER_VERSION, _VERSION_LENGTH = 250, 40
+#: Lines before the first collective that was given up: they show who was still at work.
+_BEFORE = 40
 _TRACEBACK = b"Traceback (most recent call last)"
 #: The limits below bound memory and time. With them, a log of 200 MB takes 4 s and 32 MB
 #: (``python -m benchmarks.text_diagnosis``); each value alone is chosen, without a measurement.
@@ -73,6 +89,8 @@ class _Keeper:
     kept: dict[int, bytes] = field(default_factory=dict)
     seen: Counter[bytes] = field(default_factory=Counter)
     tracebacks: int = 0
+    watchdogs: int = 0
+    blocks: int = 0
     windows: deque[dict[int, bytes]] = field(
         default_factory=lambda: deque[dict[int, bytes]](maxlen=_LAST_TRACEBACKS)
     )
@@ -84,13 +102,26 @@ class _Keeper:
 
     def offer(self, number: int, line: bytes) -> None:
         """Offer a line with a trigger in it."""
-        template = line[:_TEMPLATE].translate(None, _DIGITS)
-        if self.seen[template] >= _most(template):
-            return
-        if template not in self.seen and len(self.seen) >= _KEPT:
-            return
-        self.seen[template] += 1
-        self.kept[number] = line
+        kind = self.kind_of(line)
+        if kind is not None:
+            self.seen[kind] += 1
+            self.kept[number] = line
+
+    def kind_of(self, line: bytes) -> bytes | None:
+        """Return the kind of a line of which more are wanted, else None."""
+        plain = line[:_TEMPLATE].translate(None, _DIGITS)
+        times = self.seen.get(plain, 0)
+        if times < _PER_TEMPLATE:
+            return plain if times or len(self.seen) < _KEPT else None
+        at = line.find(_VERSION)
+        if at >= 0:
+            kind = plain + line[at : at + _VERSION_LENGTH]
+            known = self.seen.get(kind, 0)
+            return kind if known < _PER_VERSION and (known or len(self.seen) < _KEPT) else None
+        for words, most in _OF_EVERY_RANK:
+            if words in line:
+                return plain if times < most else None
+        return None
 
     def traceback(self, number: int, following: list[bytes]) -> None:
         """Add the head of a traceback and the lines after it."""
@@ -142,7 +173,7 @@ def read(stream: BinaryIO) -> Digest:
             keeper.following(number, _first_lines(block, keeper.wanted))
         _search(block, number, keeper)
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        last = _last_lines(block)
+        last = _last_lines(block, _TAIL)
         keeper.tail.extend(
             (number + lines - len(last) + offset, line) for offset, line in enumerate(last)
         )
@@ -166,9 +197,11 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _search(block: bytes, number: int, keeper: _Keeper) -> None:
-    hits = _hits(block)
+    keeper.blocks += 1
+    triggers = _TRIGGERS + (_START_TRIGGERS if keeper.blocks <= _START_BLOCKS else ())
+    hits = _hits(block, triggers)
     if len(hits) >= _DENSE:
-        hits = _hits_by_line(block, keeper)
+        hits = _hits_by_line(block, keeper, triggers)
     counted = 0
     for start in sorted(hits):
         at, end = hits[start]
@@ -177,16 +210,22 @@ def _search(block: bytes, number: int, keeper: _Keeper) -> None:
         if _TRACEBACK in block[start : min(end, start + _LINE)]:
             keeper.traceback(number, _first_lines(block[start : start + _WINDOW * 400], _WINDOW))
         else:
-            keeper.offer(number, _around(block, start, at, end))
+            line = _around(block, start, at, end)
+            if not keeper.watchdogs and _WATCHDOG in line:
+                keeper.watchdogs += 1
+                before = _last_lines(block[:start], _BEFORE)
+                for offset, one in enumerate(before, start=number - len(before)):
+                    keeper.kept.setdefault(offset, one.rstrip(b"\r").rpartition(b"\r")[2])
+            keeper.offer(number, line)
 
 
-def _hits(block: bytes) -> dict[int, tuple[int, int]]:
+def _hits(block: bytes, triggers: tuple[bytes, ...]) -> dict[int, tuple[int, int]]:
     """Map the start of each line with a trigger to the trigger's place and the line's end.
 
     Stops after `_DENSE` lines.
     """
     found: dict[int, tuple[int, int]] = {}
-    for trigger in _TRIGGERS:
+    for trigger in triggers:
         at = block.find(trigger)
         while at >= 0:
             start = block.rfind(b"\n", 0, at) + 1
@@ -199,14 +238,15 @@ def _hits(block: bytes) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
+def _hits_by_line(
+    block: bytes, keeper: _Keeper, triggers: tuple[bytes, ...]
+) -> dict[int, tuple[int, int]]:
     """Do the same as `_hits`, faster if most lines have triggers and few kinds exist."""
     found: dict[int, tuple[int, int]] = {}
     start = 0
     for line in block.split(b"\n"):
-        template = line[:_TEMPLATE].translate(None, _DIGITS)
-        if keeper.seen[template] < _most(template) or _TRACEBACK in line:
-            places = (line.find(trigger) for trigger in _TRIGGERS)
+        if _TRACEBACK in line or keeper.kind_of(line) is not None:
+            places = (line.find(trigger) for trigger in triggers)
             at = next((place for place in places if place >= 0), -1)
             if at >= 0:
                 found[start] = (start + at, start + len(line))
@@ -217,11 +257,6 @@ def _hits_by_line(block: bytes, keeper: _Keeper) -> dict[int, tuple[int, int]]:
 def _is_text(line: str) -> bool:
     """Whether people can read a line; a file that is no log has words by chance."""
     return len(_UNREADABLE.findall(line)) <= _NO_TEXT * len(line)
-
-
-def _most(template: bytes) -> int:
-    """Return how many lines with this template are kept."""
-    return _WATCHDOGS if _WATCHDOG in template else _PER_TEMPLATE
 
 
 def _around(block: bytes, start: int, at: int, end: int) -> bytes:
@@ -244,8 +279,10 @@ def _first_lines(block: bytes, wanted: int) -> list[bytes]:
     return [line[:_LINE] for line in lines]
 
 
-def _last_lines(block: bytes) -> list[bytes]:
+def _last_lines(block: bytes, wanted: int) -> list[bytes]:
     end = len(block) - block.endswith(b"\n")
+    if not end:
+        return []
     return [
-        line[-_LINE:] for line in block[max(0, end - _TAIL * _LINE) : end].split(b"\n")[-_TAIL:]
+        line[-_LINE:] for line in block[max(0, end - wanted * _LINE) : end].split(b"\n")[-wanted:]
     ]

@@ -10,8 +10,7 @@ _BUILD = r"shared object|fatal error|\.h\b|\.so\b|\.hpp|compil"
 CLUES = (
     Clue(
         "NCCL could not form or use its communicator",
-        r"""nccl ?comm ?init ?rank
-unhandled (system|cuda) error
+        r"""unhandled (system|cuda) error
 nccl ?(system|internal|unhandledcuda|invalidusage|remote) ?error
 nccl (error|failure|warn)
 invalid usage, nccl

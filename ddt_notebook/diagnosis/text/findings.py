@@ -12,9 +12,10 @@ from ddt_notebook.diagnosis.wording import worded
 from ddt_notebook.messages import Message
 from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence, Values
+from ddt_notebook.model.log_facts import LogFacts
 from ddt_notebook.symptoms import loader as taxonomy
 
-from . import advising, timeouts
+from . import advising, job_findings, timeouts
 from .lines import Line
 from .matches import Match
 from .ranking import Ranked
@@ -33,7 +34,7 @@ _EXCERPT = 160
 
 
 def finding(
-    ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str
+    ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str, log: LogFacts
 ) -> Finding:
     """Return a symptom as a finding; ``lower`` is the whole text in lower case."""
     cause = _cause(ranked)
@@ -46,10 +47,10 @@ def finding(
             kind="words-fit" if said is None else "text-says",
             cause=cause,
             ranks=ranks,
-            waiting=_waiting(ranked),
+            waiting=_waiting(ranked, log),
             values=_symptom(ranked) if said is None else said,
             places=_places(ranked),
-            facts=_facts(ranked, lines),
+            facts=_facts(ranked, lines, log),
             confidence=_confidence(ranked),
             fixes=advising.fixes(
                 ranked.symptom,
@@ -133,12 +134,13 @@ def _ranks(ranked: Ranked) -> list[int]:
     return sorted(found)
 
 
-def _waiting(ranked: Ranked) -> list[int]:
+def _waiting(ranked: Ranked, log: LogFacts) -> list[int]:
     """Return the ranks that print that they waited for others without success."""
     if ranked.symptom not in _HANGS:
         return []
     effects = (match.rank for match in ranked.matches if match.kind == "effect")
-    return sorted({rank for rank in effects if rank is not None})
+    gave_up = (rank for one in log.timeouts for rank in one.ranks)
+    return sorted({rank for rank in (*effects, *gave_up) if rank is not None})
 
 
 def _places(ranked: Ranked) -> dict[int, Place]:
@@ -163,7 +165,7 @@ def _place(position: Position) -> Place:
     )
 
 
-def _facts(ranked: Ranked, lines: Sequence[Line]) -> list[Fact]:
+def _facts(ranked: Ranked, lines: Sequence[Line], log: LogFacts) -> list[Fact]:
     texts = {line.number: line.text for line in lines}
     found: dict[int, Fact] = {}
     for match in ranked.matches:
@@ -176,7 +178,7 @@ def _facts(ranked: Ranked, lines: Sequence[Line]) -> list[Fact]:
     facts = list(found.values())
     known = _messages(ranked)
     if any(message.id.startswith(_WATCHDOG) for message in known):
-        facts += timeouts.read(lines).facts()
+        facts[1:1] = [*timeouts.read(lines).facts(), *job_findings.standing(log)]
     facts += [to_confirm(message) for message in known[:1]]
     raised = [m.raised.error.where for m in ranked.matches if m.raised and m.rank is None]
     if places := [_place(where) for where in raised if where is not None]:

@@ -22,6 +22,7 @@ _GAVE_UP = re.compile(
     r"WorkNCCL\((?:SeqNum|OpId)=(\d+), OpType=(\w+)(?:, NumelIn=(\d+), NumelOut=(\d+))?"
     r", Timeout\(ms\)=(\d+)\)"
 )
+_RAN_FOR = re.compile(r"ran for (\d{1,12}) milliseconds before timing out")
 #: Facts of one kind that are shown. Chosen, not measured.
 _MOST = 4
 
@@ -85,15 +86,32 @@ def read(lines: Sequence[Line]) -> Timeouts:
     """Read the lines of a log; a line names its rank, or the launcher's mark does."""
     first: dict[int, GaveUp] = {}
     for line in lines:
-        if (match := _GAVE_UP.search(line.text)) is None:
-            continue
-        own = int(match[1]) if match[1] else line.rank
-        rank = line.rank if line.rank is not None else own
-        if rank is not None:
-            elements = int(match[4]) if match[4] else None
-            one = GaveUp(match[3], int(match[2]), elements, int(match[6]) / 1000)
-            first.setdefault(rank, one)
+        found = of_line(line.text, line.rank)
+        if found is not None and found[0] is not None:
+            first.setdefault(found[0], found[1])
     return Timeouts(_by_collective(first.items()), _silent(lines, first))
+
+
+def of_line(text: str, marked: int | None) -> tuple[int | None, GaveUp] | None:
+    """Return the rank that gave up, and what; None if the line is about something else.
+
+    Parameters
+    ----------
+    marked
+        The rank that the launcher's mark names, or None.
+    """
+    if (match := _GAVE_UP.search(text)) is None:
+        return None
+    own = int(match[1]) if match[1] else None
+    elements = int(match[4]) if match[4] else None
+    one = GaveUp(match[3], int(match[2]), elements, int(match[6]) / 1000)
+    return own if marked is None else marked, one
+
+
+def waited(text: str) -> float | None:
+    """Return how long a rank had waited when it printed that it gave up."""
+    match = _RAN_FOR.search(text)
+    return int(match[1]) / 1000 if match else None
 
 
 def _by_collective(given: Iterable[tuple[int, GaveUp]]) -> dict[GaveUp, tuple[int, ...]]:

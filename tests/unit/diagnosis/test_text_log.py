@@ -175,6 +175,11 @@ HEALTHY = [
         "[rank0]: validation accuracy 0.912, saved checkpoint to ckpt/epoch1.pt",
         "[rank0]: training finished in 312 s",
     ]),
+    "\n".join([
+        f"node1:14:66 [{n}] NCCL INFO ncclCommInitRank comm 0x5a{n} rank {n} nranks 4 cudaDev {n} "
+        f"busId {n}000 commId 0x1d03b9 - Init COMPLETE\n[rank{n}]: step 1 loss 0.3"
+        for n in range(4)
+    ]),
 ]  # fmt: skip
 
 
