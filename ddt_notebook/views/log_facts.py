@@ -54,7 +54,8 @@ def as_html(facts: LogFacts | None) -> list[Markup]:
                 html.line(f"{_where([line])}: ", html.code(safe.one_line(line.text)))
                 for line in item.lines
             ]
-            rows.append(["" if number else label, item.text, Markup("".join(quoted))])
+            head = Markup() if number else html.tag("span", label, style="white-space:nowrap")
+            rows.append([head, item.text, Markup("".join(quoted))])
         if len(items) > _ITEMS:
             rows.append(["", f"and {len(items) - _ITEMS} more", ""])
     return [html.details(TITLE, html.table(rows, ("", "", "line")))]
