@@ -130,7 +130,7 @@ throughput
 (images?|img|imgs|samples)/sec
 bottleneck
 efficien
-(takes?|took|taking|costs?|needs?)<30>(long|time|more|hours|minutes|\d+ ?s|secs)
+(takes?|took|taking|costs?|needs?)<30>(long|time\b|more|hours|minutes|\d+ ?s|secs)
 long time
 performance (drop|decreas|degrad|issue|problem|loss|is|of|gap|drops|worse|dramatic|bad|poor|not)
 (bad|poor|low|worse|lower) (performance|utili[sz]ation|speed|usage|gpu)
