@@ -13,7 +13,7 @@ from ddt_notebook.model.rendezvous import complete_groups
 
 from .errors import is_peer_error
 
-Kind = Literal["number", "outside", "size", "address", "file", "store", "unreachable"]
+Kind = Literal["number", "outside", "size", "address", "file", "store", "unserved", "unreachable"]
 _Value = TypeVar("_Value", bound=Hashable)
 #: The server of a second rank 0 finds the port in use.
 _PORT_TAKEN = "EADDRINUSE"
@@ -30,6 +30,7 @@ class Discord:
         number that the group does not have. ``"size"``: the ranks announced different world sizes.
         ``"address"``: they wait at different addresses. ``"file"``: the file at which they meet
         holds data of an earlier run. ``"store"``: the store holds addresses of an earlier group.
+        ``"unserved"``: the launcher serves the store at another address, and no rank serves one.
         ``"unreachable"``: no rank can connect to the address.
     culprits
         Ranks of the session whose announcement differs from the rest.
@@ -138,5 +139,7 @@ def _unfit_place(joined: Mapping[int, Call], said: Mapping[int, Rendezvous]) -> 
         return Discord("file", (), dict(joined)) if said[first].left_over else None
     if any(one.left_over for one in said.values()):
         return Discord("store", (), dict(joined))
+    if all(one.served_at for one in said.values()):
+        return Discord("unserved", (), dict(joined))
     host = address.rpartition(":")[0]
     return Discord("unreachable", (), dict(joined)) if not host.startswith("127.") else None

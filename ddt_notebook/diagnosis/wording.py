@@ -494,6 +494,7 @@ TITLES: dict[str, Title] = {
     "store-reused": (
         "{ranks} {uses|use} the store at {address}, which held addresses of an earlier group{wait}"
     ),
+    "store-not-served": "{ranks} {waits|wait} for a store at {address} that nobody serves{wait}",
     "master-unreachable": "{ranks} cannot reach {address}{wait}",
     # calls that do not fit
     "different-collectives": _different_collectives,
@@ -863,6 +864,9 @@ FACTS: dict[str, Sentence] = {
     "probability": "estimated probability of this symptom: {percent} %",
     # ranks that do not find each other
     "joined": _joined,
+    "launcher-serves": (
+        "the launcher serves the store at {address}, and has told the ranks to serve none"
+    ),
     # calls that do not fit
     "entered": _entered,
     "called": "{ranks} called {label} at {place}",

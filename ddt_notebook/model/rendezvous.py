@@ -23,6 +23,9 @@ class Rendezvous:
     left_over
         True if the file of the rendezvous contained data before the call, or the store that was
         passed an address of this rank.
+    served_at
+        Where the launcher serves the store, so that no rank serves one at `address`; empty if
+        rank 0 serves it, or if `address` has the same port.
     """
 
     address: str = ""
@@ -30,6 +33,7 @@ class Rendezvous:
     world_size: int | None = None
     backend: str = ""
     left_over: bool = False
+    served_at: str = ""
 
     @property
     def known(self) -> bool:

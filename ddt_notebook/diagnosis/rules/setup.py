@@ -23,12 +23,14 @@ _CAUSES: Mapping[Kind, str] = {
     "address": "rendezvous-differs",
     "file": "rendezvous-file-left-over",
     "store": "store-reused",
+    "unserved": "store-not-served",
     "unreachable": "master-unreachable",
 }
 #: A contradiction is certain; these announcements only make the failure likely.
 _CONFIDENCE: Mapping[Kind, Confidence] = {
     "file": "likely",
     "store": "likely",
+    "unserved": "likely",
     "unreachable": "likely",
 }
 
@@ -52,7 +54,7 @@ def strangers(context: Context) -> Iterator[Finding]:
         waiting=waiting,
         values=_values(found, ranks) | of_wait(context, waiting),
         places=context.places([*ranks, *waiting]),
-        facts=[*_announced(found), *blocked_in(context, everyone)],
+        facts=[*_announced(found), *_server(found), *blocked_in(context, everyone)],
         confidence=_CONFIDENCE.get(found.kind, "certain"),
         op="init_process_group",
     )
@@ -77,6 +79,14 @@ def _values(found: Discord, ranks: list[int]) -> Values:
 
 def _said(said: Rendezvous) -> Values:
     return {"as_rank": said.rank, "world_size": said.world_size, "address": said.address}
+
+
+def _server(found: Discord) -> Iterator[Fact]:
+    """Yield where the launcher serves the store, if that is why nobody serves this one."""
+    if found.kind == "unserved":
+        yield Fact(
+            kind="launcher-serves", values={"address": found.said(min(found.joined)).served_at}
+        )
 
 
 def _announced(found: Discord) -> list[Fact]:

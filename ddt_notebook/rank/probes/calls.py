@@ -256,7 +256,9 @@ class CallLog:
                 record.shapes = ((len(ranks),),) if ranks is not None else ()
             process_group = None
             if meeting is not None:
-                record.rendezvous = meeting
+                # a store that the caller made is there, whoever serves it
+                own_store = (args[5] if len(args) > 5 else kwargs.get("store")) is not None
+                record.rendezvous = meeting if own_store else rendezvous.with_server(meeting)
                 record.group = Group("0", tuple(range(meeting.world_size or 0)))
             if dist.is_initialized():
                 process_group = dist.group.WORLD

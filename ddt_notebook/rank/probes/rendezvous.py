@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -50,6 +51,15 @@ def describe(arguments: Sequence[Any], options: Mapping[str, Any]) -> Rendezvous
         backend=str(given.get("backend") or ""),
         left_over=left_over,
     )
+
+
+def with_server(meeting: Rendezvous) -> Rendezvous:
+    """Add where the launcher serves the store, if it does and the rank looks for it elsewhere."""
+    port = os.environ.get("MASTER_PORT", "")
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and bool(port)
+    if not served or not meeting.address or meeting.endpoint in ("file", port):
+        return meeting
+    return replace(meeting, served_at=_joined(os.environ.get("MASTER_ADDR", ""), port))
 
 
 def _number(value: Any) -> int | None:

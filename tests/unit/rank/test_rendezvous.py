@@ -57,3 +57,12 @@ def test_a_file_that_holds_data_is_noted(tmp_path: Path):
     assert said(init_method=f"file://{meeting}", rank=0) == Rendezvous(
         address=f"file://{meeting}", rank=0, left_over=True
     )
+
+
+def test_a_launcher_that_serves_the_store_elsewhere_is_noted(monkeypatch: pytest.MonkeyPatch):
+    meets = said(init_method="tcp://127.0.0.1:29517", rank=0, world_size=2)
+    assert rendezvous.with_server(meets).served_at == ""  # rank 0 serves it
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    assert rendezvous.with_server(meets).served_at == "127.0.0.1:29500"
+    for method in ("env://", "tcp://127.0.0.1:29500", "file:///tmp/rendezvous"):
+        assert rendezvous.with_server(said(init_method=method)).served_at == ""
