@@ -576,7 +576,7 @@ TITLES: dict[str, Title] = {
         "{ranks} {changes|change} in line {line} the tensor that {label} is still sending"
     ),
     "prints-own-share": (
-        "{ranks} {prints|print} a {what} of {its own|their own} share of the data in line {line} "
+        "{ranks} {shows|show} a {what} of {its own|their own} share of the data in line {line} "
         "as if it were that of all ranks"
     ),
     "writes-own-share": (

@@ -39,6 +39,8 @@ FORMS = frozenset({
 })  # fmt: skip
 _OVERWRITES = frozenset({"zero_", "fill_", "copy_", "normal_", "uniform_"})
 _STORES = frozenset({"append", "add", "extend", "update"})
+#: Methods of loggers of metrics, such as those of wandb, mlflow and TensorBoard.
+_LOGS = frozenset({"log", "log_metric", "log_metrics", "add_scalar", "add_scalars"})
 _DIVISIONS = (ast.Div, ast.FloorDiv)
 #: Decorators that do not change what a function returns.
 _TRANSPARENT = frozenset({"no_grad", "inference_mode", "staticmethod", "classmethod"})
@@ -329,6 +331,8 @@ class Trail:
         elif self._reads(call):
             if self._depends_on_rank(call):
                 return None
+            if not self._leaves and _logs(call):
+                return self._use(node, "print")  # on other ranks, the logger may be disabled
             if _prints(call) and not any(map(self._program.defines, ("print", "stdout"))):
                 self._scaled |= contains(call, ast.Div)
                 return self._use(node, "print")
@@ -483,10 +487,13 @@ def _parts(targets: list[ast.expr]) -> Iterator[ast.expr]:
             yield target
 
 
-def _prints(node: ast.AST | None) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-    )
+def _prints(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "print"
+
+
+def _logs(call: ast.Call) -> bool:
+    """Whether a call gives a logger of metrics what it shows."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _LOGS
 
 
 def _given(call: ast.Call) -> list[ast.expr]:

@@ -24,7 +24,7 @@ from ...model import Position
 from ...model.shown import RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
-from . import accumulated, evaluations, loaders, training
+from . import accumulated, evaluations, loaders, training, written_files
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
 #: Lines that read or write, values that are shown, and characters of a line of output. They bound
@@ -41,6 +41,12 @@ _COMMON = frozenset({0.0, 1.0, 100.0})
 _RELATIVE = 1e-6
 #: The modules whose ``SummaryWriter`` writes numbers to files for TensorBoard.
 _WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
+#: Functions of loggers that are given a dictionary of numbers, or a name and a number.
+_LOGGERS = (
+    ("wandb.sdk.wandb_run", "Run", "log"),
+    ("mlflow.tracking.fluent", "", "log_metric"),
+    ("mlflow.tracking.fluent", "", "log_metrics"),
+)
 #: Torch's own code through which a user's ``print`` and format string read a tensor.
 _FORMATTERS = frozenset({"_tensor.py", "_tensor_str.py"})
 
@@ -171,11 +177,14 @@ class ShownRecord:
             line, self.line = self.line, ""
             self.logs(line)
 
-    def logs(self, line: str) -> None:
-        """Note a line of output, if one of its numbers is a result of an evaluation."""
+    def logs(self, line: str, whole: str = "") -> None:
+        """Note a line of output, if one of its numbers is a result of an evaluation.
+
+        A file may be given a line in parts; ``whole`` is then what the line holds so far.
+        """
         if get_ident() != self.thread or "." not in line:
             return
-        self._exchanged_numbers(line)
+        self._exchanged_numbers(line, whole or line)
         backwards, exchanges = training.RECORD.backwards, evaluations.RECORD.exchanges
         current = {
             key: reads
@@ -200,9 +209,9 @@ class ShownRecord:
             value = float(number[0])
             found = _source(own.values(), value, _tolerance(number, value))
             if found is not None:
-                self._show(found, value, line, number[0])
+                self._show(found, value, whole or line, number[0])
 
-    def _exchanged_numbers(self, line: str) -> None:
+    def _exchanged_numbers(self, line: str, whole: str) -> None:
         """Note the numbers of a line of output that may be computed from those of all ranks."""
         sums = accumulated.RECORD.latest
         if sums is None or not sums.given or sums.backwards != training.RECORD.backwards:
@@ -210,7 +219,7 @@ class ShownRecord:
         for at, number in enumerate(_DECIMAL.finditer(line)):
             where = _line_of_text(sys._getframe(), number[0])
             if where is not None and len(sums.written) < _MAX_SHOWN:
-                text = line.strip()[:_MAX_TEXT]
+                text = whole.strip()[:_MAX_TEXT]
                 sums.written[where, at] = ShownNumber(where=where, number=number[0], text=text)
 
     def _show(self, reads: Reads, value: float, line: str, number: str) -> None:
@@ -285,6 +294,9 @@ def install() -> None:
     logging.Logger.handle = handle  # type: ignore[method-assign]
     for module in _WRITERS:
         AfterImport(module, _wrap_writer).install()
+    for name, owner, function in _LOGGERS:
+        AfterImport(name, functools.partial(_wrap_logger, owner, function)).install()
+    written_files.install(lambda: RECORD.listens, _in_file)
 
 
 def _wrap_writer(module: ModuleType) -> None:
@@ -307,6 +319,38 @@ def _wrap_writer(module: ModuleType) -> None:
         return original(self, tag, scalar_value, *args, **kwargs)
 
     module.SummaryWriter.add_scalar = add_scalar
+
+
+def _wrap_logger(owner: str, function: str, module: ModuleType) -> None:
+    """Note the numbers that a function of a logger is given like those of a line of output."""
+    held = getattr(module, owner) if owner else module
+    original = getattr(held, function)
+
+    @functools.wraps(original)
+    def log(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            if RECORD.listens or evaluations.RECORD.evaluated:
+                RECORD.logs(_given(args, kwargs, sys._getframe(1)))
+        except Exception as error:  # noqa: BLE001  (the logger itself refuses what it cannot log)
+            RECORD.stop(error)
+        return original(*args, **kwargs)
+
+    setattr(held, function, log)
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> str:
+    """The names and numbers that a logger is given, as a line of output."""
+    parts: list[str] = []
+    for value in (*args, *kwargs.values()):
+        for name, one in value.items() if isinstance(value, dict) else (("", value),):
+            number = one
+            if isinstance(one, torch.Tensor) and one.numel() == 1:
+                number = one.detach().item()
+                RECORD.read(one, number, frame)  # so it is read in the line of the call
+            if isinstance(number, (str, int, float)):
+                parts.append(f"{name} {number!r}" if name else f"{number!r}")
+    return " ".join(parts) + "\n"
 
 
 def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -339,6 +383,13 @@ def _writing(original: Callable[[str], int]) -> Callable[[str], int]:
         return original(text)
 
     return write
+
+
+def _in_file(text: str, line: str) -> None:
+    try:
+        RECORD.logs(text, line)
+    except Exception as error:  # noqa: BLE001  (the user's file must be written)
+        RECORD.stop(error)
 
 
 def _message(record: logging.LogRecord) -> str:
