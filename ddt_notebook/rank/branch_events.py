@@ -324,7 +324,9 @@ class MonitoringHandlers:
         self.watch: Callable[[CodeType], None] = lambda code: None
         #: The lines of the instructions of each watched code object, by its id.
         self.watched: dict[int, tuple[dict[int, int], CodeType]] = {}
-        self._by_code = recorder.by_code
+        #: A conditional jump or a loop was decided.
+        self.branched = recorder.noting(self._branch, self._keep_values)
+        self._returned = recorder.noting(self._return)
 
     def started(self, code: CodeType, offset: int) -> object:
         """Watch a code object of the user from its first call on; ignore all others."""
@@ -332,21 +334,6 @@ class MonitoringHandlers:
             self.watched[id(code)] = lines_of(code), code
             self.watch(code)
         return self._disable
-
-    def branched(self, code: CodeType, offset: int, destination: int) -> object:
-        """A conditional jump or a loop was decided."""
-        if threading.get_ident() != self._main:
-            return None
-        recorder = self._recorder
-        found = self._by_code.get(id(code))
-        known = recorder.known_in(code) if found is None else found[0]
-        key = offset << 32 | destination
-        index = known.get(key)
-        if index is None:
-            index = known[key] = self._branch(code, offset, destination)
-        if index >= 0 and recorder.note(index):
-            recorder.keep_values(index, sys._getframe(1))
-        return None
 
     def _branch(self, code: CodeType, offset: int, destination: int) -> int:
         """The index of an outcome; -1 for a part of a condition that does not decide it."""
@@ -374,10 +361,17 @@ class MonitoringHandlers:
         found = self.watched.get(id(code))
         return lines_of(code) if found is None else found[0]
 
+    def _keep_values(self, index: int) -> None:
+        # the callback was called by the user's code, and called this
+        self._recorder.keep_values(index, sys._getframe(2))
+
     def returned(self, code: CodeType, offset: int, value: object) -> object:
         """A function returned."""
-        self._note(code, offset, "return")
+        self._returned(code, offset, -1)
         return None
+
+    def _return(self, code: CodeType, offset: int, _: int) -> int:
+        return self._recorder.index_of(code, self._lines(code).get(offset, 0), "return")
 
     def raised(self, code: CodeType, offset: int, error: BaseException) -> object:
         """An exception was raised in a frame, or went through it."""

@@ -11,14 +11,15 @@ condition inside an expression, whether it held.
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 
 from ..model.branches import BranchKind, BranchOutcome
-from ..wire.branch_ring import BranchRingWriter
+from ..wire.branch_ring import COUNT_AT, COUNT_EACH, EVENTS, BranchRingWriter
 from .condition_values import values_at
 
 #: The running hash is a polynomial of the events with this factor, modulo 2^64. So the hash of any
@@ -28,8 +29,10 @@ _MASK = (1 << 64) - 1
 #: How many marks are kept; each pass through DDP makes two.
 _MARKS = 4096
 
-#: Instruction and destination of a branch, or what else identifies an outcome within a code object.
-Key = tuple[object, ...] | int
+#: What identifies an outcome within a code object.
+Key = tuple[object, ...]
+#: The index of the last outcome at a site, in a list of its own.
+Site = list[int]
 
 
 class BranchRecorder:
@@ -43,16 +46,19 @@ class BranchRecorder:
 
     def __init__(self, writer: BranchRingWriter) -> None:
         self._writer = writer
-        self._write = writer.write
+        self._thread = threading.main_thread().ident
         self._indices: dict[tuple[object, ...], int] = {}
         self._outcomes: list[BranchOutcome | None] = [None]
         self._hash_keys: list[int] = [1]
         self._values: dict[int, dict[str, str]] = {}
-        #: The site of each outcome, and the last outcome at each site; sites are numbered.
-        self._sites: list[int] = [0]
-        self._last_at_site: list[int] = [0]
-        self._site_numbers: dict[tuple[str, int, str, str], int] = {}
-        self.hash = 0
+        #: The last outcome at the site of each outcome; those of one site share the list.
+        self._last_at: list[Site] = [[0]]
+        self._sites: dict[tuple[str, int, str, str], Site] = {}
+        #: The hash of the events before this number.
+        self._hashed, self._hash = writer.count, 0
+        #: By id of the code object, instruction and destination of a branch (-1 for a return): the
+        #: index of the outcome, and its site.
+        self.known: dict[tuple[int, int, int], tuple[int, Site]] = {}
         #: See `BranchValues`.
         self.marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
         #: By id: since Python 3.13, the hash of a code object takes 2 µs for 100 lines, and is not
@@ -69,11 +75,12 @@ class BranchRecorder:
         self._indices.clear()
         del self._outcomes[1:], self._hash_keys[1:]
         self._values.clear()
-        del self._sites[1:], self._last_at_site[1:]
-        self._site_numbers.clear()
+        del self._last_at[1:]
+        self._sites.clear()
+        self.known.clear()
         self.by_code.clear()
         self.marks.clear()
-        self.hash = 0
+        self._hashed, self._hash = self._writer.count, 0
         self.unobserved = ""
         self.callbacks_only = False
 
@@ -117,13 +124,56 @@ class BranchRecorder:
             known = self._indices[key] = self._writer.add_outcome(outcome)
             if known:
                 self._outcomes.append(outcome)
-                number = self._site_numbers.setdefault(outcome.site, len(self._last_at_site))
-                if number == len(self._last_at_site):
-                    self._last_at_site.append(0)
-                self._sites.append(number)
+                self._last_at.append(self._sites.setdefault(outcome.site, [0]))
                 # Python's own hash of a text differs between processes
                 self._hash_keys.append(zlib.crc32(repr(key).encode()) << 1 | 1)
         return known
+
+    def noting(
+        self,
+        learn: Callable[[CodeType, int, int], int],
+        changed: Callable[[int], None] = lambda index: None,
+    ) -> Callable[[CodeType, int, int], None]:
+        """A callback that records an event of the main thread, given as in `known`.
+
+        It runs at each branch of the user's code, mostly with cold caches. So it calls nothing in
+        the usual case, and touches few objects.
+
+        Parameters
+        ----------
+        learn
+            The index of an outcome that is not known yet; negative for none.
+        changed
+            Is called if the rank took another path here before.
+        """
+        known, writer, count_all = self.known, self._writer, self._count_all
+        main, thread = self._thread, threading.get_ident
+        events, header = writer.events, writer.header
+        last, until_counted = EVENTS - 1, COUNT_EACH - 1
+
+        def note(code: CodeType, offset: int, destination: int) -> None:
+            if thread() != main:
+                return
+            found = known.get((id(code), offset, destination))
+            if found is None:
+                index = learn(code, offset, destination)
+                self.known_in(code)  # keeps the code object, so that no other one gets its id
+                site = self._last_at[max(index, 0)]
+                known[id(code), offset, destination] = index, site
+            else:
+                index, site = found
+            if index < 0:
+                return
+            count = writer.count
+            events[count & last] = index
+            writer.count = header[COUNT_AT] = count = count + 1
+            if not count & until_counted:
+                count_all()
+            if site[0] != index:
+                site[0] = index
+                changed(index)
+
+        return note
 
     def note(self, index: int) -> bool:
         """Record an event; returns whether the rank took another path here before.
@@ -133,13 +183,33 @@ class BranchRecorder:
         index
             Index of its outcome.
         """
-        self.hash = (self.hash * HASH_FACTOR + self._hash_keys[index]) & _MASK
-        self._write(index)
-        site = self._sites[index]
-        if self._last_at_site[site] == index:
+        if not self._writer.write(index) % COUNT_EACH:
+            self._count_all()
+        site = self._last_at[index]
+        if site[0] == index:
             return False
-        self._last_at_site[site] = index
+        site[0] = index
         return True
+
+    @property
+    def hash(self) -> int:
+        """The running hash of the events of this run."""
+        # another thread must not change what the main thread adds to
+        keep = threading.get_ident() == self._thread
+        return self._count_all() if keep else self._hash_now()
+
+    def _hash_now(self) -> int:
+        found, keys = self._hash, self._hash_keys
+        for index in self._writer.since(self._hashed):
+            found = (found * HASH_FACTOR + keys[index]) & _MASK
+        return found
+
+    def _count_all(self) -> int:
+        """Add the new events to the hash and the counters, and return the hash."""
+        self._hash = self._hash_now()
+        self._hashed = self._writer.count
+        self._writer.count_times()
+        return self._hash
 
     def keep_values(self, index: int, frame: FrameType) -> None:
         """Read the values of the names in the condition, which ``frame`` runs."""
@@ -158,7 +228,7 @@ class BranchRecorder:
         """
         found = dict(self._values)
         live = frames_by_code(frame)
-        for index in list(self._last_at_site):
+        for (index,) in list(self._sites.values()):
             outcome = self._outcomes[index]
             if outcome is None or outcome.kind not in ("branch", "guard"):
                 continue

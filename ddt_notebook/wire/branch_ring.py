@@ -2,11 +2,12 @@
 
 The technique is that of `ring`: one writer, any number of readers, no lock. An event is only the
 index of its outcome, in 4 bytes; a table describes each outcome once. So writing an event takes
-less than a microsecond, and always-on recording is affordable.
+a fraction of a microsecond, and always-on recording is affordable.
 
 Layout of the file::
 
-    header    version, number of events, number of events when the run began, end of the table
+    header    version, number of events, number of events when the run began, end of the table,
+              number of events that the counters include
     times     MOST_OUTCOMES counters: how often the rank went each way in this run
     events    EVENTS indices of outcomes
     table     one JSON array for each outcome; only appended to
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,10 +27,12 @@ from ..model.branches import BranchOutcome
 from .mapped_file import MappedReader, create
 
 #: Version of the layout; a reader rejects a file that has another one.
-VERSION = 1
+VERSION = 2
 _MAGIC = int.from_bytes(b"ddtways\0", "little")
-#: How many events are kept.
+#: How many events are kept; a power of two.
 EVENTS = 8192
+#: After this many events, the writer counts them.
+COUNT_EACH = EVENTS // 2
 #: Index 0 stands for all outcomes that no longer fit into the table.
 MOST_OUTCOMES = 4096
 _TABLE_BYTES = 1 << 20
@@ -39,7 +43,7 @@ _TABLE_AT = _EVENTS_AT + 4 * EVENTS
 _FILE_BYTES = _TABLE_AT + _TABLE_BYTES
 _LENGTH = struct.Struct("<I")
 #: Positions in the header.
-_VERSION, _COUNT, _RUN_START, _TABLE_END = 1, 2, 3, 4
+_VERSION, COUNT_AT, _RUN_START, _TABLE_END, _COUNTED = 1, 2, 3, 4, 5
 
 #: What the table holds of an outcome.
 _FIELDS = ("file", "line", "function", "kind", "to_line", "error")
@@ -69,28 +73,43 @@ class BranchRingWriter:
         How many events were written.
     run_start
         How many of them before the current run.
+    events, header
+        Parts of the file, for the recorder, which writes events itself.
     """
+
+    __slots__ = (
+        "_counted",
+        "_map",
+        "_outcomes",
+        "_table_end",
+        "_times",
+        "count",
+        "events",
+        "header",
+        "run_start",
+    )
 
     def __init__(self, path: Path, *, reserve: bool = False) -> None:
         self._map = create(path, _FILE_BYTES, reserve=reserve)
         whole = memoryview(self._map)
-        self._header = whole[:_TIMES_AT].cast("Q")
+        self.header = whole[:_TIMES_AT].cast("Q")
         self._times = whole[_TIMES_AT:_EVENTS_AT].cast("Q")
-        self._events = whole[_EVENTS_AT:_TABLE_AT].cast("I")
+        self.events = whole[_EVENTS_AT:_TABLE_AT].cast("I")
         self._table_end = _TABLE_AT
         self._outcomes = 1
-        self.count = self.run_start = 0
-        self._header[_VERSION] = VERSION
-        self._header[_TABLE_END] = _TABLE_AT
-        self._header[0] = _MAGIC
+        self.count = self.run_start = self._counted = 0
+        self.header[_VERSION] = VERSION
+        self.header[_TABLE_END] = _TABLE_AT
+        self.header[0] = _MAGIC
 
     def begin_run(self) -> None:
         """Begin a new run: forget all outcomes, so that a long session does not fill the table."""
         for index in range(self._outcomes):
             self._times[index] = 0
         self._outcomes = 1
-        self._table_end = self._header[_TABLE_END] = _TABLE_AT
-        self.run_start = self._header[_RUN_START] = self.count
+        self._table_end = self.header[_TABLE_END] = _TABLE_AT
+        self.run_start = self.header[_RUN_START] = self.count
+        self._counted = self.header[_COUNTED] = self.count
 
     def add_outcome(self, outcome: BranchOutcome) -> int:
         """Describe an outcome, and return its index; 0 if the table is full."""
@@ -99,16 +118,28 @@ class BranchRingWriter:
         if self._outcomes >= MOST_OUTCOMES or end > _FILE_BYTES:
             return 0
         self._map[self._table_end : end] = _LENGTH.pack(len(data)) + data
-        self._table_end = self._header[_TABLE_END] = end
+        self._table_end = self.header[_TABLE_END] = end
         self._outcomes += 1
         return self._outcomes - 1
 
-    def write(self, index: int) -> None:
-        """Write an event: the index of its outcome."""
+    def write(self, index: int) -> int:
+        """Write an event, the index of its outcome, and return the number of all events."""
         count = self.count
-        self._events[count % EVENTS] = index
-        self._times[index] += 1
-        self.count = self._header[_COUNT] = count + 1
+        self.events[count & (EVENTS - 1)] = index
+        self.count = self.header[COUNT_AT] = count = count + 1
+        if not count % COUNT_EACH:
+            self.count_times()
+        return count
+
+    def since(self, number: int) -> list[int]:
+        """The events from a number on, of which the ring must still hold all."""
+        return [self.events[at & (EVENTS - 1)] for at in range(number, self.count)]
+
+    def count_times(self) -> None:
+        """Count the events since the last call by outcome."""
+        for index, times in Counter(self.since(self._counted)).items():
+            self._times[index] += times
+        self._counted = self.header[_COUNTED] = self.count
 
 
 def _outcome(data: bytes) -> BranchOutcome:
@@ -138,7 +169,7 @@ class BranchRingReader(MappedReader):
     def has_events(self) -> bool:
         """Whether the current run has had any events; takes microseconds."""
         header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
-        return bool(header[_COUNT] > header[_RUN_START])
+        return bool(header[COUNT_AT] > header[_RUN_START])
 
     def read(self) -> BranchLog:
         """The events of the current run, as far as they are kept.
@@ -153,12 +184,15 @@ class BranchRingReader(MappedReader):
 
     def _read(self) -> BranchLog:
         header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
-        count, run_start = header[_COUNT], header[_RUN_START]
+        count, run_start = header[COUNT_AT], header[_RUN_START]
         # a page that was never written has no place on a full disk, and reading it is a SIGBUS
         kept = min(count, EVENTS)
         slots = struct.unpack_from(f"<{kept}I", self._map, _EVENTS_AT)
-        outcomes = self._outcomes(header[_TABLE_END])
-        written = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)[_COUNT]
+        not_counted = range(max(header[_COUNTED], run_start), count)
+        outcomes = self._outcomes(
+            header[_TABLE_END], Counter(slots[number % EVENTS] for number in not_counted)
+        )
+        written = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)[COUNT_AT]
         oldest = max(run_start, written - EVENTS)
         events = [slots[number % EVENTS] for number in range(oldest, count)]
         known = len(outcomes)
@@ -168,7 +202,7 @@ class BranchRingReader(MappedReader):
             events_dropped=oldest - run_start,
         )
 
-    def _outcomes(self, table_end: int) -> list[BranchOutcome]:
+    def _outcomes(self, table_end: int, not_counted: Counter[int]) -> list[BranchOutcome]:
         found = [_OTHER]
         at = _TABLE_AT
         while at < table_end:
@@ -181,5 +215,6 @@ class BranchRingReader(MappedReader):
             at += length
         times = struct.unpack_from(f"<{len(found)}Q", self._map, _TIMES_AT)
         return [
-            replace(outcome, times=number) for outcome, number in zip(found, times, strict=True)
+            replace(outcome, times=number + not_counted[index])
+            for index, (outcome, number) in enumerate(zip(found, times, strict=True))
         ]

@@ -212,6 +212,21 @@ def test_ranks_that_took_the_same_branches_have_the_same_hashes(tmp_path: Path) 
     assert hashes[0] == hashes[1]
 
 
+def test_the_hash_includes_events_that_the_ring_has_dropped(recorder: BranchRecorder) -> None:
+    code = _code("pass")
+    handlers = MonitoringHandlers(recorder, disable=None)
+    handlers.returned(code, 0, None)
+    expected = key = recorder.hash
+    for _ in range(2 * EVENTS):
+        handlers.returned(code, 0, None)
+        expected = (expected * HASH_FACTOR + key) % (1 << 64)
+    seen_elsewhere = []
+    thread = threading.Thread(target=lambda: seen_elsewhere.append(recorder.hash))
+    thread.start()
+    thread.join()
+    assert seen_elsewhere == [recorder.hash] == [expected]
+
+
 def test_the_oldest_events_are_dropped_and_counted(path: Path) -> None:
     writer = BranchRingWriter(path)
     writer.begin_run()
