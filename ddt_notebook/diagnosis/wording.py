@@ -801,6 +801,7 @@ FACTS: dict[str, Sentence] = {
         f"{ranks_text(f.ranks)} called {f.values['op']} on group {f.values['group'] or '(none)'} "
         f"from that line, not on group {f.values['awaited_group']}"
     ),
+    "file-missing": "{ranks} {asks|ask} again and again for {file}, which does not exist",
     "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
     "issued-behind": lambda f: (
         f"Python had gone on from that line on {ranks_text(f.ranks)}, whose device waits: "

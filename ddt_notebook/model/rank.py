@@ -24,8 +24,11 @@ RankState = Literal[
 ]
 
 #: What a main thread waits for outside of collectives: "lock" is also a wait for another thread,
-#: "data" comes from a pipe or a socket. Empty if it runs, or if that is not known.
-WaitsFor = Literal["", "time", "file", "lock", "file lock", "process", "data"]
+#: "data" comes from a pipe or a socket. For a "missing file" and a "busy lock" it asks again and
+#: again. Empty if it runs, or if that is not known.
+WaitsFor = Literal[
+    "", "time", "file", "lock", "file lock", "process", "data", "missing file", "busy lock"
+]
 
 #: A rank that uses this share of a core is at work. One that sleeps or waits uses a few per cent,
 #: because its monitor answers.
@@ -98,7 +101,7 @@ class Activity:
     waits_for
         What its main thread waited for when last seen.
     file
-        Path of the file that it read or wanted to lock.
+        Path of the file that it read, wanted to lock, or asked for.
     held_by
         Process id of the holder of that lock; None if it waits for none, or it is not known.
     """

@@ -295,7 +295,9 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
         As `waits` returns it for these reports.
     """
     reports = list(reports)
-    holders = lock_holders(reports)
+    # a rank that asks for a lock again and again may give up
+    asks = {r.rank for r in reports if r.activity and r.activity.waits_for == "busy lock"}
+    holders = {rank: one for rank, one in lock_holders(reports).items() if rank not in asks}
     alike: dict[tuple[frozenset[int], bool], list[int]] = defaultdict(list)
     for rank, wait in waiting.items():
         alike[wait.missing, wait.anyone].append(rank)

@@ -29,6 +29,7 @@ from ..wire.messages import (
     RunningAnswer,
 )
 from .branch_recorder import BranchRecorder
+from .probes import polled_files
 from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
@@ -111,6 +112,11 @@ class Monitor(threading.Thread):
     def _status(self) -> MonitorStatus:
         waits_for, file = main_thread_waits_for()
         stack = current_stack(self._main)
+        held_by = holder_of_lock() if waits_for == "file lock" else None
+        if waits_for in ("", "time"):
+            polled, path, holder = polled_files.RECORD.waits_for(stack)
+            if polled:
+                waits_for, file, held_by = polled, path, holder
         return MonitorStatus(
             position=users_line(stack),
             stack=stack,
@@ -120,5 +126,5 @@ class Monitor(threading.Thread):
             at_s=time.monotonic(),
             waits_for=waits_for,
             file=file,
-            held_by=holder_of_lock() if waits_for == "file lock" else None,
+            held_by=held_by,
         )

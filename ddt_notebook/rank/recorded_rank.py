@@ -50,6 +50,7 @@ from .probes import (
     evaluations,
     loaders,
     performance,
+    polled_files,
     replicated,
     schedules,
     shown,
@@ -174,7 +175,7 @@ class RecordedRank:
         self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()
-        for probe in (loaders, training, checkpoints, schedules, shown, replicated):
+        for probe in (loaders, training, checkpoints, schedules, shown, replicated, polled_files):
             probe.install()
         leave_recorder_uncompiled()
         self._begin_run()
@@ -213,7 +214,7 @@ class RecordedRank:
     def _begin_run(self) -> None:
         for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
             probe.RECORD.begin_run()
-        for probe in (performance, replicated):
+        for probe in (performance, replicated, polled_files):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

@@ -61,6 +61,7 @@ from .probes import (
     evaluations,
     loaders,
     performance,
+    polled_files,
     registry,
     replicated,
     schedules,
@@ -142,6 +143,7 @@ class Rank:
             checkpoints.install()
             schedules.install()
             shown.install()
+            polled_files.install()
             replicated.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
@@ -222,6 +224,7 @@ class Rank:
         evaluations.RECORD.begin_run()
         accumulated.RECORD.begin_run()
         shown.RECORD.begin_run()
+        polled_files.RECORD.begin_run()
         replicated.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:

@@ -41,6 +41,13 @@ def parts(waiting: Waiting) -> list[str]:
     return [*said, f"and {words.count(rest, 'more rank')}"] if rest else said
 
 
+_WAITED = {
+    "lock": "a lock or another thread",
+    "process": "a process that it started",
+    "data": "data from a pipe or a socket",
+}
+
+
 def _activity(report: RankReport) -> tuple[str, str, str]:
     """What a rank does: the verb for one rank, the verb for several ranks, and the place."""
     place = report.position.place if report.position is not None else ""
@@ -63,14 +70,14 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
             return f"reads{file}", f"read{file}", where
         case "file lock":
             return f"waits for the lock of{file}", f"wait for the lock of{file}", where
-        case "lock":
-            what = "a lock or another thread"
-        case "process":
-            what = "a process that it started"
-        case "data":
-            what = "data from a pipe or a socket"
-        case _:
+        case "busy lock":
+            return f"asks for the lock of{file}", f"ask for the lock of{file}", where
+        case "missing file":
+            there = ", which does not exist"
+            return f"waits for the file{file}{there}", f"wait for the file{file}{there}", where
+        case waits_for if waits_for not in _WAITED:
             return "is", "are", where or " at work"
+    what = _WAITED[activity.waits_for]
     return f"waits for {what}", f"wait for {what}", where
 
 

@@ -17,10 +17,10 @@ from ddt_notebook.model.waits import Waiting
 #: A wait is shown, and reported after an interrupt, when it has lasted this long, in seconds.
 SHOW_AFTER_S = 0.4
 PREPARES = """
-import pathlib, time
+import os, pathlib, time
 kept = 10 + rank
 if rank == 0:
-    while not pathlib.Path({path!r}).exists():
+    while not os.access({path!r}, os.F_OK):
         {work}
 dist.barrier()
 """
@@ -65,7 +65,11 @@ def check_that_nothing_was_lost(session: ddt.Session, run: RunResult) -> None:
     ]
 
 
-WORK = {"time": "time.sleep(0.2)", "": "sum(range(100_000))"}
+WORK = {
+    "time": "time.sleep(0.2)",
+    "": "sum(range(100_000))",
+    "missing file": "time.sleep(0.1 * (not pathlib.Path('no such file').exists()))",
+}
 
 
 @pytest.mark.parametrize("waits_for", WORK)

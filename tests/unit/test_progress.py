@@ -166,3 +166,5 @@ def test_a_rank_that_waits_for_the_lock_of_a_file(
     assert stuck([holder, waiter, works]) == (expected and {0, 2})
     free = RankReport(rank=0, pid=100, state="running")
     assert stuck([free, waiter, works]) == frozenset()
+    asks = replace(waiter, activity=replace(seen, waits_for="busy lock"))  # it may give up
+    assert stuck([holder, asks, works]) == frozenset()

@@ -78,6 +78,30 @@ def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
     ]
 
 
+def awaited_files(context: Context, ranks: Iterable[int]) -> list[Fact]:
+    """Return the files for which ranks ask again and again, and which do not exist."""
+    asked: dict[str, list[int]] = defaultdict(list)
+    for rank in ranks:
+        report = context.reports.get(rank)
+        seen = report.activity if report is not None and report.state == "running" else None
+        # a rank at work may look for a file by which others tell it to stop
+        if seen is not None and seen.waits_for == "missing file" and not seen.computes:
+            asked[seen.file].append(rank)
+    return [
+        Fact(kind="file-missing", ranks=tuple(members), values={"file": file})
+        for file, members in asked.items()
+    ]
+
+
+def nobody_makes_them(context: Context, awaited: list[Fact]) -> bool:
+    """Whether no other rank is at work, which might still make the files."""
+    asking = {rank for fact in awaited for rank in fact.ranks}
+    return bool(awaited) and not any(
+        report.state in ("running", "silent", "stopped") and rank not in asking
+        for rank, report in context.reports.items()
+    )
+
+
 def did_instead(context: Context, ranks: Iterable[int], group: str | None = None) -> list[Fact]:
     """Return what ranks did instead: their state, and their last collective on a group.
 

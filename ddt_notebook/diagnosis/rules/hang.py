@@ -16,7 +16,16 @@ from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
 
-from .facts import blocked_in, did_instead, of_call, of_script, of_wait, reasons
+from .facts import (
+    awaited_files,
+    blocked_in,
+    did_instead,
+    nobody_makes_them,
+    of_call,
+    of_script,
+    of_wait,
+    reasons,
+)
 from .groups import hung_by_skip
 
 #: States in which a rank can no longer enter a call, and those in which it still could.
@@ -123,15 +132,18 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     ranks, direct = sorted(absence.ranks), sorted(absence.waiting)
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
-    locks = _locks(context, ranks)
-    found = _reasons(context, ranks, direct[0], call, state) if not locks else {}
+    locks, awaited = _locks(context, ranks), awaited_files(context, ranks)
+    found: dict[int, Reason] = {}
     if locks:
         cause, explained = "file-lock-held-at-collective", locks
-    elif found:
+    elif nobody_makes_them(context, awaited):
+        cause, explained = "file-never-appears", awaited
+    elif found := _reasons(context, ranks, direct[0], call, state):
         cause = min(found.values(), key=lambda reason: reason.priority).cause
         explained = reasons(found.values())
     else:
         cause, explained = _cause(context, ranks, direct[0], call, state)
+        explained = [*explained, *awaited]
     if call.op == "init_process_group" and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
     facts = blocked_in(context, direct) + _gone_on(context, direct)

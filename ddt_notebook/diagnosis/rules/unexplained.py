@@ -11,7 +11,7 @@ from ddt_notebook.diagnosis.errors import is_timeout
 from ddt_notebook.model import Finding
 
 from .exception import of_error
-from .facts import blocked_in, did_instead, of_call
+from .facts import awaited_files, blocked_in, did_instead, nobody_makes_them, of_call
 
 #: In an interrupted run, a call that all members have entered is reported if it has lasted this
 #: long, in seconds. On gloo, three ranks on two busy cores reduce 1 GB in 2 s.
@@ -94,6 +94,9 @@ def time_limit(context: Context) -> Iterator[Finding]:
     cause = {"stopped": "rank-suspended", "silent": "rank-silent"}.get(
         state, "rank-too-slow" if over else None
     )
+    awaited = awaited_files(context, ranks)
+    if over and nobody_makes_them(context, awaited):
+        cause = "file-never-appears"
     yield conclude(
         "D.2.1",
         "time-limit" if over else "made-no-progress",
@@ -101,7 +104,7 @@ def time_limit(context: Context) -> Iterator[Finding]:
         ranks=ranks,
         values={"passed_s": passed},
         places=context.places(ranks),
-        facts=did_instead(context, ranks),
+        facts=[*did_instead(context, ranks), *awaited],
         confidence="certain" if cause else "likely",
     )
 

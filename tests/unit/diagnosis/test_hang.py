@@ -8,6 +8,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Cell, Finding, RankError, RankReport
+from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.training import RankTraining
 
 from .builders import (
@@ -426,6 +427,26 @@ def test_a_hang_before_training_may_belong_to_the_preparation():
     training = (RankTraining(rank=1, backwards=2),)
     trained = only(diagnose(replace(scene, training=training)))
     assert "before-training" not in [fact.kind for fact in trained.facts]
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "maker", "cause"),
+    [(0.0, "blocked", "file-never-appears"), (0.0, "running", "rank-too-slow"),
+     (0.9, "blocked", "rank-too-slow")],
+)  # fmt: skip
+def test_a_file_is_awaited_that_only_a_rank_at_work_may_still_make(
+    cpu_share: float, maker: str, cause: str
+):
+    asks = Activity(cpu_share=cpu_share, waits_for="missing file", file="/data/done")
+    late = rank(1, state="running", position=at(2), activity=asks)
+    other = rank(2, state="running", position=at(3))
+    if maker == "blocked":
+        other = rank(2, call("barrier", 4), blocked=True)
+    waiter = rank(0, call("barrier", 4), blocked=True)
+    finding = only(diagnose(snapshot(waiter, late, other, outcome="hung")))
+    assert (finding.kind, finding.cause) == ("late", cause)
+    if not cpu_share:
+        assert fact(finding, "file-missing").values == {"file": "/data/done"}
 
 
 def test_a_hang_that_gloo_itself_ended():
