@@ -49,10 +49,11 @@ def fixes(
         Id of an entry of the catalogue of messages, whose advice is returned.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    if message is not None:
+    own = messages.message(message).fixes if message is not None else ()
+    if own:
         return [
             Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0))
-            for pattern, text in messages.message(message).fixes
+            for pattern, text in own
         ]
     if cause and cause in faults.card_ids():
         chosen = _of_card(cause)

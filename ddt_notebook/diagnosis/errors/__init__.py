@@ -60,7 +60,11 @@ def _in_catalogue(error: RankError) -> Message | None:
     An entry for what only follows from another failure is none: it is not the cause.
     """
     lower = f"{error.type}: {error.message}".lower()
-    found = [entry for entry in messages() if entry.kind == "error" and entry.find(lower)]
+    found = [
+        entry
+        for entry in messages()
+        if entry.kind == "error" and not entry.votes and entry.find(lower)
+    ]
     broader = frozenset().union(*(entry.over for entry in found))
     found = [entry for entry in found if entry.id not in broader]
     return min(found, key=lambda entry: entry.general, default=None)
