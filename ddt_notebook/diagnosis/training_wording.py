@@ -264,6 +264,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "replicated-apart": (
         "{ranks} differ in a tensor ({shape}) that a tensor-parallel layer takes as equal on them"
     ),
+    "summed-apart": (
+        "{ranks} give a model different inputs ({shape}), and its forward pass adds up activations "
+        "over these ranks"
+    ),
     "sampler-begins-again": (
         "{ranks} {resumes|resume} training, but the sampler of {loader} begins again at an early "
         "epoch: the order of the data repeats"
@@ -563,6 +567,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "cut-from-part": lambda f: (
         f"all inputs were cut from the same {f.values['share']:.0%} of the tensor's memory"
     ),
+    "activations-summed-at": (
+        "{place} adds up one row for each sample of the batch: partial results of one batch"
+    ),
+    "losses-apart": "the losses of {ranks} differ, too",
     "declared-equal": (
         "the placement Replicate says that it is equal on {ranks}, and nothing checks that"
     ),

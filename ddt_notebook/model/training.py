@@ -350,6 +350,34 @@ class ReplicatedTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SummedForward:
+    """A forward pass in training that added up activations over several ranks.
+
+    Attributes
+    ----------
+    members
+        The ranks over which it added.
+    shape
+        Shape of the model's input, such as ``"10×20"``.
+    content
+        Fingerprint of that input.
+    part
+        Whether the input is a part of a larger tensor.
+    where
+        The user's line that called the model.
+    summed_at
+        The user's line that added.
+    """
+
+    members: tuple[int, ...]
+    shape: str = ""
+    content: int = 0
+    part: bool = False
+    where: Position | None = None
+    summed_at: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTraining:
     """How one rank trained in this run.
 
@@ -380,6 +408,10 @@ class RankTraining:
     replicated
         The first tensors that were declared equal on several ranks, as inputs of layers of tensor
         parallelism are.
+    summed
+        The first forward passes that added up activations over ranks.
+    losses
+        The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors
         Number of threads that an operation of torch uses, and of processors that the rank may use.
     """
@@ -395,5 +427,7 @@ class RankTraining:
     by_hand: OptimizerTraining | None = None
     not_finite: NotFinite | None = None
     replicated: tuple[ReplicatedTensor, ...] = ()
+    summed: tuple[SummedForward, ...] = ()
+    losses: tuple[float, ...] = ()
     threads: int = 0
     processors: int = 0

@@ -54,6 +54,7 @@ from .probes import (
     replicated,
     schedules,
     shown,
+    summed_activations,
     training,
 )
 from .probes.calls import CallLog
@@ -214,7 +215,7 @@ class RecordedRank:
     def _begin_run(self) -> None:
         for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
             probe.RECORD.begin_run()
-        for probe in (performance, replicated, polled_files):
+        for probe in (performance, replicated, summed_activations, polled_files):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

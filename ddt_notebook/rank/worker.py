@@ -67,6 +67,7 @@ from .probes import (
     schedules,
     shown,
     simulated,
+    summed_activations,
     training,
 )
 from .probes.flight import FlightReader, torch_version
@@ -225,6 +226,7 @@ class Rank:
         accumulated.RECORD.begin_run()
         shown.RECORD.begin_run()
         polled_files.RECORD.begin_run()
+        summed_activations.RECORD.begin_run()
         replicated.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -12,6 +12,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.partition import Division, unpack_indices
+from ddt_notebook.model.training import RankTraining
 
 from .loaders import Shared, samples, shared_loaders
 from .parallel_groups import take_parts
@@ -26,6 +27,8 @@ NEARLY_ALL = 0.9
 _FEW_EQUAL = 2
 #: A program that feeds fewer different inputs may measure something. Chosen, not measured.
 _DIFFERENT_INPUTS = 2
+#: Losses that differ by less than this share may differ by rounding. Chosen, not measured.
+_LOSS = 1e-4
 #: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
@@ -344,6 +347,69 @@ def replicated_apart(context: Context) -> Iterator[Finding]:
                 return
 
 
+def summed_apart(context: Context) -> Iterator[Finding]:
+    """Report inputs that differ on ranks that add up activations of them in the forward pass.
+
+    Ranks that hold parts of one model compute the same loss; so a rank that was given its part of
+    the features of the batch does, too.
+    """
+    return (f for f in _summed_apart(context) if f.confidence == "likely")
+
+
+def perhaps_summed_apart(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, such inputs if the losses are equal nevertheless."""
+    return (f for f in _summed_apart(context) if f.confidence == "possible")
+
+
+def _summed_apart(context: Context) -> Iterator[Finding]:
+    trainings = {one.rank: one for one in context.snapshot.training if one.backwards}
+    if context.snapshot.outcome != "ok":
+        return
+    for members in {one.members for mine in trainings.values() for one in mine.summed}:
+        if not set(members) <= set(trainings) or _averages(trainings.values(), members):
+            continue
+        rows = [
+            [one for one in trainings[rank].summed if one.members == members] for rank in members
+        ]
+        together = next(zip(*rows, strict=False), None)
+        if together is None or len({(x.where, x.summed_at, x.shape) for x in together}) > 1:
+            continue
+        if len({one.content for one in together}) < 2 or any(one.part for one in together):
+            continue
+        losses = [trainings[rank].losses for rank in members]
+        apart = any(
+            max(each) - min(each) > _LOSS * abs(max(each)) for each in zip(*losses, strict=False)
+        )
+        places = {
+            rank: place
+            for rank, one in zip(members, together, strict=True)
+            if (place := context.place(one.where, "called")) is not None
+        }
+        yield conclude(
+            "D.2.4",
+            "summed-apart",
+            cause="tensor-parallel-inputs-differ",
+            ranks=members,
+            values={"shape": together[0].shape},
+            places=places,
+            facts=[
+                Fact(
+                    kind="activations-summed-at",
+                    place=context.place(together[0].summed_at, "called"),
+                ),
+                *([Fact(kind="losses-apart", ranks=members)] if apart else []),
+            ],
+            confidence="likely" if apart else "possible",
+            op="all_reduce",
+        )
+        return
+
+
+def _averages(trainings: Iterable[RankTraining], members: tuple[int, ...]) -> bool:
+    """Whether the members train in DDP, and so on different batches."""
+    return any(set(model.members) == set(members) for one in trainings for model in one.models)
+
+
 def _are_ranges(shared: Shared) -> bool:
     """Whether each rank's data is certainly a separate range, however early its loop ended.
 
@@ -463,6 +529,7 @@ RULES = (
     wrong_shards,
     overlapping_contents,
     replicated_apart,
+    summed_apart,
     slices_left_out,
 )
-HINTS = (slices_of_everything,)
+HINTS = (slices_of_everything, perhaps_summed_apart)

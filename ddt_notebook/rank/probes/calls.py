@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,14 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
-from . import accumulated, evaluations, rendezvous, timer_slack, training
+from . import (
+    accumulated,
+    evaluations,
+    rendezvous,
+    summed_activations,
+    timer_slack,
+    training,
+)
 from .frames import path_in_torch
 from .sockets import GroupSockets
 
@@ -177,8 +184,8 @@ class CallLog:
                     group, outside, process_group = found
                     record = record_of(given, group, outside)
                     _describe(record, given, operation)
-                    if record.op == "all_reduce" and training.RECORD.sampling:
-                        training.RECORD.reduces(given.get("tensor"))
+                    if record.op == "all_reduce":
+                        self._reduces(given, record)
             except Exception as error:
                 if self.sockets is not None:
                     raise
@@ -313,6 +320,14 @@ class CallLog:
         if issued:
             self._works[result] = index
         return result
+
+    def _reduces(self, given: Mapping[str, Any], record: CallRecord) -> None:
+        """Show the tensor of an ``all_reduce`` to the probes that look at it."""
+        if training.RECORD.sampling:
+            training.RECORD.reduces(given.get("tensor"))
+        if summed_activations.RECORD.watches and record.reduce_op == "SUM":
+            members = record.group.members
+            summed_activations.RECORD.reduces(given.get("tensor"), members, sys._getframe(2))
 
     # -- handles of asynchronous calls ---------------------------------------------------------
 

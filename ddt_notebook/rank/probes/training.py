@@ -28,7 +28,7 @@ from torch.optim.optimizer import (
 from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
-from . import evaluations, loss_graph, replicated
+from . import evaluations, loss_graph, replicated, summed_activations
 from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
@@ -39,6 +39,7 @@ from .replicas import ReplicaLog, built
 #: Models with more elements than this are not searched for NaN and infinity.
 _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
+_MAX_LOSSES = 4
 
 
 class TrainingRecord:
@@ -82,6 +83,7 @@ class TrainingRecord:
         self._last_is_finite = True
         #: The line of the first backward pass in this run, and how its loss was computed.
         self._first_backward: Position | None = None
+        self._losses: list[float] = []
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
@@ -103,6 +105,7 @@ class TrainingRecord:
         self._stepping = self._stepping_log = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
+        self._losses = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         self.sampling = []
@@ -287,6 +290,8 @@ class TrainingRecord:
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
+                if len(self._losses) < _MAX_LOSSES and type(value) is float and isfinite(value):
+                    self._losses.append(value)
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
                 if not finite and self._not_finite is None:
                     self._not_finite = self._first_not_finite(value)
@@ -430,6 +435,8 @@ class TrainingRecord:
             by_hand=None if self._passed or self._optimizers else self._by_hand.observed(),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
             replicated=tuple(replicated.RECORD.tensors),
+            summed=tuple(summed_activations.RECORD.sums),
+            losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),
         )
