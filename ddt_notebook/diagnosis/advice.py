@@ -49,11 +49,10 @@ def fixes(
         Id of an entry of the catalogue of messages, whose advice is returned.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    own = messages.message(message).fixes if message is not None else ()
-    if own:
+    if message is not None:
         return [
             Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0))
-            for pattern, text in own
+            for pattern, text in messages.message(message).fixes
         ]
     if cause and cause in faults.card_ids():
         chosen = _of_card(cause)

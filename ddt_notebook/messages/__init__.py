@@ -3,6 +3,6 @@
 One entry is one message of PyTorch, NCCL, gloo, CUDA or a launcher, in a file of who raises it.
 """
 
-from .catalogue import Kind, Message, message, messages, outside
+from .catalogue import Kind, Message, message, messages
 
-__all__ = ["Kind", "Message", "message", "messages", "outside"]
+__all__ = ["Kind", "Message", "message", "messages"]

@@ -10,16 +10,12 @@ A table's name is the entry's id. Its keys are the fields of `Message`, with the
     Pairs of a fix pattern of the study and advice, the best first.
 ``over``
     The ids of more general entries that do not count where this one matches.
-``votes``
-    Makes an entry one of words that many messages share. It takes the place of ``symptoms``, and
-    each line of ``says`` is an alternative.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -58,7 +54,7 @@ class Message:
     fixes
         Pairs of the study's fix pattern and our advice, the best first.
     card
-        The fault card of this cause, None without one. Its fixes count if the entry has none.
+        The fault card of this cause, None without one.
     over
         More general entries that do not count if this one matches.
     words
@@ -71,15 +67,6 @@ class Message:
         A public discussion in which the cause was confirmed, None without one.
     example, unlike
         A text that matches, and texts with similar words that do not.
-    votes
-        For words that many messages share: maps each symptom to the logarithm of the odds that they
-        give it. Such an entry counts only outside of the messages that other entries know. Empty
-        for one message.
-    apart
-        A match does not count if this pattern matches the same line; None without one.
-    alternatives
-        The alternatives of ``pattern`` of an entry with ``votes``: Python looks for plain letters
-        much faster than for a choice.
     fragments
         Each text that matches contains one of them; none if that is not known. Python looks for a
         fixed fragment much faster than for a pattern, and most entries match no given text.
@@ -102,53 +89,13 @@ class Message:
     thread: str | None
     example: str
     unlike: tuple[str, ...]
-    votes: Mapping[str, float] = field(default_factory=dict, hash=False)
-    apart: re.Pattern[str] | None = None
-    alternatives: tuple[re.Pattern[str], ...] = ()
     fragments: tuple[str, ...] = ()
 
     def find(self, lower: str) -> re.Match[str] | None:
         """Return the first match in a text, which must be in lower case."""
-        if self.votes:
-            return self.outside(lower, ())
         if self.fragments and not any(fragment in lower for fragment in self.fragments):
             return None
         return self.pattern.search(lower)
-
-    def outside(self, lower: str, known: Sequence[tuple[int, int]]) -> re.Match[str] | None:
-        """Return the first match of an entry with ``votes`` that does not begin in a known part.
-
-        Parameters
-        ----------
-        known
-            Positions in the text, which must be in lower case, whose meaning is known.
-        """
-        found = (outside(branch, lower, known) for branch in self.alternatives)
-        for match in sorted(filter(None, found), key=lambda match: match.start()):
-            if self.apart is None or not self.apart.search(line_of(lower, match)):
-                return match
-        return None
-
-
-def outside(
-    pattern: re.Pattern[str], text: str, known: Sequence[tuple[int, int]]
-) -> re.Match[str] | None:
-    """Return the first match that does not begin in one of the known parts of the text."""
-    match = pattern.search(text)
-    while match is not None:
-        start = match.start()
-        end = max((end for first, end in known if first <= start < end), default=None)
-        if end is None:
-            return match
-        match = pattern.search(text, end)
-    return None
-
-
-def line_of(text: str, match: re.Match[str]) -> str:
-    """Return the line in which a match begins."""
-    start = text.rfind("\n", 0, match.start()) + 1
-    end = text.find("\n", match.start())
-    return text[start:] if end < 0 else text[start:end]
 
 
 @cache
@@ -176,19 +123,16 @@ def _by_id() -> dict[str, Message]:
 def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
     words = tuple(entry.get("words", ()))
     says = entry.get("says") or "|".join(re.escape(fragment.lower()) for fragment in words)
-    votes = entry.get("votes", {})
-    lines = [line for line in says.split("\n") if line] if votes else []
-    says = "|".join(lines) or says
     return Message(
         id=name,
         raiser=raiser,
         pattern=re.compile(says),
-        symptoms=tuple(entry.get("symptoms", votes)),
+        symptoms=tuple(entry["symptoms"]),
         kind=entry.get("kind", "complaint" if raiser == _DESCRIPTIONS else "error"),
-        general=entry.get("general", bool(votes)),
+        general=entry.get("general", False),
         means=entry["means"],
         check=entry["check"],
-        fixes=tuple((pattern, advice) for pattern, advice in entry.get("fixes", ())),
+        fixes=tuple((pattern, advice) for pattern, advice in entry["fixes"]),
         card=entry.get("card"),
         over=frozenset(entry.get("over", ())),
         words=words,
@@ -197,9 +141,6 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         thread=entry.get("thread"),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
-        votes=votes,
-        apart=re.compile(entry["apart"]) if "apart" in entry else None,
-        alternatives=tuple(map(re.compile, lines)),
         fragments=_fragments(says),
     )
 

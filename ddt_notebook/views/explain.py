@@ -379,7 +379,7 @@ def _message(wanted: str) -> Message | None:
     A message of which a card has the whole page is left to the search, unless its id is asked for.
     """
     named = next((entry for entry in catalogue() if entry.id == wanted), None)
-    found = [entry for entry in catalogue() if not entry.votes and entry.find(wanted)]
+    found = [entry for entry in catalogue() if entry.find(wanted)]
     broader = frozenset().union(*(entry.over for entry in found))
     found = [one for one in found if one.id not in broader and one.card not in faults.card_ids()]
     return named or min(found, key=lambda entry: entry.general, default=None)

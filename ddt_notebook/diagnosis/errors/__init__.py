@@ -8,21 +8,18 @@ from ddt_notebook.messages import Message, messages
 from ddt_notebook.model import Call, RankError
 from ddt_notebook.model.finding import Confidence
 
-from . import setup, training
 from .origin import raised_by_library, raised_by_user
-from .pattern import Meaning
+from .pattern import Meaning, Pattern
+from .patterns import BROAD, BY_TEXT_AND_PLACE, BY_TYPE
 from .reading import first_of_chain, is_peer_error, is_timeout
 
 __all__ = ["Meaning", "classify", "first_of_chain", "is_peer_error", "is_timeout"]
 
-PATTERNS = (*setup.PATTERNS, *training.PATTERNS)
 _OTHER = Meaning("D.1.11", None)
-#: Causes of many messages: an entry of the catalogue says more.
-_BROAD = (None, "collective-arguments", "not-implemented", "device-error", "tensor-shapes")
 
 
 def classify(error: RankError, call: Call | None = None) -> Meaning:
-    """Return the symptom of an exception; ``D.1.11`` (others) if no pattern fits.
+    """Return the symptom of an exception; ``D.1.11`` (others) if nothing fits.
 
     Parameters
     ----------
@@ -35,23 +32,35 @@ def classify(error: RankError, call: Call | None = None) -> Meaning:
         meaning = classify(first) if first is not None and not is_peer_error(first) else _OTHER
         if meaning.cause is not None:
             return replace(meaning, confidence="likely")
-        patterns = tuple(pattern for pattern in PATTERNS if not pattern.text)
-    else:
-        patterns = PATTERNS
-    foreign = raised_by_library(error)
+        typed = tuple(pattern for pattern in (*BY_TYPE, *BROAD) if not pattern.text)
+        return _first(typed, error, call, "certain") or _otherwise(call)
+    origin: Confidence = "likely" if raised_by_library(error) else "certain"
+    entry = _in_catalogue(error)
+    said = _of_entry(entry, origin) if entry is not None else None
+    return (
+        _first(BY_TEXT_AND_PLACE, error, call, origin)
+        or (said if entry is not None and not entry.general else None)
+        or _first(BY_TYPE, error, call, origin)
+        or said
+        or _first(BROAD, error, call, origin)
+        or _otherwise(call)
+    )
+
+
+def _otherwise(call: Call | None) -> Meaning:
+    inside = call is not None and call.kind != "setup"
+    return Meaning("D.1.1", "collective-arguments") if inside else _OTHER
+
+
+def _first(
+    patterns: tuple[Pattern, ...], error: RankError, call: Call | None, origin: Confidence
+) -> Meaning | None:
+    """Return what the first of the patterns that fits means."""
     for pattern in patterns:
         if pattern.fits(error, call):
-            origin: Confidence = "likely" if foreign and pattern.text else "certain"
-            sure = pattern.confidence == "certain"
-            entry = _in_catalogue(error) if pattern.cause in _BROAD else None
-            if entry is not None and (entry.card is None or entry.card != pattern.cause):
-                return _of_entry(entry, origin)
-            return Meaning(pattern.symptom, pattern.cause, origin if sure else "likely")
-    if not raised_by_user(error) and (entry := _in_catalogue(error)) is not None:
-        return _of_entry(entry, "likely" if foreign else "certain")
-    if call is not None and call.kind != "setup":
-        return Meaning("D.1.1", "collective-arguments")
-    return _OTHER
+            sure = pattern.confidence == "certain" and (origin == "certain" or not pattern.text)
+            return Meaning(pattern.symptom, pattern.cause, "certain" if sure else "likely")
+    return None
 
 
 def _in_catalogue(error: RankError) -> Message | None:
@@ -60,16 +69,13 @@ def _in_catalogue(error: RankError) -> Message | None:
     An entry for what only follows from another failure is none: it is not the cause.
     """
     lower = f"{error.type}: {error.message}".lower()
-    found = [
-        entry
-        for entry in messages()
-        if entry.kind == "error" and not entry.votes and entry.find(lower)
-    ]
+    found = [entry for entry in messages() if entry.kind == "error" and entry.find(lower)]
     broader = frozenset().union(*(entry.over for entry in found))
     found = [entry for entry in found if entry.id not in broader]
     return min(found, key=lambda entry: entry.general, default=None)
 
 
 def _of_entry(entry: Message, confidence: Confidence) -> Meaning:
-    sure = confidence == "certain" and not entry.general and len(entry.symptoms) == 1
+    one_cause = entry.card is not None or (not entry.general and len(entry.symptoms) == 1)
+    sure = confidence == "certain" and one_cause
     return Meaning(entry.symptoms[0], entry.card, "certain" if sure else "likely", entry.id)

@@ -1,4 +1,4 @@
-"""Clues: words of ``words.toml`` that are searched for, and the symptoms that each supports.
+"""Clues: patterns that are searched for in a text, and the symptoms that each supports.
 
 A pattern may contain abbreviations, which `expand` replaces:
 
@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Literal
 
-from ddt_notebook.messages import outside
-
-#: ``context``: what was being done; ``complaint``: a person describes the problem. A message of the
-#: catalogue is an ``error``, or an ``effect`` if it reports what another failure caused.
+#: ``error``: the text names the error; ``effect``: a rank reports that another one failed or is
+#: missing; ``context``: what was being done; ``complaint``: a person describes the problem.
 Kind = Literal["error", "effect", "context", "complaint"]
 
 
@@ -40,14 +36,20 @@ class Clue:
         whole pattern; `expand` replaces what is in ``<>``.
     votes
         Maps the code of a symptom to the logarithm of the odds that the words give it.
+    cause
+        Id of the cause that the words name, None without one.
     kind
         See `Kind`.
+    apart
+        A match does not count if this pattern matches the same line.
     """
 
     says: str
     pattern: str
     votes: Mapping[str, float] = field(hash=False)
-    kind: Kind
+    cause: str | None = None
+    kind: Kind = "error"
+    apart: str = ""
 
     def find(self, text: str, known: Sequence[tuple[int, int]] = ()) -> re.Match[str] | None:
         """Return the first match in a text, which must be in lower case.
@@ -57,24 +59,40 @@ class Clue:
         known
             Positions in the text whose meaning is known; a match that begins there does not count.
         """
-        found = (outside(branch, text, known) for branch in _branches(self.pattern))
-        return min(filter(None, found), key=lambda match: match.start(), default=None)
+        found = [
+            match for branch in _branches(self.pattern) if (match := _outside(branch, text, known))
+        ]
+        for match in sorted(found, key=lambda m: m.start()):
+            if not self.apart or not _branches(self.apart)[0].search(line_of(text, match)):
+                return match
+        return None
 
 
-@functools.cache
-def clues() -> tuple[Clue, ...]:
-    """Return all clues, in the order of their file."""
-    text = resources.files(__package__).joinpath("words.toml").read_text(encoding="utf-8")
-    return tuple(
-        Clue(entry.get("says", ""), entry["pattern"], entry["votes"], entry["kind"])
-        for entry in tomllib.loads(text)["words"]
-    )
+def _outside(
+    pattern: re.Pattern[str], text: str, known: Sequence[tuple[int, int]]
+) -> re.Match[str] | None:
+    """Return the first match that does not begin in one of the known parts of the text."""
+    match = pattern.search(text)
+    while match is not None:
+        start = match.start()
+        end = max((end for first, end in known if first <= start < end), default=None)
+        if end is None:
+            return match
+        match = pattern.search(text, end)
+    return None
 
 
 @functools.cache
 def _branches(pattern: str) -> tuple[re.Pattern[str], ...]:
     """Return the alternatives separately: searches for plain letters are much faster."""
     return tuple(re.compile(expand(line)) for line in pattern.split("\n") if line)
+
+
+def line_of(text: str, match: re.Match[str]) -> str:
+    """Return the line in which a match begins."""
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.start())
+    return text[start:] if end < 0 else text[start:end]
 
 
 #: "frozen after an hour" is a hang, and "frozen parameters" are none.

@@ -71,9 +71,8 @@ def _confidence(ranked: Ranked) -> Confidence:
 
 
 def _messages(ranked: Ranked) -> list[Message]:
-    """Return the entries of the catalogue that support the symptom, those of one message first."""
-    own = [match.message for match in ranked.matches if match.message is not None]
-    return own + [match.shared for match in ranked.matches if match.shared is not None]
+    """Return the entries of the catalogue that support the symptom, the strongest first."""
+    return [match.message for match in ranked.matches if match.message is not None]
 
 
 def _said(ranked: Ranked) -> Values | None:

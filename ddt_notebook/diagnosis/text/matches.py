@@ -14,11 +14,19 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis import errors
 from ddt_notebook.messages import Message, messages
 
-from . import exceptions
-from .clue import Kind, clues
+from . import behaving, building, crashing, exceptions, failing, preparing, setting_up
+from .clue import Clue, Kind
 from .exceptions import Raised
 from .lines import Line
 
+CLUES: tuple[Clue, ...] = (
+    *building.CLUES,
+    *setting_up.CLUES,
+    *preparing.CLUES,
+    *failing.CLUES,
+    *crashing.CLUES,
+    *behaving.CLUES,
+)
 #: The votes of an exception with a known meaning and of one with any meaning. Halved or doubled,
 #: they change the first symptom in none of the tests' texts and in one of 120 reports.
 _EXCEPTION = 2.0
@@ -92,9 +100,7 @@ class Match:
     cards
         Ids of the fault cards that print these words.
     message
-        The entry of the catalogue, if the match is one message.
-    shared
-        The entry of the catalogue, if the match is of words that many messages share.
+        The entry of the catalogue, if the match is one.
     """
 
     says: str
@@ -108,7 +114,6 @@ class Match:
     raised: Raised | None = None
     cards: tuple[str, ...] = ()
     message: Message | None = None
-    shared: Message | None = None
 
     @property
     def strength(self) -> float:
@@ -175,7 +180,6 @@ def find(text: Text) -> list[Match]:
     known = [(entry, match) for entry, match in known if not _described_in(entry, match, spans)]
     found = [
         *(_of_message(text, entry, match, raised) for entry, match in known),
-        *_shared(text, spans),
         *_clues(text, spans),
         *_exceptions([one for one in raised if not _covers(spans, text, one)]),
         *_cards(text, spans),
@@ -185,11 +189,7 @@ def find(text: Text) -> list[Match]:
 
 def _messages(text: Text) -> list[tuple[Message, re.Match[str]]]:
     """Return the entries of the catalogue that the text contains, without the more general ones."""
-    found = [
-        (entry, match)
-        for entry in messages()
-        if not entry.votes and (match := entry.find(text.lower))
-    ]
+    found = [(entry, match) for entry in messages() if (match := entry.find(text.lower))]
     general = frozenset().union(*(entry.over for entry, _ in found))
     return [(entry, match) for entry, match in found if entry.id not in general]
 
@@ -252,24 +252,14 @@ def _root_cause(text: Text) -> tuple[int, range] | None:
     return int(match[1]), range(first, last + _SUMMARY)
 
 
-def _shared(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
-    """Yield words that many messages share, outside of messages whose meaning is known."""
-    for entry in messages():
-        if entry.votes and (match := entry.outside(text.lower, known)):
-            line = text.line_at(match.start())
-            kind: Kind = "effect" if entry.kind == "effect" else "error"
-            yield Match(
-                entry.means, entry.votes, entry.card, kind, line.number, line.rank, match[0],
-                shared=entry,
-            )  # fmt: skip
-
-
 def _clues(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
     """Yield the clues outside of messages whose meaning is known."""
-    for clue in clues():
+    for clue in CLUES:
         if match := clue.find(text.lower, known):
             line = text.line_at(match.start())
-            yield Match(clue.says, clue.votes, None, clue.kind, line.number, line.rank, match[0])
+            yield Match(
+                clue.says, clue.votes, clue.cause, clue.kind, line.number, line.rank, match[0]
+            )
 
 
 def _exceptions(found: list[Raised]) -> Iterator[Match]:
@@ -315,11 +305,7 @@ def _plain(text: str) -> str:
 @functools.cache
 def _is_effect(message: str) -> bool:
     """Whether a message only reports that another rank was missing or left."""
-    return any(
-        entry.kind == "effect"
-        and (entry.outside(message, ()) if entry.votes else entry.find(message))
-        for entry in messages()
-    )
+    return any(clue.kind == "effect" and clue.find(message) for clue in CLUES)
 
 
 def _cards(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:

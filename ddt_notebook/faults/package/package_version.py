@@ -36,7 +36,7 @@ CARD = FaultCard(
         clipped = clip_by_norm([torch.ones(4), torch.ones(9)], 1.0)
     """,
     proof="assert abs(torch.cat(clipped).norm().item() - 1.0) < 1e-5",
-    expected=Expected(ranks=(0, 1), lines={0: 1, 1: 1}, confidence="likely"),
+    expected=Expected(ranks=(0, 1), lines={0: 1, 1: 1}),
     fixes=(
         Advice(
             "fix dependency installation/version",

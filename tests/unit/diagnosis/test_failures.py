@@ -267,6 +267,14 @@ def test_errors_that_show_no_lost_peer(error: RankError):
     assert not is_peer_error(error)
 
 
+DEVICE_IDS = (
+    "DistributedDataParallel device_ids and output_device arguments only work with "
+    "single-device/multiple-device GPU modules or CPU modules"
+)
+OTHER_SIZES = (
+    "[1]: params[0] in this process with sizes [5, 4] appears not to match sizes of the same param "
+    "in process 0."
+)
 _OBJECT = Call(index=0, op="broadcast_object_list")
 _INIT = Call(index=0, op="init_process_group", kind="setup")
 _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tensor")
@@ -288,13 +296,13 @@ _FRAME = Position(file="distributed_c10d.py", line=1, function="_object_to_tenso
         (_error("AttributeError", "Can't pickle local object 'f.<lambda>'"), _OBJECT, "C.3"),
         (_error("TypeError", "cannot pickle 'module' object", frames=(_FRAME,)), None, "C.3"),
         (_error("AssertionError", "Torch not compiled with CUDA enabled"), None, "C.5"),
-        (_error("ValueError", "device_ids and output_device arguments only work"), None, "C.5"),
+        (_error("ValueError", DEVICE_IDS), None, "C.5"),
         (_error("RuntimeError", "DefaultCPUAllocator: can't allocate memory"), None, "D.1.2"),
         (_error("MemoryError", ""), None, "D.1.2"),
         (_error("RuntimeError", "Expected all tensors to be on the same device"), None, "D.1.3"),
         (_error("RuntimeError", "Expected to mark a variable ready only once."), None, "D.1.4"),
-        (_error("RuntimeError", "not to match sizes of the same param"), None, "D.1.5"),
-        (_error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied"), None, "D.1.5"),
+        (_error("RuntimeError", OTHER_SIZES), None, "D.1.5"),
+        (_error("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x8"), None, "D.1.5"),
         (_error("RuntimeError", "PytorchStreamReader failed reading zip archive"), None, "D.1.6"),
         (_error("EOFError", ""), None, "D.1.6"),
         (_error("AttributeError", "'Linear' object has no attribute 'a'"), None, "D.1.8"),
