@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
         if advice := _hidden_modules.advice():
             raise ImportError(advice) from error
         raise
-    if advice := _hidden_modules.hidden(_hidden_modules.NEEDED):
+    if advice := _hidden_modules.held():
         raise ImportError(advice)
     globals()[name] = value
     return value

@@ -32,6 +32,14 @@ def advice() -> str:
     return hidden((*sorted(sys.stdlib_module_names), *PACKAGES))
 
 
+def held() -> str:
+    """As `hidden`, of the modules that this package's own modules work with."""
+    ours = [m for name, m in [*sys.modules.items()] if name.partition(".")[0] == __package__]
+    values = [value for module in ours for value in [*vars(module).values()]]
+    names = {value.__name__ for value in values if isinstance(value, type(sys))}
+    return hidden((*sorted(names & sys.stdlib_module_names), *NEEDED))
+
+
 def _is_users(file: str) -> bool:
     """Whether a module is neither part of Python nor installed."""
     installed = ("site-packages", "dist-packages", "python-packages")

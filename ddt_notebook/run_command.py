@@ -29,6 +29,7 @@ from .jobs import recorder_folder
 from .jobs.recorded_job import RecordedRank, allocation_of, is_recorded
 from .jobs.watch import JobWatch
 from .model import Snapshot
+from .preflight.shadows import shadow_checks
 from .views import waiting, words
 from .views.report import DisplayedReport, show
 from .wire import job_files
@@ -189,6 +190,15 @@ def _status(returned: int) -> int:
 
 def _say(text: str) -> None:
     print(f"[ddt-notebook] {text}", file=sys.stderr, flush=True)
+
+
+def _hidden_modules(command: Any) -> Iterator[str]:
+    """Which files beside a command's scripts Python imports in place of modules of its own."""
+    scripts = [Path(word) for word in command if word.endswith(".py") and Path(word).is_file()]
+    folders = dict.fromkeys(script.resolve().parent for script in scripts)
+    for check in shadow_checks([*folders] or [Path.cwd()]):
+        if check.verdict == "error":
+            yield f"{check.seen}: {check.meaning}; if that is not intended, {check.fix}"
 
 
 class _Recording:
@@ -374,6 +384,8 @@ class _Recording:
                 "no rank was seen: no process of this command called torch.distributed."
                 f"init_process_group with the recorder in it{job.why_not_recorded()}"
             )
+            if self._job.returncode or job.why_not_recorded():
+                yield from _hidden_modules(self._job.args)
             return
         left = [rank for rank in job.ranks if rank.is_here and rank.runs]
         if left:

@@ -660,6 +660,18 @@ def test_spawned_ranks_are_recorded_with_and_without_entry_points(
     assert_gone(job.pids)
 
 
+@pytest.mark.parametrize(("name", "what"), [("random", "Python's own"), ("torch", "the installed")])
+def test_a_file_beside_the_script_that_hides_a_module_is_named(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    (tmp_path / f"{name}.py").write_text("x = 1\n")
+    file = script(tmp_path, "")
+    status, _, errors = Job(tmp_path / "job", "--", sys.executable, file).end()
+    assert status == 1, errors
+    assert f"`import {name}` takes this file, not {what}" in errors
+    assert errors.rstrip().endswith(f"if that is not intended, rename {name}.py")
+
+
 def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     say = "import torch; print('alone'); raise SystemExit(3)"
     status, output, errors = Job(tmp_path / "job", "--", sys.executable, "-c", say).end()

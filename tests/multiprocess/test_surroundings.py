@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,13 +73,30 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path) -> None:
         ("json", "Python's own module"),
         ("typing", "Python's own module"),
         ("psutil", "the package"),
+        ("secrets", "Python's own module"),  # its import succeeds, and later uses of it would not
+        ("threading", "Python's own module"),
     ],
 )
 def test_a_file_that_hides_a_module_is_named(tmp_path: Path, name: str, what: str) -> None:
     file = tmp_path / f"{name}.py"
     file.write_text("x = 1\n")
     said = start(tmp_path, program="import ddt_notebook as ddt\nddt.Session").splitlines()
-    assert said[-1] == f"ImportError: {file} hides {what} {name}: rename the file"
+    assert f"ImportError: {file} hides {what} {name}: rename the file" in said
+
+
+def test_a_file_that_hides_nothing_of_this_package_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "cmd.py").write_text("x = 1\n")
+    assert start(tmp_path, program="import cmd, ddt_notebook as ddt\nddt.lint\nprint(cmd.x)") == "1"
+
+
+def test_a_limit_on_addresses_is_named(tmp_path: Path) -> None:
+    before = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))\n"
+    said = start(tmp_path, before)
+    assert said.endswith(
+        "at most 300 MB of addresses, and torch needs 2000 MB: raise the limit (ulimit -v "
+        "unlimited)"
+    )
+    assert len(said.splitlines()) == 1
 
 
 #: Runs a hang as well, of which all is read that the ranks have written, and prints the report.
@@ -95,10 +113,11 @@ WORKS = r"{0: '2.0\n', 1: '2.0\n'}"
 
 
 def test_a_session_works_in_narrow_surroundings(tmp_path: Path) -> None:
-    """The C locale, no home, few files, a port that is taken, and no number of threads."""
+    """The C locale, no home, few files and addresses, a taken port, and no number of threads."""
     before = """
 import os, resource, socket
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
 taken = socket.socket()
 taken.bind(("127.0.0.1", 0))
 taken.listen()
@@ -166,7 +185,12 @@ NOBODY = "import os, resource\nos.setgroups([])\nos.setgid(65534)\nos.setuid(655
 
 
 def test_another_user_than_root_uses_a_session() -> None:
-    said = start(Path("/"), NOBODY, within=as_nobody(), program=HANG, HOME="/nonexistent")
+    """With 64 MB of shared memory, and where ``localhost`` has no address."""
+    within = as_nobody(
+        "umount /dev/shm && mount -t tmpfs -o size=64m none /dev/shm",
+        "mount --bind /dev/null /etc/hosts",
+    )
+    said = start(Path("/"), NOBODY, within=within, program=HANG, HOME="/nonexistent")
     assert said.startswith("hang D.2.1 · ")
     assert said.splitlines()[-1] == WORKS
 
@@ -189,6 +213,14 @@ def test_no_folder_for_temporary_files_is_named() -> None:
     )
     said = start(Path("/"), NOBODY, within=within, PYTHONPATH="/mnt/package", TMPDIR="/none")
     assert said == ("there is no folder for temporary files that can be written: set TMPDIR to one")
+
+
+def test_a_loopback_interface_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new network namespace, where a session gets no answer from its ranks."""
+    down = types.SimpleNamespace(isup=False)
+    monkeypatch.setattr(surroundings.psutil, "net_if_stats", lambda: {"lo": down})
+    said = surroundings.advice("rank 0: no answer within 8 s")
+    assert said.endswith("the loopback interface is down: bring it up (ip link set lo up)")
 
 
 @pytest.mark.parametrize("error", ["rank 0: ValueError: x", "rank 0 ended: exit status 1"])
