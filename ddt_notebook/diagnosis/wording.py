@@ -801,6 +801,10 @@ FACTS: dict[str, Sentence] = {
         f"{ranks_text(f.ranks)} called {f.values['op']} on group {f.values['group'] or '(none)'} "
         f"from that line, not on group {f.values['awaited_group']}"
     ),
+    "ranks-spawn": (
+        "{ranks} run this code already, and each starts processes of its own there, which ask for "
+        "one port and meet those of other ranks"
+    ),
     "file-missing": "{ranks} {asks|ask} again and again for {file}, which does not exist",
     "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
     "issued-behind": lambda f: (

@@ -1,12 +1,28 @@
-"""Refuses to fork further ranks out of a rank, where they would wait for each other for ever."""
+"""Notes that a rank spawns further ranks, and refuses to fork them.
+
+Forked ones would wait for each other for ever. Spawned ones work if the ranks do not use one port.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from typing import Any
 
 import torch.multiprocessing
+
+from .probes.frames import user_line
+
+#: What to tell about the processes that were spawned in this run.
+_spawned: list[str] = []
+
+
+def take_notes() -> tuple[str, ...]:
+    """The notes since the last call; each rank has the same ones."""
+    notes = tuple(dict.fromkeys(_spawned))
+    _spawned.clear()
+    return notes
 
 
 def refuse(world_size: int) -> None:
@@ -30,6 +46,14 @@ def refuse(world_size: int) -> None:
             raise RuntimeError(
                 "this cell already runs on every rank, and a rank cannot be forked into further "
                 'ranks: call the function itself; in Lightning, use strategy="ddp"'
+            )
+        nprocs = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
+        where = user_line(sys._getframe())
+        if where is not None and nprocs > 1:
+            _spawned.append(
+                f"{where.label} runs on each of the {world_size} ranks, and each spawns "
+                f"{nprocs} processes there, {world_size * nprocs} in all: call the function "
+                "itself, or run such a script on one rank only"
             )
         return original(*args, **kwargs)
 

@@ -266,7 +266,13 @@ class Rank:
             names=tuple(self._user_names()[:_MAX_NAMES]),
             recorded=traced,
             observed=observed,
-            notes=(*notes, *restored, *simulated.take_notes(), *deepspeed_state.take_notes()),
+            notes=(
+                *notes,
+                *restored,
+                *simulated.take_notes(),
+                *deepspeed_state.take_notes(),
+                *forked_ranks.take_notes(),
+            ),
             imported=self._script_imported if command.file else self._imported.new(),
             replayed=self._replay.outcome() if self._replay is not None else None,
         )

@@ -10,6 +10,7 @@ from math import inf
 from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
+from ddt_notebook.diagnosis.errors.pattern import Meaning
 from ddt_notebook.diagnosis.exception_details import details
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
@@ -30,6 +31,7 @@ _MAX_PRINTED = 2
 _EXERCISE_DATA = "exercise"
 #: Python's own messages.
 _ENDED_IN_GENERATOR = "generator raised StopIteration"
+_MEETS = re.compile(r"\binit_process_group\b|\bc10d|Connection closed by peer|EADDRINUSE")
 _NO_ATTRIBUTE = re.compile(r"object has no attribute '(\w+)'")
 
 
@@ -95,6 +97,9 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     call = context.last_call(ranks[0])
     waiting = context.victims(ranks)
     meaning, explained = details(context, error, classify(error, call))
+    if len(context.reports) > 1 and _spawned_ranks_failed(error):
+        meaning = Meaning("B.1", "ranks-spawned-again", "likely")
+        explained = [Fact(kind="ranks-spawn", ranks=tuple(context.reports))]
     facts = []
     places = context.places([*ranks, *waiting])
     if error.where is not None:
@@ -130,6 +135,14 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         slots=slots,
         message=meaning.message,
     )
+
+
+def _spawned_ranks_failed(error: RankError) -> bool:
+    """Whether processes that a rank spawned could not form a group, as its error quotes them.
+
+    The processes of several ranks ask for one port, and some meet those of another rank.
+    """
+    return error.type == "ProcessRaisedException" and bool(_MEETS.search(error.message))
 
 
 def _asked_too_often(error: RankError) -> Position | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
@@ -411,3 +413,20 @@ def test_an_exception_of_a_spawned_process_is_shown_by_its_last_line():
         diagnose(snapshot(rank(0), rank(1, state="raised", error=error), outcome="failed"))
     )
     assert finding.values["message"] == "ValueError: no samples left"
+    assert finding.cause is None
+
+
+def test_ranks_that_spawn_ranks_meet_those_of_each_other():
+    text = (
+        "\n\n-- Process 0 terminated with the following error:\n"
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 12, in work\n    dist.init_process_group("gloo", rank=rank)\n'
+        "torch.distributed.DistNetworkError: address already in use (EADDRINUSE)\n"
+    )
+    error = RankError(type="ProcessRaisedException", message=text, where=at(9))
+    failed = rank(1, state="raised", error=error)
+    finding = only(diagnose(snapshot(rank(0), failed, outcome="failed")))
+    assert (finding.symptom, finding.cause) == ("B.1", "ranks-spawned-again")
+    assert fact(finding, "ranks-spawn").ranks == (0, 1)
+    alone = only(diagnose(snapshot(replace(failed, rank=0), outcome="failed")))
+    assert alone.cause == "port-in-use"
