@@ -358,7 +358,8 @@ def single_rank(
 def export_report(run: RunLike, path: str | Path) -> Path:
     """Write an HTML page with the diagnosis and every view that has recorded data.
 
-    The page needs no network and no scripts, and follows the reader's choice of light or dark.
+    The page needs no network, and follows the reader's choice of light or dark. Where scripts run,
+    it also has an interactive timeline: zoom, search, filters, and marks in the other views.
 
     Parameters
     ----------

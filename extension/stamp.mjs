@@ -2,9 +2,10 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
-const files = ['package.json', 'package-lock.json', 'tsconfig.json', 'webpack.config.js'];
-for (const folder of ['schema', 'src', 'style']) {
-  files.push(...readdirSync(folder).map(name => `${folder}/${name}`));
+const files = ['package.json', 'package-lock.json', 'tsconfig.json', 'viewer.mjs', 'webpack.config.js'];
+for (const folder of ['schema', 'src', 'src/viewer', 'style']) {
+  const entries = readdirSync(folder, { withFileTypes: true });
+  files.push(...entries.filter(entry => entry.isFile()).map(entry => `${folder}/${entry.name}`));
 }
 const hash = createHash('sha256');
 for (const file of files.sort()) {

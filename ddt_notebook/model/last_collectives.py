@@ -54,10 +54,13 @@ class LastCollectives:
         Number and operation of each collective, oldest first.
     lanes
         One for all ranks that did the same, by lowest rank.
+    group
+        Name of the group.
     """
 
     columns: tuple[tuple[int, str], ...]
     lanes: tuple[Lane, ...]
+    group: str = "0"
 
 
 def last_collectives(
@@ -92,7 +95,7 @@ def last_collectives(
         entries = [_entry(report, entered[report.rank], n, op, passed) for n, op in columns]
         found.setdefault(tuple((e.step, e.op) for e in entries), []).append((report.rank, entries))
     lanes = tuple(_lane(alike) for alike in found.values())
-    return LastCollectives(tuple(columns), lanes) if len(columns) > 1 else None
+    return LastCollectives(tuple(columns), lanes, group) if len(columns) > 1 else None
 
 
 def _of_group(report: RankReport, group: str) -> dict[int, Call]:

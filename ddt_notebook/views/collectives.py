@@ -12,7 +12,7 @@ from ..model.meetings import Meeting, meetings
 from ..model.shares import activities, held_up
 from ..model.torch_features import LIBRARY_COLLECTIVES, LIBRARY_LINES
 from ..model.traffic import in_groups, messages
-from . import dataframe, html, safe, terminal, traffic, words
+from . import dataframe, html, marks, safe, terminal, traffic, words
 from .html import Markup
 from .run_view import RunView
 from .source_positions import group
@@ -73,16 +73,18 @@ class CollectivesView(RunView):
         parts = []
         if self._met:
             rows = self._line_rows()
-            parts.append(html.table(rows[:LINES], _LINE_HEAD))
+            parts.append(html.table(rows[:LINES], _LINE_HEAD, roles=self._line_roles()[:LINES]))
             if len(rows) > LINES:
                 parts.append(html.line(f"and {words.count(len(rows) - LINES, 'more line')}"))
         parts += [part for grid in self._grids() for part in traffic.as_html(grid)]
         if self._met:
-            listed = [_row(meeting) for meeting in self._met[:LISTED]]
+            shown = self._met[:LISTED]
+            roles = [marks.role(marks.of_call(one.group, one.sequence)) for one in shown]
+            listed = html.table(map(_row, shown), _HEAD, roles=roles, long=True)
             summary = f"every collective ({len(self._met):,})"
             if len(self._met) > LISTED:
                 summary = f"the first {LISTED} collectives of {len(self._met):,}"
-            parts.append(html.details(summary, html.table(listed, _HEAD)))
+            parts.append(html.details(summary, listed))
         return [*parts, *map(html.line, self._notes())]
 
     def to_frame(self) -> Any:
@@ -178,8 +180,14 @@ class CollectivesView(RunView):
         return notes
 
     def _line_rows(self, *, brief: bool = False) -> list[tuple[str, ...]]:
-        groups = group(self._met, lambda m: (_what(m), m.group, _line(m), m.bytes))
-        return [_line_row(alike, brief=brief) for _, alike in groups]
+        return [_line_row(alike, brief=brief) for _, alike in self._by_line()]
+
+    def _line_roles(self) -> list[str]:
+        lines = [alike[0].first.where for _, alike in self._by_line()]
+        return [marks.role(marks.of_line(where)) if where is not None else "" for where in lines]
+
+    def _by_line(self) -> list[tuple[tuple[object, ...], list[Meeting]]]:
+        return group(self._met, lambda m: (_what(m), m.group, _line(m), m.bytes))
 
 
 def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ...]:

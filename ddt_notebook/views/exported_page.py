@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from ..diagnosis import diagnose
 from ..model import Snapshot
-from . import flags, html, safe, words
+from . import flags, html, safe, viewer, words
 from .registry import below_diagnosis
 from .report import show
 from .run_view import RunView
 
-#: The browser fetches nothing and runs no script, whatever the page contains.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+#: The browser fetches nothing and runs no script but the viewer's, whatever the page contains.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src {}"
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{background:Canvas;color:CanvasText;font-family:system-ui,sans-serif;"
@@ -39,28 +39,35 @@ def parts(snapshot: Snapshot) -> list[tuple[str, str]]:
 
 
 def page(snapshot: Snapshot) -> str:
-    """The whole document, unfolded, as one HTML page that needs neither a network nor scripts."""
+    """The whole document, unfolded, as one HTML page that needs no network.
+
+    Where scripts run, it also has the interactive viewer.
+    """
     about = [words.count(snapshot.world_size, "rank"), snapshot.backend, snapshot.device]
     about += [f"PyTorch {snapshot.torch_version}"] * bool(snapshot.torch_version)
     about += [snapshot.created[:19].replace("T", " ")] * bool(snapshot.created)
     title = html.escape(f"Report on {safe.one_line(snapshot.cell.title, 120)}")
-    sections = [("diagnosis", show(diagnose(snapshot), snapshot).to_html())]
-    sections += [(view.name, view.to_html()) for view in recorded(snapshot)]
+    explorer = viewer.section(snapshot)
     body = html.tag(
         "main",
         html.tag("h1", title),
         html.tag("p", " · ".join(filter(None, about))),
-        *(
-            # what is wider than the page scrolls, also by keys
-            html.Markup(f'<section tabindex="0">{html.tag("h2", name)}{shown}</section>')
-            for name, shown in sections
-        ),
+        _section("diagnosis", show(diagnose(snapshot), snapshot).to_html()),
+        explorer,
+        *(_section(view.name, view.to_html()) for view in recorded(snapshot)),
     )
+    script = viewer.script() if explorer else ""
+    policy = _POLICY.format(viewer.policy() if explorer else "'none'")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n"
-        "</html>\n"
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n"
+        f"{script}</body>\n</html>\n"
     )
+
+
+def _section(name: str, shown: str) -> html.Markup:
+    # what is wider than the page scrolls, also by keys
+    return html.Markup(f'<section tabindex="0">{html.tag("h2", name)}{shown}</section>')

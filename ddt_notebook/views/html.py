@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import html
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from . import safe
@@ -109,21 +110,41 @@ def pre(text: str) -> Markup:
     return tag("pre", safe.block(text), style=style, role="pre")
 
 
-def table(rows: Iterable[Sequence[str]], head: Sequence[str] = ()) -> Markup:
-    """A table of text or markup, aligned left."""
+def table(
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str] = (),
+    *,
+    roles: Iterable[str] = (),
+    long: bool = False,
+) -> Markup:
+    """A table of text or markup, aligned left.
+
+    Parameters
+    ----------
+    rows, head
+        The cells.
+    roles
+        The role of each row in the style sheet; empty for a row without one.
+    long
+        Whether it has hundreds of rows: then only the style sheet aligns the cells, since a style
+        in each one is larger than what it shows.
+    """
     bold = f";font-weight:bold;border-bottom:1px solid {COLOURS['line']}"
     names = [
         tag("th" if cell else "td", cell, style=(_style(cell) if _is_brief(cell) else _CELL) + bold)
         for cell in head
     ]
     top = tag("tr", *names) if head else Markup()
-    body = [tag("tr", *(tag("td", cell, style=_style(cell)) for cell in row)) for row in rows]
+    body = [
+        tag("tr", *(tag("td", cell, style="" if long else _style(cell)) for cell in row), role=role)
+        for row, role in zip_longest(rows, roles, fillvalue="")
+    ]
     return tag(
         "table",
         Markup(f"<thead>{top}</thead>" if head else ""),
         tag("tbody", *body),
         style="border-collapse:collapse;margin:2px 0;font-size:1em",
-        role="table",
+        role="table ddt-long" if long else "table",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..formatting import ranks_label
 from ..model import Finding, Snapshot
 from ..model.last_collectives import Entry, LastCollectives, Step, last_collectives
-from . import html, safe, terminal, words
+from . import html, marks, safe, terminal, words
 from .html import COLOURS, Markup
 
 #: Collectives in HTML, and in the 80 columns of a terminal.
@@ -31,11 +31,9 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
     found = last_collectives(snapshot, finding.waiting, COLUMNS)
     if found is None:
         return []
+    roles = [marks.role(marks.of_call(found.group, number)) for number, _ in found.columns]
     head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
-    rows = [
-        [_label(lane.ranks), *(_box(entry, _word(entry)) for entry in lane.entries)]
-        for lane in found.lanes[:LANES]
-    ]
+    rows = [[_label(lane.ranks), *map(_box, lane.entries, roles)] for lane in found.lanes[:LANES]]
     return [html.table(rows, head), *map(html.line, _rest(found))]
 
 
@@ -70,9 +68,9 @@ def _word(entry: Entry) -> str:
     return f"{word} · {safe.one_line(entry.op, 40)}" if entry.op else word
 
 
-def _box(entry: Entry, word: str) -> Markup:
+def _box(entry: Entry, role: str) -> Markup:
     style = f"{_STYLES[entry.step]};padding:0 8px;white-space:nowrap"
-    return html.tag("div", word, style=style)
+    return html.tag("div", _word(entry), style=style, role=role)
 
 
 def _rest(found: LastCollectives) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,9 @@ OBJECTS = 20
 TENSORS = 200
 #: With more devices than this, the grid of ranks and devices has their numbers and no sizes.
 _NAMED_DEVICES = 6
+
+#: The number of a layer in the name of a tensor.
+_LAYER = re.compile(r"(?<=[.\[])([0-9]{1,9})(?=[.\]])")
 
 _WRAPPERS = {"DTensor": "DTensor shards"}
 _HEAD = ("part", "device", "type", "tensors", "bytes")
@@ -299,11 +303,10 @@ def _tensor(tensor: TensorPlacement) -> str:
 
 
 def _every_tensor(shown: Sequence[_Shown]) -> Markup:
-    rows: list[tuple[str, ...]] = [
+    """The list of all tensors; those that differ only in the number of their layer share a row."""
+    rows = [
         (
-            html.name(
-                f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}"
-            ),
+            f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}",
             words.rank_list(s.ranks),
             t.role,
             t.device,
@@ -315,11 +318,30 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
         for s in shown
         for t in s.item.tensors
     ]
-    total = len(rows)
-    if total > TENSORS:
-        rows = [*rows[:TENSORS], (f"and {total - TENSORS:,} more: to_frame()", *[""] * 7)]
-    head = ("tensor", "ranks", "role", "device", "type", "shape", "bytes", "spread")
-    return html.details(f"every tensor ({total:,})", html.table(rows, head))
+    alike = group(rows, lambda row: (*_parted(row[0])[::2], *row[1:]))
+    listed: list[tuple[str, ...]] = [
+        (html.name(_numbered([row[0] for row in same])), str(len(same)), *same[0][1:])
+        for _, same in alike[:TENSORS]
+    ]
+    if len(alike) > TENSORS:
+        rest = sum(len(same) for _, same in alike[TENSORS:])
+        listed.append((f"and {rest:,} more: to_frame()", *[""] * 8))
+    head = ("tensor", "number", "ranks", "role", "device", "type", "shape", "bytes", "spread")
+    return html.details(f"every tensor ({len(rows):,})", html.table(listed, head, long=True))
+
+
+def _parted(name: str) -> tuple[str, str, str]:
+    """A name before the number of its layer, the number, and the rest."""
+    before, number, after = [*_LAYER.split(name, maxsplit=1), "", ""][:3]
+    return before, number, after
+
+
+def _numbered(names: Sequence[str]) -> str:
+    """One name for names that differ in the number of the layer: ``layers.0-11.weight``."""
+    before, number, after = _parted(names[0])
+    if len(names) > 1:
+        number = words.rank_list(int(_parted(name)[1]) for name in names).replace(", ", ",")
+    return f"{before}{number}{after}"
 
 
 def _find_flags(

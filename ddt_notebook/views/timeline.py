@@ -24,7 +24,7 @@ from ..model.shares import (
 )
 from ..model.timeline import Span, SpanKind
 from ..model.torch_features import TIMELINE
-from . import chrome_trace, figures, flags, html, safe, sparklines, terminal, words
+from . import chrome_trace, figures, flags, html, marks, safe, sparklines, terminal, words
 from .figures import Bar, Figure, Figured, Kind, Lanes
 from .html import Markup
 from .run_view import RunView
@@ -163,7 +163,8 @@ class TimelineView(RunView, Figured):
             if self._path:
                 parts.append(html.line(self._path_words()))
             if self._waits:
-                parts.append(html.table(self._wait_rows(), _WAIT_HEAD))
+                roles = [_role(wait.call) for wait in self._longest()]
+                parts.append(html.table(self._wait_rows(), _WAIT_HEAD, roles=roles))
             shares_table = html.table(self._rows(shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]
@@ -365,7 +366,6 @@ class TimelineView(RunView, Figured):
         ``brief`` omits the source code.
         """
         assert self.window is not None
-        longest = sorted(self._waits, key=lambda wait: -wait.longest_s)[:_WAITS]
         return [
             (
                 f"rank {wait.until}",
@@ -375,8 +375,12 @@ class TimelineView(RunView, Figured):
                 _numbered(wait.call),
                 _where(wait.call, brief=brief),
             )
-            for wait in sorted(longest, key=lambda wait: wait.at_s)
+            for wait in self._longest()
         ]
+
+    def _longest(self) -> list[Wait]:
+        longest = sorted(self._waits, key=lambda wait: -wait.longest_s)[:_WAITS]
+        return sorted(longest, key=lambda wait: wait.at_s)
 
     def _rows(self, shown: list[RankShare]) -> list[tuple[str, ...]]:
         """A row for each rank; ranks with the same numbers share one."""
@@ -493,6 +497,12 @@ def _describe_meeting(meeting: Meeting, rank: int) -> str:
 def _numbered(call: Call) -> str:
     number = f" #{call.sequence}" if call.sequence is not None else ""
     return safe.one_line(f"{call.op}{number}", 40)
+
+
+def _role(call: Call) -> str:
+    if call.sequence is None or call.kind != "collective":
+        return ""
+    return marks.role(marks.of_call(call.group, call.sequence))
 
 
 def _where(call: Call, *, brief: bool) -> str:

@@ -141,6 +141,7 @@ def elements(browser: Browser, file: Path, figures: list[Any]) -> tuple[Counter[
     tab.on("pageerror", fail)
     tab.on("request", ask)
     tab.goto(file.as_uri())
+    tab.wait_for_selector(".ddt-viewer", state="attached")
     tab.add_script_tag(path=library)
     tab.evaluate(_DRAW, json.loads(json.dumps(figures)))
     counts, kinds, strange, pwned = tab.evaluate(_COUNT, TAGS)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+import zlib
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
+from ddt_notebook.model import Call, Cell, RankError, RankReport, Snapshot
 from ddt_notebook.model.memory import RankMemory
-from ddt_notebook.views import exported_page
+from ddt_notebook.views import exported_page, viewer_data
 from ddt_notebook.views.registry import below_diagnosis
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "one-rank-skips-all-reduce.ddt.json"
@@ -46,7 +50,7 @@ def test_the_page_has_the_diagnosis_and_the_recorded_views(tmp_path: Path) -> No
     written = ddt.export_report(snapshot, tmp_path / "report.html")
     text = written.read_text(encoding="utf-8")
     recorded = [view.name for view in below_diagnosis() if view.is_in(snapshot)]
-    assert Page(text).headings == ["diagnosis", *recorded]
+    assert Page(text).headings == ["diagnosis", "explore the timeline", *recorded]
     assert {"memory", "collectives", "timeline"} <= set(recorded)
     assert not {"placement", "partition", "parity"} & set(recorded)
     assert "rank 1 never entered all_reduce" in text
@@ -65,11 +69,54 @@ def test_the_page_fetches_nothing_and_runs_nothing() -> None:
     )
     text = exported_page.page(snapshot)
     page = Page(text)
+    assert "script-src 'none'" in text
     assert not {"script", "img", "link", "iframe", "object"} & set(page.elements)
     assert not FETCHES & page.attributes
     assert not {name for name in page.attributes if name.startswith("on")}
     assert not re.search(r"url\(|@import", text)
     assert "default-src 'none'" in text
+
+
+def test_the_page_allows_the_viewer_and_no_other_script() -> None:
+    snapshot = Snapshot.load(FIXTURE)
+    text = exported_page.page(snapshot)
+    data, script = re.findall(r"<script([^>]*)>(.*?)</script>", text, flags=re.DOTALL)
+    assert data[0] == ' type="text/plain" id="ddt-viewer-data"'
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", data[1])
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in text
+    assert "<!--" not in script[1]
+    assert text.count("</script") == 2
+    assert '<section id="ddt-viewer" hidden>' in text, "nothing of it is shown without scripts"
+
+
+def test_the_page_of_a_long_run_is_small() -> None:
+    """Short events become one; the long ones, and how many there are, stay."""
+    calls, many = 2000, tuple(range(64))
+    reports = tuple(
+        RankReport(
+            rank=rank,
+            calls=tuple(
+                Call(
+                    index=number,
+                    op="all_reduce",
+                    members=many,
+                    sequence=number + 1,
+                    entered_s=number / 1e3 + (rank * 7919 + number * 104729) % 997 / 1e6,
+                    left_s=(number + 1) / 1e3 if number % 500 else number / 1e3 + 0.4,
+                )
+                for number in range(calls)
+            ),
+        )
+        for rank in many
+    )
+    run = Snapshot(cell=Cell(number=1, source=""), ranks=reports, world_size=64)
+    whole, small = viewer_data.encode(run, 10**9), viewer_data.encode(run, 100_000)
+    assert len(small) <= 100_000 < len(whole)
+    raw = zlib.decompress(base64.b64decode(small))
+    header = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+    assert "are shown as one" in header["notes"][0]
+    assert header["calls"] >= calls / 500, "the long ones are there"
 
 
 def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:

@@ -22,9 +22,15 @@ def test_the_bundle_was_built_from_the_sources(root: Path) -> None:
     folder = root / "extension"
     files = [
         folder / name
-        for name in ("package.json", "package-lock.json", "tsconfig.json", "webpack.config.js")
+        for name in ("package.json", "package-lock.json", "tsconfig.json", "viewer.mjs")
     ]
-    files += [path for name in ("schema", "src", "style") for path in (folder / name).iterdir()]
+    files.append(folder / "webpack.config.js")
+    files += [
+        path
+        for name in ("schema", "src", "style")
+        for path in (folder / name).rglob("*")
+        if path.is_file()
+    ]
     total = hashlib.sha256()
     for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
         total.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -61,14 +67,14 @@ def test_the_menu_of_views_is_that_of_the_registry(root: Path) -> None:
 
 def test_the_front_end_requests_nothing_from_the_network(root: Path) -> None:
     """The sources contain no address; only JupyterLab itself gets requests."""
-    sources = [*(root / "extension" / "src").iterdir(), *(root / "extension" / "style").iterdir()]
-    text = "".join(path.read_text() for path in sources)
+    sources = [*(root / "extension" / "src").rglob("*"), *(root / "extension" / "style").iterdir()]
+    text = "".join(path.read_text() for path in sources if path.is_file())
     addresses = set(re.findall(r"https?://[^\s'\"]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}
 
 
 def test_modules_that_the_front_end_imports_in_the_kernel_exist(root: Path) -> None:
-    sources = (root / "extension" / "src").glob("*.ts*")
+    sources = (root / "extension" / "src").rglob("*.ts*")
     imported = [
         found
         for source in sources

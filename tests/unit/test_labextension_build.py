@@ -15,7 +15,12 @@ from pathlib import Path
 
 import pytest
 
-_SOURCES = ("package.json", "package-lock.json", "tsconfig.json", "webpack.config.js", "stamp.mjs")
+_SOURCES = (
+    *("package.json", "package-lock.json", "tsconfig.json", "webpack.config.js"),
+    *("stamp.mjs", "viewer.mjs"),
+)
+#: What a build writes.
+_BUILT = ("ddt_notebook/labextension", "ddt_notebook/views/assets/viewer.js")
 _FETCH_LIMIT_S, _BUILD_LIMIT_S = 40, 90
 _FETCH = ("ci", "--no-audit", "--no-fund", "--fetch-retries=0")
 
@@ -43,7 +48,7 @@ def test_the_bundle_equals_a_build_of_its_sources(root: Path, copy: Path) -> Non
     have_packages(root / "extension" / "node_modules", npm, copy)
     run(npm, copy, _BUILD_LIMIT_S, "run", "build", may_fail=False)
     built, committed = (
-        contents(folder / "ddt_notebook" / "labextension") for folder in (copy.parent, root)
+        contents(folder, [folder / name for name in _BUILT]) for folder in (copy.parent, root)
     )
     assert built.keys() == committed.keys()
     assert [name for name in built if built[name] != committed[name]] == []
@@ -89,10 +94,11 @@ def run(npm: str, folder: Path, limit_s: float, *words: str, may_fail: bool) -> 
     assert process.returncode == 0, output[-2000:]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a bundle."""
+def contents(folder: Path, built: list[Path]) -> dict[str, bytes]:
+    """Every file of the bundles."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
+        for one in built
+        for path in (one, *one.rglob("*"))
         if path.is_file()
     }

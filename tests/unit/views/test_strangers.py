@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,7 +22,7 @@ from ddt_notebook.classroom.submissions import Row, write_csv
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Position, RankError, Snapshot
-from ddt_notebook.views import exported_page, panel
+from ddt_notebook.views import exported_page, panel, viewer, viewer_data
 from ddt_notebook.views.registry import VIEWS
 from ddt_notebook.views.report import show
 from ddt_notebook.wire import job_files
@@ -37,7 +39,7 @@ from .test_html import KEPT
 #: Elements of our own pages and pictures.
 OURS = KEPT | {"style", "svg", "g", "rect", "text", "line", "path", "polyline", "title", "code"}
 OURS |= {"circle", "polygon", "html", "head", "meta", "body", "main", "h1", "h2", "p", "section"}
-OURS |= {"br", "i", "ol", "a", "defs", "clippath", "pattern"}
+OURS |= {"script", "br", "i", "ol", "a", "defs", "clippath", "pattern"}
 
 
 class Elements(HTMLParser):
@@ -49,6 +51,8 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in OURS:
+            self.strange.add(tag)
+        if tag == "script" and attrs != [("type", "text/plain"), ("id", "ddt-viewer-data")]:
             self.strange.add(tag)
         for name, value in attrs:
             if name.startswith("on") or name in ("src", "srcdoc", "x", "http"):
@@ -78,8 +82,23 @@ def outputs(snapshot: Snapshot) -> Iterator[tuple[str, Any]]:
             json.dumps(view.to_json())
     yield "text", str(ddt.compare(snapshot, snapshot))
     yield "html", ddt.compare(snapshot, snapshot).to_html()
-    yield "html", exported_page.page(snapshot)
+    page, script = exported_page.page(snapshot), viewer.script()
+    assert page.endswith(f"{script}</body>\n</html>\n") or "<script" not in page
+    yield "html", page.removesuffix(f"{script}</body>\n</html>\n")
+    yield "data", viewer_header(snapshot)
     yield "data", panel.of_report(report, snapshot)
+
+
+def viewer_header(snapshot: Snapshot) -> Any:
+    """The texts that the interactive viewer shows."""
+    packed = viewer_data.encode(snapshot)
+    if not packed:
+        return {}
+    raw = zlib.decompress(base64.b64decode(packed))
+    header = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+    for group in header["groups"]:
+        del group["name"]  # marks are made of it; it is not shown
+    return header
 
 
 @pytest.mark.parametrize("stranger", CORPUS)
