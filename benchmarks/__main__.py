@@ -30,6 +30,7 @@ from . import (
     text_diagnosis,
     timeline_view,
     tracing,
+    viewer,
     views,
     watched_ranks,
 )
@@ -50,6 +51,7 @@ TOPICS = (
     tracing,
     memory_sampling,
     timeline_view,
+    viewer,
     views,
     lint,
     text_diagnosis,

@@ -168,8 +168,12 @@ export class Chart {
     if (!context || !width || !height) {
       return;
     }
-    this._canvas.width = Math.round(this.node.clientWidth * ratio);
-    this._canvas.height = Math.round(AXIS * ratio) + height;
+    const size = [Math.round(this.node.clientWidth * ratio), Math.round(AXIS * ratio) + height];
+    if (this._canvas.width !== size[0] || this._canvas.height !== size[1]) {
+      [this._canvas.width, this._canvas.height] = size;
+    }
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, size[0], size[1]);
     const scale = this._scale();
     const [from, to] = [scale.invert(0), scale.invert(this._width)];
     if (this._row?.kinds.length !== width) {

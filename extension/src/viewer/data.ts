@@ -67,7 +67,7 @@ interface IHeader extends Omit<ITimeline, 'lanes' | 'calls'> {
 
 /** Read the text that Python wrote; throws an error if it is damaged. */
 export async function decode(text: string): Promise<ITimeline> {
-  const bytes = await inflate(Uint8Array.from(atob(text.trim()), letter => letter.charCodeAt(0)));
+  const bytes = await inflate(packed(text.trim()));
   const size = new DataView(bytes.buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as IHeader;
   const { unit } = header;
@@ -77,8 +77,14 @@ export async function decode(text: string): Promise<ITimeline> {
     at += 4 * count;
     return found;
   };
-  const times = (count: number): Float32Array =>
-    Float32Array.from(column(count), value => value * unit);
+  const times = (count: number): Float32Array => {
+    const units = column(count);
+    const found = new Float32Array(count);
+    for (let i = 0; i < count; i++) {
+      found[i] = units[i] * unit;
+    }
+    return found;
+  };
   const track = (count: number): Track => {
     const steps = column(count);
     const start = new Float64Array(count);
@@ -120,7 +126,16 @@ function joined(bytes: Uint8Array, at: number, count: number): Uint32Array {
   return found;
 }
 
-async function inflate(packed: Uint8Array): Promise<Uint8Array> {
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+function packed(text: string): Uint8Array {
+  const letters = atob(text);
+  const found = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) {
+    found[i] = letters.charCodeAt(i);
+  }
+  return found;
+}
+
+async function inflate(bytes: Uint8Array): Promise<Uint8Array> {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

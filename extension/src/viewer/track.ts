@@ -44,6 +44,8 @@ export class Track {
     for (let i = 0; i < count; i++) {
       end[i] = start[i] + length[i];
       kind[i] = what[i] & 0xff;
+      this.kinds[kind[i]] = 1;
+      this.kinds[WAITS] |= Number(wait[i] > 0);
     }
     this._levels.push({ start, end, busy: length, kind, found });
     for (let below = this._levels[0]; below.start.length > 1; ) {
@@ -51,6 +53,9 @@ export class Track {
       this._levels.push(below);
     }
   }
+
+  /** For each kind, whether there is an event of it. */
+  readonly kinds = new Uint8Array(KINDS);
 
   get count(): number {
     return this.start.length;
@@ -72,9 +77,13 @@ export class Track {
   /** Note which events were searched for; null: none. Returns how many. */
   search(wanted: ((at: number) => boolean) | null): number {
     const [events, ...above] = this._levels;
+    if (wanted === null) {
+      this._levels.forEach(level => level.found.fill(0));
+      return 0;
+    }
     let count = 0;
     for (let i = 0; i < this.count; i++) {
-      const hit = wanted !== null && wanted(i);
+      const hit = wanted(i);
       events.found[i] = hit ? 1 : 0;
       count += hit ? 1 : 0;
     }
@@ -241,8 +250,6 @@ export class Row {
     this.kinds.fill(NONE);
     this.shares.fill(0);
     this.found.fill(0);
-    this._pixel = -1;
-    this._sums.fill(0);
   }
 
   /** An event of several pixels. */
@@ -265,7 +272,11 @@ export class Row {
       this.flush();
       this._pixel = pixel;
     }
-    this._sums[kind] += share;
+    const sum = (this._sums[kind] += share);
+    this._total += share;
+    if (this._most === NONE || sum > this._sums[this._most]) {
+      this._most = kind;
+    }
     this._foundHere |= found;
   }
 
@@ -275,24 +286,21 @@ export class Row {
     if (at < 0) {
       return;
     }
-    let most = NONE;
-    let sum = 0;
-    for (let kind = 1; kind < KINDS; kind++) {
-      sum += this._sums[kind];
-      most = this._sums[kind] > this._sums[most] ? kind : most;
-    }
-    this._sums.fill(0);
     // a long event below stays in view where short ones take less than half of the pixel
-    if (this.kinds[at] === NONE || sum > 0.5) {
-      this.kinds[at] = most;
-      this.shares[at] = Math.max(this.shares[at], Math.min(255, 255 * sum));
+    if (this.kinds[at] === NONE || this._total > 0.5) {
+      this.kinds[at] = this._most;
+      this.shares[at] = Math.max(this.shares[at], Math.min(255, 255 * this._total));
     }
     this.found[at] |= this._foundHere;
-    this._foundHere = 0;
+    this._sums.fill(0);
+    this._total = this._foundHere = 0;
+    this._most = NONE;
     this._pixel = -1;
   }
 
   private readonly _sums = new Float64Array(KINDS);
+  private _total = 0;
+  private _most = NONE;
   private _pixel = -1;
   private _foundHere = 0;
 }

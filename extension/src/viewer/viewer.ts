@@ -2,9 +2,9 @@
 
 import { Chart, IEvent } from './chart';
 import { ILane, IPlace, ITimeline } from './data';
-import { addStyle, COLOURS, TABLE } from './look';
+import { addStyle, TABLE } from './look';
 import { markOfCall } from './marks';
-import { NONE, SEVERAL, WAITS } from './track';
+import { NONE, SEVERAL } from './track';
 import { ENGLISH, ITranslate, ranksIn, time } from './words';
 
 export interface IOptions {
@@ -125,19 +125,9 @@ export class Viewer {
   private _legend(): HTMLElement {
     const list = document.createElement('ul');
     list.className = 'ddt-viewer-legend';
-    const used = new Set<number>();
-    for (const { work, calls } of this._data.lanes) {
-      for (const track of [work, calls]) {
-        for (let at = 0; at < track.count && used.size < COLOURS.length; at++) {
-          used.add(track.kind(at));
-          if (track.wait[at] > 0) {
-            used.add(WAITS);
-          }
-        }
-      }
-    }
+    const tracks = this._data.lanes.flatMap(({ work, calls }) => [work, calls]);
     this._data.kinds.forEach((name, kind) => {
-      if (kind !== NONE && used.has(kind)) {
+      if (kind !== NONE && tracks.some(track => track.kinds[kind])) {
         const item = document.createElement('li');
         item.append(sample(kind), element('span', name));
         list.append(item);
