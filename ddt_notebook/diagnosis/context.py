@@ -306,7 +306,8 @@ class Context:
         """Return the line where a rank was: its blocked call, its error, or else its last line."""
         report = self.reports[rank]
         call = self.halted.get(rank)
-        if report.state == "blocked" and call is not None and call.asynchronous:
+        waits_for_handle = report.state == "blocked" and not report.device_waits
+        if waits_for_handle and call is not None and call.asynchronous:
             return report.position or call.where  # it waits for the handle at another line
         if call is not None and call.where is not None:
             return call.where

@@ -769,6 +769,10 @@ FACTS: dict[str, Sentence] = {
         f"{ranks_text(f.ranks)} {agree(f.ranks, 'waits', 'wait')} for "
         f"{call(f.values, whose=False)}, issued at {at(f.place)}"
     ),
+    "open-on-device": lambda f: (
+        f"{call(f.values, whose=False)} is not complete on the device of {ranks_text(f.ranks)}; "
+        f"it was issued at {at(f.place)}"
+    ),
     "waits-for": _blocked_in,
     "each-waits": "each waits for another, so none can go on",
     "waits-in-turn": lambda f: rendered(
@@ -807,6 +811,7 @@ FACTS: dict[str, Sentence] = {
     ),
     "file-missing": "{ranks} {asks|ask} again and again for {file}, which does not exist",
     "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
+    "host-stands": "the host of {ranks} is{at}",
     "issued-behind": lambda f: (
         f"Python had gone on from that line on {ranks_text(f.ranks)}, whose device waits: "
         f"{count(f.values['count'], 'more operation')} had been issued, the last one "

@@ -307,6 +307,26 @@ class RankRecorder:
         ]
         return min(pending, key=lambda key: self._flight[key].created_ns, default=None)
 
+    def open_on_device(self) -> tuple[str, int] | None:
+        """The oldest operation that was issued to a device and is not complete there."""
+        return min(self._open_there(), key=lambda key: self._flight[key].created_ns, default=None)
+
+    def _open_there(self) -> list[tuple[str, int]]:
+        return [key for key in self._flight if self._is_open(key)]
+
+    def _is_open(self, key: tuple[str, int]) -> bool:
+        return self._flight[key].on_device and not self._flight[key].done
+
+    def _record_of(self, name: str, number: int) -> int | None:
+        """Index of the record of the call that issued an operation to a group's backend."""
+        for index, noted in self._noted.items():
+            call, after = noted.record.call, noted.record.operations_after
+            begun = call.group.name == name and 0 <= call.operations_before < number
+            pending = after < 0 and noted.record.status == ring.PENDING
+            if begun and (number <= after or pending):
+                return index
+        return None
+
     def calls(self, members: dict[str, tuple[int, ...]], last: int | None = None) -> CallList:
         """The calls of this run, in order of time.
 
@@ -339,10 +359,17 @@ class RankRecorder:
             if (sequence := self._flight_sequence(*key)) is not None
         ]
         left_out, joined = self.dropped, self._joined
+        open_there = {key: self._record_of(*key) for key in self._open_there()}
+        issued = set(open_there.values())
         if last is not None:
-            left_out += max(0, len(noted) - last) + max(0, len(flight) - last)
-            joined = _last_joined(noted[:-last], joined)
-            noted, flight = noted[-last:], flight[-last:]
+            # a host may have issued many calls behind the one that is open on the device
+            since = next((i for i, n in enumerate(noted) if n.record.index in issued), math.inf)
+            first = int(min(since, max(0, len(noted) - last)))
+            since = next((i for i, (key, _) in enumerate(flight) if self._is_open(key)), math.inf)
+            first_flight = int(min(since, max(0, len(flight) - last)))
+            left_out += first + first_flight
+            joined = _last_joined(noted[:first], joined)
+            noted, flight = noted[first:], flight[first_flight:]
         found: list[tuple[float, _Noted | tuple[tuple[str, int], int]]] = []
         found += [(n.record.entered_s, n) for n in noted]
         found += [(self._entered_s(self._flight[key]), (key, n)) for key, n in flight]
@@ -354,10 +381,13 @@ class RankRecorder:
             if isinstance(origin, _Noted):
                 by_record[origin.record.index] = index
                 calls.append(self._call(origin, index))
+                if origin.record.index in issued and calls[-1].status == "done":
+                    calls[-1] = replace(calls[-1], status="issued")
             else:
                 key, sequence = origin
                 by_flight[key] = index
                 calls.append(self._library_call(key, sequence, index, entered_s, members))
+        by_flight |= {key: by_record[n] for key, n in open_there.items() if n in by_record}
         before = self._call(joined, joined.record.index) if joined is not None else None
         return CallList(tuple(calls), left_out, before, by_record, by_flight)
 
@@ -413,7 +443,7 @@ class RankRecorder:
             group=entry.group,
             members=members.get(entry.group, ()),
             sequence=sequence,
-            status="done" if entry.done else "pending",
+            status="done" if entry.done else "issued" if entry.on_device else "pending",
             shapes=entry.shapes,
             dtypes=entry.dtypes,
             output_shapes=entry.output_shapes,

@@ -15,7 +15,15 @@ from ..model import Call, RankError, RankReport
 from ..model.numbering import in_session_numbers
 from ..model.rank import Activity
 from ..model.waits import MOVING, Wait, cannot_complete, waits
-from ..wire.messages import AskFlight, AskStatus, CellEnded, Envelope, Failed, MonitorStatus
+from ..wire.messages import (
+    AskFlight,
+    AskStatus,
+    CellEnded,
+    Envelope,
+    Failed,
+    FlightEntries,
+    MonitorStatus,
+)
 from .call_log_reader import CallList, thin
 from .observed_rank import SILENT_AFTER_S, ObservedRank
 
@@ -23,6 +31,8 @@ from .observed_rank import SILENT_AFTER_S, ObservedRank
 _IDLE_CPU_SHARE = 0.2
 #: A computing rank is asked for its status only this often, because the answer delays its cell.
 _ASK_THE_BUSY_EVERY_S = 2.0
+#: A rank that computes or waits for its device is asked more often.
+_ASK_BEHIND_DEVICE_EVERY_S = 0.5
 #: Two answers of a monitor are compared only if the time between them is in this range, in seconds.
 _SHORTEST_GAP_S, _LONGEST_GAP_S = 0.2, 5.0
 #: A wait that has lasted this long is examined.
@@ -52,8 +62,8 @@ class RankRun:
     exit_status
         The exit code or negative signal number if the process has ended.
     library_wait
-        The Flight Recorder's entry in which the rank is blocked inside a library, and the time
-        at which that began.
+        The Flight Recorder's entry in which the rank is blocked inside a library, or in which its
+        device waits while its host stands still, and the time at which that began.
     raised_s
         When an exception left the cell; the rank's answer arrives later.
     asked_s
@@ -116,6 +126,23 @@ class RankRun:
             and any(completed < given for given, completed in now.groups.values())
         )
 
+    @property
+    def stands_behind_device(self) -> bool:
+        """Whether its main thread stands still while its device has operations to complete.
+
+        The monitor's last two answers decide. Processor time shows nothing: a thread that waits for
+        a GPU may use a whole core.
+        """
+        now, before = self.handle.status, self.handle.earlier_status
+        if now is None or before is None or not now.stack:
+            return False
+        return (
+            _SHORTEST_GAP_S <= now.at_s - before.at_s < _LONGEST_GAP_S
+            and before.stack == now.stack
+            and before.on_device == now.on_device
+            and _is_open(now)
+        )
+
     def end(self, message: CellEnded | Failed, *, freed: bool) -> None:
         """Process the rank's message that the cell has ended.
 
@@ -168,7 +195,16 @@ class RankRun:
         handle.recorder.add_flight(entries)
         if self.judged:
             return
-        if not self.idle_in_library or handle.earlier_status is None:
+        if handle.earlier_status is not None and self.stands_behind_device:
+            if self.library_wait is not None:
+                return
+            if isinstance(answer.message, FlightEntries):  # what was read before may be complete
+                open_ = handle.recorder.open_on_device()
+                since_s = handle.earlier_status.at_s
+                self.library_wait = (open_, since_s) if open_ is not None else None
+            elif isinstance(answer.message, MonitorStatus) and not handle.owes_flight:
+                handle.ask(AskFlight(stacks=False))
+        elif not self.idle_in_library or handle.earlier_status is None:
             self.library_wait = None
         elif self.library_wait is None:
             pending = handle.recorder.pending_flight()
@@ -191,7 +227,11 @@ class RankRun:
         # the mean of the last measurements; each covers a quarter of a second
         self.cpu_share = share if self.cpu_share is None else (self.cpu_share + share) / 2
         idle = share < _IDLE_CPU_SHARE
-        if idle or busy_too or time.monotonic() - self.asked_s > _ASK_THE_BUSY_EVERY_S:
+        status = self.handle.status
+        every_s = _ASK_THE_BUSY_EVERY_S
+        if status is not None and _is_open(status):
+            every_s = _ASK_BEHIND_DEVICE_EVERY_S
+        if idle or busy_too or time.monotonic() - self.asked_s > every_s:
             self.asked_s = time.monotonic()
             self.handle.ask(AskStatus())
 
@@ -325,6 +365,11 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
     return RankReport(**values)
 
 
+def _is_open(status: MonitorStatus) -> bool:
+    """Whether the device has operations to complete."""
+    return any(completed < given for given, completed in status.on_device.values())
+
+
 def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
     """Add the call in which an exception was raised, if it was raised in a call."""
     failed = calls[-1] if calls and calls[-1].status == "failed" else None
@@ -360,7 +405,17 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}
     blocked = handle.recorder.blocked if handle.recorder is not None else None
-    if blocked is not None and blocked[0] in known.by_record:
+    wait = run.library_wait
+    entry = known.by_flight.get(wait[0]) if wait is not None else None
+    if wait is not None and entry is not None and known.calls[entry].status == "issued":
+        # the host may stand anywhere, also in a later call that blocks it
+        values |= {
+            "state": "blocked",
+            "blocked_in": entry,
+            "blocked_s": now - wait[1],
+            "device_waits": True,
+        }
+    elif blocked is not None and blocked[0] in known.by_record:
         call = known.calls[known.by_record[blocked[0]]]
         if not call.asynchronous and call.where is not None:
             values["position"] = call.where
@@ -369,13 +424,8 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
             "blocked_in": call.index,
             "blocked_s": now - blocked[1],
         }
-    elif run.library_wait is not None and run.library_wait[0] in known.by_flight:
-        key, since = run.library_wait
-        values |= {
-            "state": "blocked",
-            "blocked_in": known.by_flight[key],
-            "blocked_s": now - since,
-        }
+    elif wait is not None and entry is not None:
+        values |= {"state": "blocked", "blocked_in": entry, "blocked_s": now - wait[1]}
     elif handle.silent_s > SILENT_AFTER_S:
         values["state"] = "silent"
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:

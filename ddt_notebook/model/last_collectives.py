@@ -126,7 +126,9 @@ def _entry(report: RankReport, calls: dict[int, Call], number: int, op: str, pas
         return Entry("failed", other)
     if call.index == report.blocked_in:
         return Entry("waiting", other, report.blocked_s)
-    certain = call.op in BLOCKS_HOST or call.source == "flight recorder"
+    open_ = report.blocked_call if report.device_waits else None
+    before = open_ is not None and number < (open_.sequence or 0)  # a group has one stream
+    certain = call.op in BLOCKS_HOST or call.source == "flight recorder" or before
     return Entry("done" if certain and call.status == "done" else passed, other)
 
 

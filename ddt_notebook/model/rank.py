@@ -131,6 +131,9 @@ class RankReport:
         Index of the `Call` in which a rank is blocked.
     blocked_s
         How long it had been blocked there, in seconds.
+    device_waits
+        True if its device waits in that call, which had returned when the collective was issued.
+        ``position`` is then the line at which the host stands.
     position
         The innermost line of the user's code at which it was, or the last line that it ran.
     stack
@@ -166,6 +169,7 @@ class RankReport:
     state: RankState = "finished"
     blocked_in: int | None = None
     blocked_s: float | None = None
+    device_waits: bool = False
     position: Position | None = None
     stack: tuple[Position, ...] = ()
     activity: Activity | None = None
@@ -186,3 +190,12 @@ class RankReport:
         if self.blocked_in is None:
             return None
         return next((call for call in self.calls if call.index == self.blocked_in), None)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether its host may still issue calls although its device waits.
+
+        A C call that begins at the user's line may wait for the device, as ``item()`` does, or
+        compute. In torch's own Python code, a host that stands still waits.
+        """
+        return self.device_waits and not (self.stack and "/torch/" in self.stack[-1].file)

@@ -299,8 +299,12 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     asks = {r.rank for r in reports if r.activity and r.activity.waits_for == "busy lock"}
     holders = {rank: one for rank, one in lock_holders(reports).items() if rank not in asks}
     alike: dict[tuple[frozenset[int], bool], list[int]] = defaultdict(list)
+    on_devices = {report.rank for report in reports if report.device_waits}
+    # a stream runs what was issued in its order: nothing takes the place of a call that differs
+    never = {rank for rank, wait in waiting.items() if wait.mismatched and rank in on_devices}
     for rank, wait in waiting.items():
-        alike[wait.missing, wait.anyone].append(rank)
+        if rank not in never:
+            alike[wait.missing, wait.anyone].append(rank)
     for rank, holder in holders.items():
         alike[frozenset({holder}), False].append(rank)
     needs = {key: min(len(key[0]), 1) if key[1] else len(key[0]) for key in alike}
@@ -308,7 +312,11 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     for key in alike:
         for rank in key[0]:
             needed_by[rank].append(key)
-    moving = [r.rank for r in reports if r.state in MOVING and r.rank not in holders]
+    moving = [
+        r.rank
+        for r in reports
+        if (r.state in MOVING and r.rank not in holders) or (r.rank in waiting and r.may_go_on)
+    ]
     moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
     can_move = set(moving)
     while moving:
@@ -318,4 +326,9 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
                 freed = set(alike[key]) - can_move
                 can_move |= freed
                 moving += freed
-    return frozenset(waiting) - can_move
+    # the host of a rank may go on although its device waits for ever
+    return frozenset(
+        rank
+        for rank, wait in waiting.items()
+        if rank in never or needs[wait.missing, wait.anyone] > 0
+    )

@@ -121,6 +121,7 @@ class Monitor(threading.Thread):
             position=users_line(stack),
             stack=stack,
             groups=self._flight.counts(),
+            on_device=self._flight.counts_on_device(),
             cpu_s=time.process_time(),  # of all threads
             memory_bytes=self._process.memory_info().rss,
             at_s=time.monotonic(),

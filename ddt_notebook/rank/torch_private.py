@@ -117,6 +117,17 @@ dump_flight_recorder_json = _look_up(
 )
 #: Called with (include entries, include stacks, only active ones): the same, pickled.
 dump_flight_recorder = _look_up(LIBRARY_LINES, "torch._C._distributed_c10d:_dump_fr_trace")
+
+
+def device_recorder(name: str) -> Any:
+    """The function with this name that dumps NCCL's Flight Recorder; None in builds without NCCL.
+
+    NCCL keeps a recorder of its own (``FlightRecorder<CUDAEvent>``), of which the one above knows
+    nothing. Arguments are those of the functions above.
+    """
+    return getattr(torch._C._distributed_c10d, name, None)
+
+
 _look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
 _look_up(GROUP_NAMES, f"{_C10D}:_world.group_count")
 _look_up(SUBGROUPS, f"{_C10D}:_world.pg_map")

@@ -462,6 +462,8 @@ class MonitorStatus(Message):
     groups
         For each process group, how many operations were issued to its backend and how many of
         them are complete, as the Flight Recorder counts.
+    on_device
+        The same for the groups whose operations a device runs later than they are issued.
     cpu_s
         Processor time that the process has used so far, in seconds.
     memory_bytes
@@ -481,6 +483,7 @@ class MonitorStatus(Message):
     waits_for: WaitsFor = ""
     file: str = ""
     held_by: int | None = None
+    on_device: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

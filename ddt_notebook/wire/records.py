@@ -139,6 +139,8 @@ class FlightEntry:
         The user's line that led to it, without its source text; None if it was not looked up.
     library
         The library that issued it, as in ``Call.caller``; None if it was not looked up.
+    on_device
+        Whether the device runs it later than it was issued, so that `done` is the device's.
     members
         Members of the group. A message holds them once: in its first entry of a group that is not
         the default one.
@@ -154,6 +156,7 @@ class FlightEntry:
     created_ns: int = 0
     where: Position | None = None
     library: str | None = None
+    on_device: bool = False
     members: tuple[int, ...] = ()
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Call, Fact, Place
+from ddt_notebook.model import Call, Fact, Place, Position
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.rank import RankState
 from ddt_notebook.model.training import ModelTraining
@@ -69,7 +69,7 @@ def blocked_in(context: Context, waiting: Iterable[int]) -> list[Fact]:
     """Return one fact for each call in which victims are blocked."""
     return [
         Fact(
-            kind="waits-for-handle" if call.asynchronous else "blocked-in",
+            kind=_blocked(context, ranks, call),
             place=context.place(call.where, "waits"),
             ranks=tuple(ranks),
             values=of_call(context, call),
@@ -100,6 +100,46 @@ def nobody_makes_them(context: Context, awaited: list[Fact]) -> bool:
         report.state in ("running", "silent", "stopped") and rank not in asking
         for rank, report in context.reports.items()
     )
+
+
+def _blocked(context: Context, ranks: Iterable[int], call: Call) -> str:
+    if any(context.reports[rank].device_waits for rank in ranks):
+        return "open-on-device"
+    return "waits-for-handle" if call.asynchronous else "blocked-in"
+
+
+def gone_on(context: Context, waiting: Iterable[int]) -> list[Fact]:
+    """Return where the host stands, and how many collectives it had issued behind the open one.
+
+    The device waits in the open one; Python has gone on from its line. Dumps of NCCL show the same
+    without the host's line.
+    """
+    behind: dict[tuple[int, str, int | None], list[int]] = defaultdict(list)
+    stand: dict[Position | None, list[int]] = defaultdict(list)
+    for rank in waiting:
+        report, open_ = context.reports[rank], context.halted.get(rank)
+        if open_ is None or not (report.device_waits or context.snapshot.origin == "dumps"):
+            continue
+        if report.device_waits:
+            stand[report.position].append(rank)
+        issued = (call for call in report.calls if call.kind != "setup")
+        later = [call for call in issued if call.index > open_.index]
+        recorded = all(call.source == "flight recorder" for call in later)
+        if later and (report.device_waits or recorded):
+            key = len(later), later[-1].op, later[-1].sequence
+            behind[key].append(rank)
+    stands = [
+        Fact(kind="host-stands", place=context.place(at, "stood"), ranks=tuple(ranks))
+        for at, ranks in stand.items()
+    ]
+    return stands + [
+        Fact(
+            kind="issued-behind",
+            ranks=tuple(ranks),
+            values={"count": key[0], "op": key[1], "sequence": key[2]},
+        )
+        for key, ranks in behind.items()
+    ]
 
 
 def did_instead(context: Context, ranks: Iterable[int], group: str | None = None) -> list[Fact]:

@@ -20,6 +20,7 @@ from .facts import (
     awaited_files,
     blocked_in,
     did_instead,
+    gone_on,
     nobody_makes_them,
     of_call,
     of_script,
@@ -146,7 +147,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         explained = [*explained, *awaited]
     if call.op == "init_process_group" and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
-    facts = blocked_in(context, direct) + _gone_on(context, direct)
+    facts = blocked_in(context, direct) + gone_on(context, direct)
     if state != "idle":
         at_locks = {rank for lock in locks for rank in lock.ranks}
         others = [rank for rank in ranks if rank not in at_locks]
@@ -173,31 +174,6 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         confidence=_confidence(context, state),
         op=to_change(call),
     )
-
-
-def _gone_on(context: Context, waiting: list[int]) -> list[Fact]:
-    """Return how many collectives ranks had issued behind the open one, as dumps of NCCL show.
-
-    The device waits in the open one; Python has gone on from its line.
-    """
-    if context.snapshot.origin != "dumps":
-        return []
-    behind: dict[tuple[int, str, int | None], list[int]] = defaultdict(list)
-    for rank in waiting:
-        open_ = context.halted.get(rank)
-        calls = context.reports[rank].calls
-        later = [c for c in calls if open_ is not None and c.index > open_.index]
-        if later and all(call.source == "flight recorder" for call in later):
-            key = len(later), later[-1].op, later[-1].sequence
-            behind[key].append(rank)
-    return [
-        Fact(
-            kind="issued-behind",
-            ranks=tuple(ranks),
-            values={"count": key[0], "op": key[1], "sequence": key[2]},
-        )
-        for key, ranks in behind.items()
-    ]
 
 
 def _locks(context: Context, ranks: list[int]) -> list[Fact]:

@@ -19,7 +19,7 @@ from ddt_notebook.program.escape_paths import Reason
 
 from .crash import deaths
 from .exception import of_error
-from .facts import blocked_in, of_call, reasons
+from .facts import blocked_in, gone_on, of_call, reasons
 
 #: Field that differs -> id of the cause; the first field that differs determines the cause.
 _FIELDS = {
@@ -58,6 +58,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     if mismatch.later:
         facts.append(Fact(kind="later-mismatches", values={"collectives": mismatch.later}))
     facts += _consequences(context, mismatch)
+    facts += gone_on(context, _stuck(context, mismatch))
     facts += blocked_in(
         context, [r for r in waiting if r not in mismatch.ranks or _later(context, mismatch, r)]
     )

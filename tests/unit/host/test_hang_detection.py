@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,19 @@ def test_a_rank_that_may_still_come_is_waited_for(watch: HangWatch, clock: Clock
     for _ in range(5):
         assert not watch.hung(seen(blocked(0), blocked(1), running(2)), failed=False)
         clock.now_s += 60
+
+
+def test_a_host_may_go_on_although_its_device_waits_for_ever() -> None:
+    """Rank 2 has ended; what rank 0 will issue on another group is not known."""
+    user, torch = (Position(file=name, line=3) for name in ("train.py", "/lib/torch/cuda.py"))
+    device = blocked(0, members=(0, 2)), RankReport(rank=2)
+    for at, stuck in ((user, {0}), (torch, {0, 1})):
+        host = replace(device[0], device_waits=True, stack=(at,))
+        other = blocked(1, members=(0, 1), group="other")
+        assert seen(host, other, device[1]).stuck == stuck
+    # nothing takes the place of a call that was issued to a stream
+    crossed = [replace(blocked(r, root=r), device_waits=True, stack=(user,)) for r in (0, 1)]
+    assert seen(*crossed, running(2)).stuck == {0, 1}
 
 
 def forming(rank: int, *members: int) -> RankReport:

@@ -145,6 +145,47 @@ def test_a_rank_that_may_be_working_is_not_called_blocked(
     assert now(run).state == "running"
 
 
+def behind_device(at_s: float, **fields: Any) -> MonitorStatus:
+    """The monitor's answer when the main thread stands in ``item()``, and uses a whole core."""
+    fields = {"stack": (LINE,), "cpu_s": at_s, "groups": {}, "on_device": {"0": (3, 1)}} | fields
+    return standing(at_s, **fields)
+
+
+def issue_three(log: RankLog) -> list[FlightEntry]:
+    for _ in range(3):
+        log.call("all_reduce")
+    return [
+        FlightEntry(group="0", number=number, op="all_reduce", done=number < 2, on_device=True)
+        for number in (1, 2, 3)
+    ]
+
+
+def test_a_device_waits_in_the_first_call_that_is_open_there(run: RankRun, log: RankLog) -> None:
+    entries = FlightEntries(entries=tuple(issue_three(log)))
+    answer(run, behind_device(10.0), behind_device(10.5))
+    assert run.library_wait is None, "which call is open has to be asked"
+    answer(run, entries)
+    report = now(run)
+    assert (report.state, report.device_waits, report.may_go_on) == ("blocked", True, True)
+    assert report.blocked_call is not None
+    assert report.blocked_call.sequence == 2
+    assert [call.status for call in report.calls] == ["done", "issued", "issued"]
+    answer(run, behind_device(11.0, on_device={"0": (4, 1)}))
+    assert (now(run).state, now(run).device_waits) == ("running", False)
+
+
+def test_a_host_that_moves_or_a_device_that_completes_is_no_wait(
+    run: RankRun, log: RankLog
+) -> None:
+    entries = FlightEntries(entries=tuple(issue_three(log)))
+    for later in ({"stack": (LINE, AUTOGRAD)}, {"on_device": {"0": (3, 2)}}, {"at_s": 10.1}):
+        answer(run, behind_device(10.0), behind_device(**{"at_s": 10.5} | later), entries)
+        assert run.library_wait is None
+    done = {"on_device": {"0": (3, 3)}}
+    answer(run, behind_device(10.0, **done), behind_device(10.5, **done), entries)
+    assert run.library_wait is None
+
+
 def test_a_judgement_does_not_change_when_the_report_is_made(run: RankRun, log: RankLog) -> None:
     """The stacks that are fetched for a report take processor time, too."""
     log.library(done=False)

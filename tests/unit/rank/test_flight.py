@@ -77,6 +77,40 @@ def test_what_was_pending_is_read_again_when_it_has_completed(recorder: Recorder
     assert reader.counts() == {"0": (3, 3)}
 
 
+def test_the_recorder_of_nccl_is_read_beside_the_general_one(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have entries of group 0; the calls of that group are counted by NCCL's."""
+    nccl = Recorder()
+    monkeypatch.setattr(
+        torch_private,
+        "device_recorder",
+        {"_dump_nccl_trace_json": nccl.dump_json, "_dump_nccl_trace": nccl.dump}.get,
+    )
+    recorder.issue()
+    recorder.issue()["process_group"] = ["1", "of gloo"]
+    for number, state in enumerate(("completed", "completed", "started"), start=1):
+        entry = nccl.issue("nccl:all_reduce", retired=number == 1)
+        entry |= {"state": state, "is_p2p": False, "collective_seq_id": number + 10}
+    message = nccl.issue("nccl:send 0->1", retired=False)
+    message |= {"is_p2p": True, "state": "scheduled", "collective_seq_id": 13}
+    reader = FlightReader()
+    entries = [(e.group, e.number, e.done, e.on_device) for e in reader.drain()]
+    assert entries == [
+        ("1", 2, True, False),
+        ("0", 11, True, True),
+        ("0", 12, True, True),
+        ("0", 13, False, True),
+    ]
+    assert reader.counts() == {"0": (2, 2)}
+    assert reader.counts_on_device() == {"0": (4, 1)}
+    # the last event query decides, before the watchdog retires the entry
+    nccl.entries[2]["state"] = "completed"
+    nccl.entries[3]["retired"] = True
+    assert read(reader) == [(13, True)]
+    assert all(entry.where is not None for entry in reader.drain(stacks=True))
+
+
 def test_operations_have_the_names_of_torch_distributed(recorder: Recorder) -> None:
     recorder.issue("gloo:_all_gather_base")
     recorder.issue("gloo:alltoall")
