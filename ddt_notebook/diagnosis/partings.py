@@ -16,6 +16,7 @@ from functools import cached_property
 
 from ddt_notebook.model import Call, Fact, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
+from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.program.branch_arms import (
     Decision,
     decision_at,
@@ -149,6 +150,7 @@ class Partings:
                 )
         if found is None:
             return None
+        found = self._broken_off(compared, found, absent.rank) or found
         reason = self._reason(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
         if inner is not None:
@@ -199,6 +201,37 @@ class Partings:
 
     def _leads_to_any(self, statements: list[ast.stmt], lines: set[Position]) -> bool:
         return any(leads_to(self._program, one, line) for one in statements for line in lines)
+
+    def _broken_off(
+        self, compared: list[_Parting], found: _Candidate, absent: int
+    ) -> _Candidate | None:
+        """The handler of an exception that left the function with a condition before its end.
+
+        A function may let some ranks enter a collective at one line and the others at a later one.
+        If an exception leaves it in between, the exception keeps a rank from its collective, and
+        the condition does not.
+        """
+        decision, outcome = found.decision, found.absent
+        if outcome is None or not isinstance(decision.node, ast.If):
+            return None
+        other = decision.arm(taken=not decision.is_taken(outcome))
+        skipped = {
+            called_name(node) for one in other for node in calls_in(one)
+        } & COLLECTIVES.keys()
+        last = decision.node.end_lineno or decision.node.lineno
+        later = {called_name(n) for n in calls_in(decision.function) if n.lineno > last}
+        if not skipped & later:
+            return None
+        parted = [one.apart[0][0] for one in compared if one.absent is outcome]
+        after = _events(self._branches[absent], parted[-1], None) if parted else []
+        left = (outcome.file, outcome.function, "raised")
+        if all((one.file, one.function, one.kind) != left for one in after):
+            return None
+        for parting in compared:
+            handled = parting.absent is not None and parting.absent.kind == "handled"
+            if handled and parting.apart[0][0] >= parted[-1]:
+                return next(self._candidates(parting), None)
+        return None
 
     def _inside_condition(self, compared: list[_Parting], found: _Candidate) -> _Candidate | None:
         """Where ranks parted in a function whose result the condition tests."""
@@ -523,7 +556,18 @@ class Partings:
         leaves_loop = in_loop or callback or isinstance(leaving, ast.Break)
         if conditions.reads_clock(test) and leaves_loop:
             return "loop-ends-by-clock"
-        return "uneven-iterations" if in_loop else "collective-under-local-condition"
+        if in_loop or self._forms_batches(decision, frames):
+            return "uneven-iterations"
+        return "collective-under-local-condition"
+
+    def _forms_batches(self, decision: Decision, frames: list[Position]) -> bool:
+        """Whether a condition decides when a generator yields, and the call is outside of it."""
+        arms = [one for taken in (True, False) for one in decision.arm(taken=taken)]
+        return (
+            any(map(is_generator, arms))
+            and is_generator(decision.function)
+            and all(function_at(self._program, frame) is not decision.function for frame in frames)
+        )
 
     def _sides(self, found: _Candidate, absent: int, caller: int) -> tuple[Side, ...]:
         """The path that each rank took, the absent one first."""

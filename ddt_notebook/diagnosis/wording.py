@@ -569,6 +569,9 @@ TITLES: dict[str, Title] = {
         "{ranks} {uses|use} a tensor in line {line}, but {label} left the result on rank {root} "
         "only"
     ),
+    "stepped-before-wait": (
+        "{optimizer} of {ranks} took its steps without waiting for {never} {op}s of its gradients"
+    ),
     "read-before-wait": (
         "{ranks} {reads|read} the result of {label} in line {line}, before waiting for it"
     ),
@@ -917,6 +920,9 @@ FACTS: dict[str, Sentence] = {
     "read-at": "read at {place}",
     "sent-at": "sent at {place}",
     "changed-at": "changed in place at {place}",
+    "waited-for-others": (
+        "{never} of its {calls} handles were never waited for, with {steps:step} of the optimizer"
+    ),
     "no-wait-between": "there is no wait() for its handle between the two lines",
     "value-read": "{place} reads the value from a tensor",
     "data-divided": "the data is divided among the ranks",

@@ -110,7 +110,7 @@ def _is_mean(loss: LossGraph | None, passes: set[int | None]) -> bool:
     if loss is None or loss.reduction != "mean" or loss.factor is None:
         return False
     usual = {1.0 / one for one in passes if one}
-    return any(math.isclose(loss.factor, one, rel_tol=1e-6) for one in (1.0, *usual))
+    return any(math.isclose(abs(loss.factor), one, rel_tol=1e-6) for one in (1.0, *usual))
 
 
 def _reduces(context: Context, group: Replicas, rank: int) -> Place | None:

@@ -107,7 +107,10 @@ def needless_search(context: Context) -> Iterator[Finding]:
             "needless-search-for-unused",
             cause="find-unused-for-nothing",
             ranks=ranks,
-            places=forward_passes(context, ranks),
+            places={
+                rank: context.place(model.made or model.where, "called")
+                for rank, model in ranks.items()
+            },
             values={"model": first.name},
             facts=[Fact(kind="all-parameters-used", values={"steps": first.searched})],
             confidence="possible",

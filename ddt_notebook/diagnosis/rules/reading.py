@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
+from ddt_notebook.model.collective import shape_label
+from ddt_notebook.model.training import OptimizerTraining
 from ddt_notebook.program.async_work import first_change, first_read
 from ddt_notebook.program.collective_functions import collective_functions
 from ddt_notebook.program.names import DELIVERING_LATE
@@ -19,6 +21,8 @@ from ddt_notebook.program.result_use import Use, uses_of_result
 
 from .facts import of_call
 
+#: A handle that is waited for one step later is open once, at the end of the run.
+_ENOUGH_STEPS = 3
 #: The calls of each line: position -> rank -> calls.
 Sites = dict[Position, dict[int, list[Call]]]
 
@@ -151,6 +155,51 @@ def read_before_wait(context: Context) -> Iterator[Finding]:
         )
 
 
+def stepped_before_wait(context: Context) -> Iterator[Finding]:
+    """Report gradients of one line whose handles are waited for, except for some in each step.
+
+    That others of the line are waited for shows that its waits are recorded: another thread or a
+    library could wait for all of them unseen.
+    """
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = {one.rank: one for one in context.snapshot.training}
+    for place, calls in sites(context, "all_reduce").items():
+        if context.program.call_at(place, "all_reduce") is None:
+            continue  # a library issued them from this line
+        found: dict[int, OptimizerTraining] = {}
+        for rank, mine in calls.items():
+            left = [c for c in mine if c.asynchronous and c.status == "issued"]
+            sent = {shape_label(shape) for call in left for shape in call.shapes}
+            if len(left) in (0, len(mine)) or rank not in trainings:
+                continue
+            for optimizer in trainings[rank].optimizers:
+                steps = optimizer.steps
+                if _ENOUGH_STEPS <= steps <= len(left) and sent <= optimizer.shapes.keys():
+                    found[rank] = optimizer
+        if not found:
+            continue
+        one, mine = next((optimizer, calls[rank]) for rank, optimizer in found.items())
+        never = sum(call.status == "issued" for call in mine)
+        yield conclude(
+            "D.2.4",
+            "stepped-before-wait",
+            cause="result-read-before-wait",
+            ranks=found,
+            values=of_call(context, mine[0]) | {"optimizer": one.name, "never": never},
+            places={rank: context.place(one.where, "steps") for rank, one in found.items()},
+            facts=[
+                Fact(kind="issued-async", place=context.place(place, "called")),
+                Fact(
+                    kind="waited-for-others",
+                    values={"never": never, "calls": len(mine), "steps": one.steps},
+                ),
+            ],
+            confidence="likely",
+            op=mine[0].op,
+        )
+
+
 def changed_before_wait(context: Context) -> Iterator[Finding]:
     """Report tensors that are changed in place while they are still being sent."""
     if context.snapshot.outcome != "ok":
@@ -177,4 +226,4 @@ def changed_before_wait(context: Context) -> Iterator[Finding]:
         )
 
 
-RULES = (read_on_wrong_rank, read_before_wait, changed_before_wait)
+RULES = (read_on_wrong_rank, read_before_wait, stepped_before_wait, changed_before_wait)

@@ -52,7 +52,7 @@ CARD = FaultCard(
         assert not model.find_unused_parameters
         assert all(parameter.grad is not None for parameter in model.parameters())
     """,
-    expected=Expected(ranks=(0, 1), lines={0: 11, 1: 11}, confidence="possible"),
+    expected=Expected(ranks=(0, 1), lines={0: 5, 1: 5}, confidence="possible"),
     fixes=(
         Advice(
             "fix communication configuration",

@@ -31,6 +31,8 @@ def describe(loss: torch.Tensor) -> LossGraph | None:
                 factor = None
             else:
                 factor = factor / number if name == "DivBackward0" else factor * number
+        elif name == "NegBackward0":  # what should grow, such as a reward, is negated
+            factor = None if factor is None else -factor
         elif name not in _PASSED:
             return LossGraph(reduction=_reduction(name, node), factor=factor)
         node = next((n for n, _ in node.next_functions if n is not None), None)

@@ -82,6 +82,8 @@ def test_a_sum_is_a_hint() -> None:
     assert causes(scaled(1.0)) == ["gradients-not-divided"]
     quarter = LossGraph(reduction="mean", factor=0.25)
     assert causes(scaled(1.0), loss=quarter, passes=4) == ["gradients-not-divided"]
+    reward = LossGraph(reduction="mean", factor=-1.0)
+    assert causes(scaled(1.0), loss=reward) == ["gradients-not-divided"]
 
 
 @pytest.mark.parametrize(

@@ -390,3 +390,64 @@ def test_a_callback_that_does_not_end_the_librarys_loop_is_not_named(
     finding = _with_callback(1, **source)
     assert finding.kind == "never-entered"
     assert _line(finding) is None
+
+
+IN_TURN = """def first(is_main):
+    if not is_main:
+        dist.all_reduce(x)
+    yield
+    if is_main:
+        dist.all_reduce(x)
+def setup():
+    try:
+        with first(rank == 0):
+            save()
+    except OSError:
+        pass
+setup()
+"""
+
+
+@pytest.mark.parametrize(
+    ("second", "cause", "line"),
+    [
+        ("dist.all_reduce(x)", "exception-swallowed", 11),
+        ("print(x)", "collective-under-rank-condition", 2),
+    ],
+    ids=["in turn", "one of them alone"],
+)
+def test_an_exception_that_cut_a_function_short(second: str, cause: str, line: int) -> None:
+    """The condition lets the ranks enter their calls one after the other, which is no fault."""
+    functions = dict.fromkeys(range(1, 7), "first") | dict.fromkeys(range(7, 13), "setup")
+    raised = [(10, "OSError"), (4, "OSError"), (11, "OSError", "handled"), (11, 12)]
+    found = _found(
+        IN_TURN.replace(
+            "if is_main:\n        dist.all_reduce(x)", f"if is_main:\n        {second}"
+        ),
+        Rank(0, [(2, 3), 3], "blocked", functions, callers=(13, 9)),
+        Rank(1, [(2, 4), (10, "return"), *raised], functions=functions),
+    )
+    assert (found.cause, _line(found)) == (cause, line)
+
+
+BUDGET = """def batches(items, limit):
+    batch = []
+    for item in items:
+        if len(batch) + item > limit:
+            yield batch
+            batch = []
+        batch.append(item)
+for batch in batches(data, 8):
+    dist.all_reduce(x)
+"""
+
+
+def test_a_generator_that_forms_fewer_batches_on_a_rank() -> None:
+    functions = dict.fromkeys(range(1, 8), "batches")
+    full, part = [(3, 4), (4, 5), (8, 9), 9], [(3, 4), (4, 7)]
+    found = _found(
+        BUDGET,
+        Rank(0, [*part, *full, *part, *full], "blocked", functions),
+        Rank(1, [*part, *full, *part, *part, (3, 0), (8, 0)], functions=functions),
+    )
+    assert (found.cause, found.ranks) == ("uneven-iterations", [1])

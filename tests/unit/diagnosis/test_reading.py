@@ -8,8 +8,9 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Report
+from ddt_notebook.model.training import OptimizerTraining, RankTraining
 
-from .builders import all_reduce, call, only, rank, snapshot
+from .builders import all_reduce, at, call, only, rank, snapshot
 
 
 def reduced(rest: str, ranks: int = 2, root: int = 0) -> Report:
@@ -143,3 +144,42 @@ def test_a_sum_that_is_called_a_mean_is_reported() -> None:
         assert report.ok
         causes = [hint.cause for hint in report.hints]
         assert causes == (["sum-shown-as-mean"] if hinted else []), source
+
+
+HOOKS = """handles.append(dist.all_reduce(p.grad, async_op=True))
+for handle in handles[:-1]:
+    handle.wait()
+optimizer.step()
+"""
+
+
+def hooked(statuses: list[str], steps: int = 3, source: str = HOOKS) -> Report:
+    """Each rank reduced gradients in line 1 and took some steps in line 4."""
+    calls = [all_reduce(1, asynchronous=True, status=status) for status in statuses]
+    optimizer = OptimizerTraining(
+        name="optimizer", kind="SGD", steps=steps, where=at(4), shapes={"4": 2}
+    )
+    trainings = tuple(RankTraining(rank=r, optimizers=(optimizer,)) for r in (0, 1))
+    return diagnose(snapshot(rank(0, *calls), rank(1, *calls), source=source, training=trainings))
+
+
+def test_steps_before_the_last_gradient_has_arrived_are_reported() -> None:
+    finding = only(hooked(["done", "issued"] * 3))
+    assert (finding.cause, finding.ranks) == ("result-read-before-wait", [0, 1])
+    assert finding.places[0].line == 4
+
+
+@pytest.mark.parametrize(
+    ("statuses", "steps", "source"),
+    [
+        (["done", "done"] * 3, 3, HOOKS),
+        (["issued"] * 6, 3, HOOKS),  # another thread may wait for them
+        (["done"] * 5 + ["issued"], 3, HOOKS),  # each is waited for in the next step
+        (["done", "issued"] * 3, 2, HOOKS),  # too few steps to tell
+        (["done", "issued"] * 3, 3, HOOKS.replace("dist.all_reduce", "join_step")),
+    ],
+)
+def test_handles_that_may_have_been_waited_for_are_silent(
+    statuses: list[str], steps: int, source: str
+) -> None:
+    assert hooked(statuses, steps, source).ok
