@@ -31,10 +31,10 @@ def test_simulated_and_real_devices_cannot_be_mixed() -> None:
 
 
 def placed(rank: int, device: str) -> RankPlacement:
-    tensor = TensorPlacement(name="", role="tensor", device=device, dtype="float32", shape=(2,))
+    weight = TensorPlacement(name="w", role="parameter", device=device, dtype="float32", shape=(2,))
     return RankPlacement(
         rank=rank,
-        objects=(PlacedObject(name="x", kind="tensor", type="Tensor", tensors=(tensor,)),),
+        objects=(PlacedObject(name="model", kind="module", type="Net", tensors=(weight,)),),
         accelerators=tuple(
             Accelerator(device=f"cuda:{at}", identity=str(at), simulated=True) for at in range(2)
         ),
