@@ -24,7 +24,7 @@ _MOST_RANKS = 1 << 20
 _ENDS = 64
 
 #: NCCL's lines: host, process, thread and device before the text.
-_NCCL = re.compile(r"(\S+?):(\d+):(\d+) \[\d+\] NCCL (?:INFO|WARN) ")
+_NCCL = re.compile(r"(?<![^\s\]])([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[\d+\] NCCL (?:INFO|WARN) ")
 _COMM = re.compile(r"\bcomm 0x\w+ rank (\d+) n[Rr]anks (\d+)")
 #: What NCCL prints with NCCL_DEBUG=INFO (init.cc, net.cc, transport/*.cc, misc/param.cc).
 _NETWORK = (
@@ -110,11 +110,20 @@ _REASON = re.compile(r"^\s*Reason:\s+(\w+)")
 _EXIT_CODE = re.compile(r"^\s*Exit Code:\s+(\d+)")
 _POD_RESTARTS = re.compile(r"^\s*Restart Count:\s+(\d+)")
 _RESTART = re.compile(r"(\d+)/(\d+) attempts left; will restart worker group|restart_count=(\d+)")
+#: Time limits of gloo, of the store and of monitored_barrier, and the operation if it is not named.
+_TIMEOUTS = (
+    ("", re.compile(r"Timed out waiting (\d{1,12}) ?ms for (\w+)")),
+    ("a request to the store", re.compile(r"waitForInput: .{0,200}timed out after (\d{1,12}) ?ms")),
+    ("a request to the store", re.compile(r"[Ww]ait timeout after (\d{1,12}) ?ms, keys")),
+    ("monitored_barrier", re.compile(r"to pass monitoredBarrier in (\d{1,12}) ms")),
+)
 #: The signals that srun names in words.
 _SIGNALS = {"Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Killed": 9, "Terminated": 15}
 _SIGTERM = 15
 
 _Process = tuple[str, str, str]
+#: An operation, its number in the group if it is known, and its time limit.
+_Wait = tuple[str, int | None, float]
 
 
 @dataclass(slots=True)
@@ -135,8 +144,8 @@ class Reader:
         self._rank_of: dict[_Process, tuple[int, int]] = {}
         self._world = 0
         self._ranks: set[int] = set()
-        self._gave_up: dict[int, tuple[timeouts.GaveUp, Origin]] = {}
-        self._others: dict[tuple[str, float], Origin] = {}
+        self._gave_up: dict[int, tuple[_Wait, Origin]] = {}
+        self._by_nobody: dict[_Wait, Origin] = {}
         self._last: dict[Source, deque[Origin]] = {}
         self._ends: list[ProcessEnd] = []
         self._restarts = 0
@@ -235,12 +244,21 @@ class Reader:
 
     def _timeout(self, line: Origin) -> None:
         found = timeouts.of_line(line.text, line.rank)
-        if found is not None and found[0] is not None:
-            self._gave_up.setdefault(found[0], (found[1], line))
+        if found is not None:
+            rank, one = found
+            self._waited(rank, (one.op, one.sequence, one.timeout_s), line)
 
-    def _gloo_timeout(self, line: Origin) -> None:
-        if match := re.search(r"Timed out waiting (\d{1,12}) ?ms for (\w+)", line.text):
-            self._others.setdefault((match[2], int(match[1]) / 1000), line)
+    def _other_timeout(self, line: Origin) -> None:
+        for op, pattern in _TIMEOUTS:
+            if match := pattern.search(line.text):
+                self._waited(line.rank, (op or match[2], None, int(match[1]) / 1000), line)
+                return
+
+    def _waited(self, rank: int | None, wait: _Wait, line: Origin) -> None:
+        if rank is not None:
+            self._gave_up.setdefault(rank, (wait, line))
+        elif len(self._by_nobody) < _ENDS:
+            self._by_nobody.setdefault(wait, line)
 
     # -- how processes ended ------------------------------------------------------------------
 
@@ -379,30 +397,30 @@ class Reader:
         return tuple(found)
 
     def _timeouts(self) -> tuple[LogTimeout, ...]:
-        of: dict[timeouts.GaveUp, list[int]] = defaultdict(list)
+        of: dict[_Wait, list[int]] = defaultdict(list)
         for rank, (one, _) in self._gave_up.items():
             of[one].append(rank)
         found = [
             LogTimeout(
-                op=one.op,
-                sequence=one.sequence,
-                limit_s=one.timeout_s,
+                op=op,
+                sequence=sequence,
+                limit_s=limit,
                 waited_s=timeouts.waited(self._gave_up[ranks[0]][1].text),
                 ranks=tuple(sorted(ranks)),
                 line=self._gave_up[ranks[0]][1].quoted(),
             )
-            for one, ranks in of.items()
+            for (op, sequence, limit), ranks in of.items()
         ]
         found += [
             LogTimeout(
                 op=op,
-                sequence=None,
+                sequence=sequence,
                 limit_s=limit,
-                waited_s=None,
-                ranks=() if line.rank is None else (line.rank,),
+                waited_s=timeouts.waited(line.text),
+                ranks=(),
                 line=line.quoted(),
             )
-            for (op, limit), line in self._others.items()
+            for (op, sequence, limit), line in self._by_nobody.items()
         ]
         return tuple(sorted(found, key=lambda one: (-len(one.ranks), one.ranks)))
 
@@ -461,7 +479,10 @@ _HANDLERS: tuple[tuple[str, Callable[[Reader, Origin], None]], ...] = (
     ("launch", Reader._launcher),
     ("horovod", Reader._launcher),
     ("atchdog", Reader._timeout),
-    ("Timed out waiting", Reader._gloo_timeout),
+    ("Timed out waiting", Reader._other_timeout),
+    ("imed out after", Reader._other_timeout),
+    ("ait timeout after", Reader._other_timeout),
+    ("ass monitoredBarrier", Reader._other_timeout),
     ("local_rank: ", Reader._torchrun),
     ("exitcode", Reader._torchrun_code),
     ("Root Cause", Reader._root),

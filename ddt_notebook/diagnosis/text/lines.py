@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _DATE = r"(?:\w{3} \w{3} +\d+ [\d:]+ \d{4} ?)?"
+#: A time stamp of a container's log, which stays in the text.
+_STAMP = re.compile(r"20\d\d-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) ")
 #: Marks that launchers print before a line of a rank.
 _TAGS = (
     re.compile(r"\[(?:rank|default) ?(\d+)\]: ?"),  # torchrun
@@ -52,9 +54,11 @@ def separate(numbered: Iterable[tuple[int, str]]) -> list[Line]:
 
 
 def _line(number: int, text: str, tags: Sequence[re.Pattern[str]]) -> Line:
+    stamp = _STAMP.match(text) if text.startswith("20") else None
+    start = stamp.end() if stamp else 0
     for tag in tags:
-        if match := tag.match(text):
-            return Line(number, int(match[1]), text[match.end() :])
+        if match := tag.match(text, start):
+            return Line(number, int(match[1]), text[:start] + text[match.end() :])
     return Line(number, None, text)
 
 

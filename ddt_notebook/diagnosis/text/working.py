@@ -35,6 +35,8 @@ _QUIET = 0.5
 #: some seconds for the way to the collective.
 _AGE, _SLACK_S = (0.5, 2.0), 120.0
 _MOST = 4
+#: Characters at the end of a line that are searched for a bar.
+_BAR_TEXT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class _Bar:
 def _bars(text: str) -> list[_Bar]:
     if "%|" not in text:
         return []
+    text = text[-_BAR_TEXT:]
     return [
         _Bar(
             match[1].strip(),

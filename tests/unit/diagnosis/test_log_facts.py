@@ -266,3 +266,81 @@ def test_text_and_page_show_the_same_facts():
         assert words in text
         assert words in page
     assert "task 6: Out Of Memory" in page
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "name", "value"),
+    [
+        ("a:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)", "network",
+         "libfabric provider", "efa"),
+        ("a:1:2 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.9.1-aws", "versions",
+         "aws-ofi-nccl", "1.9.1-aws"),
+        ("a:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE; OOB ib0:10.0.0.1<0>",
+         "network", "InfiniBand", "mlx5_0:1/IB mlx5_1:1/RoCE"),
+        ("a:1:2 [3] NCCL INFO Channel 01/0 : 3[3] -> 4[0] [send] via NET/IB/2/GDRDMA", "network",
+         "transport", "NET/IB/GDRDMA"),
+        ("a:1:2 [3] NCCL INFO Channel 01/0 : 3[3] -> 4[0] via SHM/direct/direct", "network",
+         "transport", "SHM/direct/direct"),
+        ("a:1:2 [0] NCCL INFO GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", "network",
+         "GPU Direct RDMA", "Disabled"),
+        ("export NCCL_P2P_DISABLE=1", "variables", "NCCL_P2P_DISABLE", "1"),
+        ("[2026-11-24 10:00:00,000] [INFO] DeepSpeed info: version=0.16.2, git-hash=unknown",
+         "versions", "DeepSpeed", "0.16.2"),
+    ],
+)  # fmt: skip
+def test_what_nccl_and_trainers_print_about_the_job(line: str, group: str, name: str, value: str):
+    log = diagnose_text(line).log
+    assert log is not None
+    assert [(one.name, one.value) for one in getattr(log, group)] == [(name, value)]
+
+
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [
+        ("mpirun noticed that process rank 3 with PID 0 on node b exited on signal 9 (Killed).",
+         ((3,), "b", None, 9, "")),
+        ("[launch.py:319:sigkill_handler] x exits with return code = -7", ((), "", None, 7, "")),
+        ("srun: error: n2: tasks 2,4-5: Segmentation fault (core dumped)",
+         ((2, 4, 5), "n2", None, 11, "")),
+        ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 10:00:00 DUE TO TIME LIMIT ***",
+         ((), "n1", None, 15, "time")),
+    ],
+)  # fmt: skip
+def test_how_launchers_report_the_end_of_a_process(line: str, end: tuple):
+    log = diagnose_text(line).log
+    assert log is not None
+    assert [(e.ranks, e.where, e.code, e.signal, e.reason) for e in log.ends] == [end]
+
+
+@pytest.mark.parametrize(
+    ("line", "limit_s"),
+    [
+        ("[rank1]: RuntimeError: [unbound_buffer.cc:78] Timed out waiting 60000ms for recv", 60),
+        (
+            "[rank1]: [W324 c10d] waitForInput: socket SocketImpl(fd=79) timed out after 600000ms",
+            600,
+        ),
+        ("[rank0]: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 30000 ms", 30),
+    ],
+)
+def test_time_limits_of_gloo_and_of_the_store(line: str, limit_s: float):
+    log = diagnose_text(line).log
+    assert log is not None
+    (timeout,) = log.timeouts
+    assert timeout.limit_s == limit_s
+    assert len(timeout.ranks) == 1
+
+
+def test_a_container_s_time_stamp_before_the_mark_of_a_rank():
+    text = "2026-11-24T08:12:01.532001Z [default3]:RuntimeError: CUDA out of memory"
+    assert diagnose_text(text).findings[0].ranks == [3]
+
+
+# A pattern that takes quadratic time does not end within this limit on any machine.
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "word", ["NCCL", "12%|# 1/2 [00:01<00:02, 3 it/s]", "torch        ", "a:1:"]
+)
+def test_a_long_line_about_a_job_takes_no_quadratic_time(word: str):
+    watchdog = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BARRIER, "
+    diagnose_text(f"{word * (60_000 // len(word))} [Rank 1] {watchdog}Timeout(ms)=1000)")
