@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,9 +26,10 @@ from ddt_notebook.program.branch_arms import (
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.iterations import leads_to
 from ddt_notebook.program.names import RANK_NAMES
-from ddt_notebook.program.nodes import called_name, calls_in, last_name
+from ddt_notebook.program.nodes import FunctionNode, called_name, calls_in, last_name
 from ddt_notebook.program.program import Program
 
+from .earlier_partings import apart, ran
 from .matched_calls import Meetings
 from .wording import is_reason
 
@@ -148,6 +149,8 @@ class Partings:
                     or self._in_callback(compared, frames)
                     or self._never_met_again(compared)
                 )
+        if found is None or found.ends_loop:
+            found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         if found is None:
             return None
         found = self._broken_off(compared, found, absent.rank) or found
@@ -201,6 +204,45 @@ class Partings:
 
     def _leads_to_any(self, statements: list[ast.stmt], lines: set[Position]) -> bool:
         return any(leads_to(self._program, one, line) for one in statements for line in lines)
+
+    def _decided_before(
+        self, found: _Candidate | None, caller: int, absent: int, frames: list[Position]
+    ) -> _Candidate | None:
+        """A condition, possibly long before, that had other rounds or another function follow.
+
+        It sets a name that bounds the loop, as after a resume; or its arm names the class or the
+        function to which a function belongs that only the caller ran, as to register a callback.
+        """
+        bounds: set[str] = set()
+        if found is not None:
+            node = found.decision.node
+            head = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else found.decision.test
+            bounds = {one.id for one in _names([head])} if head is not None else set()
+        owners = {
+            name
+            for frame in frames
+            if isinstance(function := function_at(self._program, frame), FunctionNode)
+            and not ran(self._branches[absent], frame.file, function)
+            for name in self._owners(frame.file, function)
+        }
+        for one in apart(self._program, self._branches[caller], self._branches[absent]):
+            decision = one.decision
+            arms = [s for taken in (True, False) for s in decision.arm(taken=taken)]
+            stored = {n.id for n in _names(arms) if isinstance(n.ctx, ast.Store)}
+            same = found is not None and decision.function is found.decision.function
+            named = {n.id for n in _names(one.arm) if isinstance(n.ctx, ast.Load)}
+            if (same and bounds & stored) or (one.always and owners & named):
+                return _Candidate(decision, one.other, one.one, 0)
+        return None
+
+    def _owners(self, file: str, function: ast.AST) -> Iterator[str]:
+        """The names of a function, and of the classes and functions around it."""
+        parents = self._program.trees[file].parents
+        at: ast.AST | None = function
+        while at is not None:
+            if isinstance(at, (FunctionNode, ast.ClassDef)):
+                yield at.name
+            at = parents.get(at)
 
     def _broken_off(
         self, compared: list[_Parting], found: _Candidate, absent: int
@@ -639,6 +681,11 @@ def _reads_rank_of_dict(test: ast.expr) -> bool:
         and node.slice.value in RANK_NAMES
         for node in ast.walk(test)
     )
+
+
+def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    for one in nodes:
+        yield from (node for node in ast.walk(one) if isinstance(node, ast.Name))
 
 
 def _times(outcome: BranchOutcome | None) -> int:

@@ -107,7 +107,13 @@ class EscapePaths:
         for frame in absent.stack:
             if frame.file not in self._program.documents:
                 continue
-            for block in self._program.blocks(self._program.statement_at(frame)):
+            statement = self._program.statement_at(frame)
+            if isinstance(statement, LoopNode) and frame.line == statement.lineno:
+                # it waits for the next item of a loop that contains the call, made by a library
+                where = call.where
+                if where is not None and where.file == frame.file and covers(statement, where.line):
+                    return True
+            for block in self._program.blocks(statement):
                 ahead = [block.owner] if isinstance(block.owner, LoopNode) else block.after
                 if any(is_call(one, call.op) for node in ahead for one in calls_in(node)):
                     return True

@@ -195,14 +195,11 @@ def _entered(context: Context, group: Replicas, rank: int) -> Iterator[Fact]:
 
 def _past_ddp(context: Context, group: Replicas, step: int | None, ranks: list[int]) -> Finding:
     first = group.ranks[ranks[0]]
-    places = _places(context, group)
+    places = {one.rank: context.place(one.where, "runs") for one in context.snapshot.training}
     calls = _calls_past_wrapper(context)
     # an earlier cell may hold such a call that this one does not make
     own = [call for call in calls if call.file == context.snapshot.cell.name]
-    if step is None and not own:
-        trainings = context.snapshot.training
-        places = {one.rank: context.place(one.where, "runs") for one in trainings}
-    elif calls:
+    if own or (calls and step is not None):
         places = dict.fromkeys(ranks, (own or calls)[0])
     return conclude(
         "D.2.2",

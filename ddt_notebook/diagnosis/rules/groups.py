@@ -81,6 +81,7 @@ def _skipped(context: Context) -> tuple[list[int], dict[int, Call]]:
     made = {rank: _new_groups(context, rank) for rank in context.reports}
     own_groups = all(c.op == "new_group" or c.group != "0" for c in context.halted.values())
     keys = {rank: [_made(call) for call in calls] for rank, calls in made.items()}
+    own_groups = own_groups or _met_at_lower_number(context, keys)
     for index in range(max(map(len, made.values()), default=0) if own_groups else 0):
         here = {rank: calls[index] for rank, calls in made.items() if index < len(calls)}
         for rank in here:
@@ -98,6 +99,16 @@ def _skipped(context: Context) -> tuple[list[int], dict[int, Call]]:
                 absent = [r for r in here if r not in callers and skipped not in keys[r]]
                 return absent or [r for r in here if keys[r][index] == key], callers
     return _absent_members(context, keys)
+
+
+def _met_at_lower_number(context: Context, keys: dict[int, list[_Made]]) -> bool:
+    """Whether a rank waits in a ``new_group`` that others made as an earlier one, and left."""
+    return any(
+        _made(call) in theirs and theirs.index(_made(call)) < keys[rank].index(_made(call))
+        for rank, call in context.halted.items()
+        if call.op == "new_group" and _made(call) in keys[rank]
+        for theirs in keys.values()
+    )
 
 
 def _absent_members(

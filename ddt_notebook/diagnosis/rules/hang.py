@@ -252,6 +252,9 @@ def _cause(
             return "different-groups", [
                 Fact(kind="called-on-other-group", place=at, ranks=(rank,), values=groups)
             ]
+    ahead = context.escape_paths.still_ahead
+    if state == "running" and all(ahead(call, context.reports[rank]) for rank in ranks):
+        return _CAUSES[state], []
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
         gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
         frames = context.escape_paths.frames(call, context.reports[waiter])

@@ -41,12 +41,14 @@ def test_a_rank_that_left_out_a_new_group_is_named() -> None:
     assert (kept.ranks, kept.place.code) == ((2,), "if rank != 2:")
 
 
-def test_a_condition_names_all_ranks_that_it_keeps_out() -> None:
+@pytest.mark.parametrize("group", ["1", "0"])
+def test_a_condition_names_all_ranks_that_it_keeps_out(group: str) -> None:
+    """They may wait on the default group, such as in the constructor of DDP."""
     report = diagnose(
         snapshot(
             rank(0, new_group(2), new_group(3), blocked=True),
-            rank(1, new_group(3), all_reduce(4, group="1"), blocked=True),
-            rank(2, new_group(3), all_reduce(4, group="1"), blocked=True),
+            rank(1, new_group(3), all_reduce(4, group=group), blocked=True),
+            rank(2, new_group(3), all_reduce(4, group=group), blocked=True),
             source=SOURCE.replace("rank != 2", "rank == 0"),
             outcome="hung",
         )

@@ -245,6 +245,29 @@ def test_a_rank_that_still_runs_at_the_time_limit():
 
 
 @pytest.mark.parametrize(
+    ("line", "cause"), [(5, "rank-too-slow"), (7, "uneven-iterations")], ids=["loop", "after it"]
+)
+def test_a_rank_that_still_waits_for_its_next_batch(line: int, cause: str) -> None:
+    """Its loop has not ended, though it made fewer rounds so far."""
+    source = """class Prefetcher:
+    def __iter__(self):
+        while True:
+            yield queue.get()
+for x in Prefetcher():
+    model(x).sum().backward()
+queue.get()
+"""
+    ddp = all_reduce(6, caller="DistributedDataParallel")
+    inside = (at(line), at(4, function="__iter__")) if line == 5 else (at(line),)
+    finding = hang(
+        source,
+        rank(0, ddp, ddp, blocked=True, stack=(at(6),)),
+        rank(1, ddp, state="running", position=inside[-1], stack=inside),
+    )
+    assert (finding.cause, finding.ranks) == (cause, [1])
+
+
+@pytest.mark.parametrize(
     ("state", "cause"), [("stopped", "rank-suspended"), ("silent", "rank-silent")]
 )
 def test_a_rank_that_is_stopped_or_silent(state: str, cause: str):

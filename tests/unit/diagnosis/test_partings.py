@@ -451,3 +451,67 @@ def test_a_generator_that_forms_fewer_batches_on_a_rank() -> None:
         Rank(1, [*part, *full, *part, *part, (3, 0), (8, 0)], functions=functions),
     )
     assert (found.cause, found.ranks) == ("uneven-iterations", [1])
+
+
+REGISTERS = """class Summary:
+    def epoch_end(self):
+        dist.all_reduce(x)
+def train():
+    for step in range(2):
+        dist.all_reduce(x)
+    for one in callbacks:
+        one.epoch_end()
+callbacks = [History()]
+if {condition}:
+    callbacks.append({added})
+{before}
+train()
+dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "added", "cause", "line"),
+    [
+        ("rank == 0", "Summary()", "collective-under-rank-condition", 10),
+        ("verbose", "Summary()", "collective-under-local-condition", 10),
+        ("rank == 0", "Printer()", "uneven-iterations", 7),
+    ],
+)
+def test_a_callback_that_one_rank_registered(
+    condition: str, added: str, cause: str, line: int
+) -> None:
+    source = REGISTERS.format(condition=condition, added=added, before="print(rank)")
+    functions = dict.fromkeys((2, 3), "epoch_end") | dict.fromkeys(range(4, 9), "train")
+    steps = [(5, 6), 6, (5, 6), 6, (5, 7)]
+    found = _found(
+        source,
+        Rank(0, [(10, 11), *steps, (7, 8), (7, 8), 3], "blocked", functions, callers=(13, 8)),
+        Rank(1, [(10, 12), *steps, (7, 8), (7, 0), (4, "return")], functions=functions),
+    )
+    assert (found.cause, _line(found)) == (cause, line)
+
+
+RESUMES = """first = 0
+if {condition}:
+    {body}
+for epoch in range(first, 3):
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "cause", "line"),
+    [
+        ("first = state['epoch'] + 1", "collective-under-local-condition", 2),
+        ("print(state)", "uneven-iterations", 4),
+    ],
+)
+def test_a_condition_that_set_the_first_round(body: str, cause: str, line: int) -> None:
+    source = RESUMES.format(condition="state is not None", body=body)
+    found = _found(
+        source,
+        Rank(0, [(2, 4), (4, 5), 5, (4, 5), 5], "blocked"),
+        Rank(1, [(2, 3), (4, 5), 5, (4, 0)]),
+    )
+    assert (found.cause, _line(found)) == (cause, line)

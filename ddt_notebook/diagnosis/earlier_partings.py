@@ -1,0 +1,77 @@
+"""Finds conditions at which two ranks went different ways and that matter much later.
+
+What a rank does there may register a handler, or set the first round of a loop.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddt_notebook.model.branches import BranchOutcome, RankBranches
+from ddt_notebook.program.branch_arms import Decision, decision_at
+from ddt_notebook.program.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A condition at which two ranks went different ways when each came to it last.
+
+    Attributes
+    ----------
+    decision
+        The ``if``.
+    one, other
+        The last ways of the two ranks.
+    always
+        Whether both went these ways every time.
+    """
+
+    decision: Decision
+    one: BranchOutcome
+    other: BranchOutcome
+    always: bool
+
+    @property
+    def arm(self) -> list[ast.stmt]:
+        """The statements that the first rank ran."""
+        return self.decision.arm(taken=self.decision.is_taken(self.one))
+
+
+def apart(program: Program, one: RankBranches, other: RankBranches) -> Iterator[Apart]:
+    """The conditions at which two ranks went different ways at last."""
+    mine, theirs = _last(one), _last(other)
+    for site, way in mine.items():
+        their_way = theirs.get(site)
+        if their_way is None or way.to_line == their_way.to_line:
+            continue
+        decision = decision_at(program, way)
+        if decision is None or not isinstance(decision.node, ast.If):
+            continue
+        if decision.is_taken(way) is not decision.is_taken(their_way):
+            ways = [o for known in (one, other) for o in known.outcomes if o.site == site]
+            always = len([o for o in ways if o.times]) == 2
+            yield Apart(decision, way, their_way, always)
+
+
+def _last(branches: RankBranches) -> dict[object, BranchOutcome]:
+    """The last way at each condition, the earliest one first; as far as events are kept."""
+    found: dict[object, BranchOutcome] = {}
+    for index in branches.events:
+        outcome = branches.outcomes[index]
+        if outcome.kind == "branch":
+            found[outcome.site] = outcome
+    return found
+
+
+def ran(branches: RankBranches, file: str, function: ast.AST) -> bool:
+    """Whether a rank came through a function: each return from one is noted."""
+    first, last = getattr(function, "lineno", 0), getattr(function, "end_lineno", 0) or 0
+    name = getattr(function, "name", "")
+    return any(
+        outcome.times
+        and (outcome.file, outcome.function) == (file, name)
+        and first <= outcome.line <= last
+        for outcome in branches.outcomes
+    )
