@@ -21,6 +21,8 @@ _NO_DEVICE = "No device found"
 #: Failures of communication, which different releases may have caused.
 _OF_COMMUNICATION = frozenset({"A.2", "B.1", "B.2", "C.3", "C.4", "D.1.1", "D.1.7", "D.2.1"})
 _HANGS = frozenset({"B.2", "C.4", "D.2.1"})
+#: The kinds of findings that rest on the words of a text. Others were observed, as in dumps.
+_BY_WORDS = frozenset({"text-says", "words-fit", "limit-too-short", "versions-differ"})
 _QUOTED = 3
 
 
@@ -40,11 +42,14 @@ def merged(found: Sequence[Finding], facts: LogFacts) -> tuple[list[Finding], li
             continue
         before = _HANGS if one.kind == "limit-too-short" else _OF_COMMUNICATION
         if one.kind == "limit-too-short":  # the messages show only that ranks waited
-            findings = [f for f in findings if f.symptom not in _HANGS]
-        findings.insert(0 if first in before or not found else len(findings), one)
+            findings = [f for f in findings if f.symptom not in _HANGS or f.kind not in _BY_WORDS]
+        observed = [f for f in findings if f.kind not in _BY_WORDS]
+        ahead = not observed and (first in before or not found)
+        findings.insert(0 if ahead else len(observed) or len(findings), one)
     for one in _sockets(facts):
+        at = next((n for n, f in enumerate(findings) if f.symptom == one.symptom), len(findings))
         findings = [f for f in findings if f.symptom != one.symptom]
-        findings.append(one)
+        findings.insert(at, one)
     return findings, hints
 
 

@@ -163,6 +163,12 @@ def test_hosts_that_use_what_they_have_are_no_fault(change: tuple[str, str]):
     assert diagnose_text(text.replace("via NET/Socket", "via NET/IB")).findings == []
 
 
+def test_a_person_s_words_and_the_log_are_one_finding():
+    text = "all_reduce is slow between the nodes\n" + (LOGS / "infiniband_not_used.log").read_text()
+    found = [f for f in diagnose_text(text).findings if f.symptom == "D.2.3"]
+    assert [f.kind for f in found] == ["sockets-despite-infiniband"]
+
+
 def _with_bar(bar: str, again: str = "") -> str:
     gave_up = "\n".join(
         line
