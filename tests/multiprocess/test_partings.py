@@ -143,6 +143,52 @@ def check(items, limit):
 
 check([1, 2, 3 + 4 * rank], 5)
 """
+REGISTERED = """
+class Summary:
+    def epoch_end(self, losses):
+        everyone = [None] * world_size
+        dist.all_gather_object(everyone, losses)
+
+class Trainer:
+    def __init__(self, callbacks):
+        self.model = DDP(torch.nn.Linear(8, 2))
+        self.callbacks = callbacks
+    def fit(self):
+        for epoch in range(2):
+            for _ in range(3):
+                self.model(torch.randn(4, 8)).pow(2).mean().backward()
+            for one in self.callbacks:
+                one.epoch_end([0.5])
+
+callbacks = []
+if rank == 0:  #!
+    callbacks.append(Summary())
+Trainer(callbacks).fit()
+"""
+CUT_SHORT = """
+import contextlib
+
+class Data:
+    def is_main(self):
+        return rank == 0
+    @contextlib.contextmanager
+    def main_first(self):
+        if not self.is_main():
+            dist.barrier()
+        yield
+        if self.is_main():
+            dist.barrier()
+    def setup(self):
+        try:
+            with self.main_first():  #!
+                if self.is_main():
+                    raise OSError("no space left")
+        except OSError as error:
+            print(error)
+
+Data().setup()
+DDP(torch.nn.Linear(8, 2))
+"""
 HEALTHY = """
 def load(attempt):
     if rank == 1 and attempt == 0:
@@ -235,7 +281,9 @@ class Stage:
             if rank == 0:
                 dist.send(x, 1)
             else:
-                dist.recv(x, 0)
+                self.receive(x)
+    def receive(self, x):
+        dist.recv(x, 0)
     def backward(self):
         dist.recv(torch.zeros(2), 1) if rank == 0 else dist.send(torch.zeros(2), 0)
 
@@ -275,7 +323,7 @@ CYCLES = {
 class Fault:
     source: str
     cause: str
-    culprit: int = 1
+    ranks: tuple[int, ...] = (1,)
 
     @property
     def line(self) -> int:
@@ -291,6 +339,8 @@ FAULTS = {
     "generator": Fault(FILTERED, "collective-under-local-condition"),
     "collectives of DDP alone": Fault(DDP_ALONE, "collective-under-local-condition"),
     "file": Fault(MODULE, "collective-under-rank-condition"),
+    "registered callback": Fault(REGISTERED, "collective-under-rank-condition", ranks=(0, 1)),
+    "function cut short": Fault(CUT_SHORT, "exception-swallowed", ranks=(0, 1)),
 }
 
 
@@ -309,7 +359,7 @@ def test_the_line_at_which_ranks_parted(ranks: Ranks, name: str, tmp_path: Path)
         source += "import engine_of_a_trainer\nengine_of_a_trainer.main()\n"
     finding = ddt.diagnose(session.run(source, trace=True)).findings[0]
     assert finding.symptom == "D.2.1", str(finding)
-    assert (finding.cause, finding.ranks) == (fault.cause, [fault.culprit]), str(finding)
+    assert (finding.cause, finding.ranks) == (fault.cause, list(fault.ranks)), str(finding)
     assert _parted(finding) == fault.line, str(finding)
 
 

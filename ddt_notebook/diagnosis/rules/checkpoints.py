@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.happens_before import Order
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.checkpoints import CheckpointUse, StateLoad
+from ddt_notebook.program.nodes import calls_in, is_call
 
 _Uses = dict[int, list[CheckpointUse]]
 
@@ -207,9 +209,23 @@ def _resumed_without(
         facts=[
             Fact(kind="file-holds-state", values={"state": kind}),
             *([Fact(kind="took-state-over", ranks=others)] if others else []),
+            *_restores_alone(context, others),
         ],
         confidence="likely" if others else "possible",
     )
+
+
+def _restores_alone(context: Context, others: tuple[int, ...]) -> Iterator[Fact]:
+    """Yield the conditions that hold on one rank alone and under which it restores a state."""
+    if len(others) != 1:
+        return
+    for document in context.program.documents:
+        for place in context.program.conditions_only_on(others[0], document):
+            statement = context.program.statement_at(place)
+            if isinstance(statement, ast.If) and any(
+                is_call(one, "load_state_dict") for node in statement.body for one in calls_in(node)
+            ):
+                yield Fact(kind="runs-alone", ranks=others, place=place)
 
 
 def _states_of_files(context: Context) -> dict[str, dict[int, CheckpointUse]]:

@@ -113,8 +113,14 @@ def _more_receives(context: Context, members: frozenset[int]) -> Iterator[Reason
         ]
         if reason is None or not isinstance(loop, LoopNode) or not sent:
             continue
-        lines = [one.where for one in (call, *sent)]
-        if all(w and w.file == reason.place.file and covers(loop, w.line) for w in lines):
+        led = [
+            context.escape_paths.frames(one, report)  # a method may send and receive for the loop
+            for one, report in ((call, context.reports[rank]), *((one, sender) for one in sent))
+        ]
+        if all(
+            any(line.file == reason.place.file and covers(loop, line.line) for line in lines)
+            for lines in led
+        ):
             yield reason
 
 
