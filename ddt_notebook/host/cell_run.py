@@ -393,6 +393,7 @@ class CellRun:
             self._hold("failed" if self._failed else "ok")
         dead = [run.handle.rank for run in self._runs if run.exit_status is not None]
         dead += [run.handle.rank for run in self._runs if run.unfinished]  # they were given up
+        dead += [run.handle.rank for run in self._runs if run.broken]
         damaged = (
             bool(dead or self.cell.file)  # the groups of a script end with it
             or self._rescue is not None

@@ -173,10 +173,20 @@ class RankRun:
         return self.answer if isinstance(self.answer, CellEnded) else None
 
     @property
+    def broken(self) -> bool:
+        """Whether what runs cells in the rank has failed, so that it has to be replaced."""
+        return isinstance(self.answer, Failed) and self.answer.reason == "broken"
+
+    @property
     def notes(self) -> list[str]:
-        """Notes for the user about this rank's records."""
+        """Notes for the user about this rank and its records."""
         notes = list(self.ended.notes) if self.ended is not None else []
         rank, recorder = self.handle.rank, self.handle.recorder
+        if self.broken:
+            notes.append(
+                f"rank {rank} could no longer run cells, so it was replaced: did the cell change a "
+                "module that others use?"
+            )
         if recorder is not None and recorder.overflowed:
             notes.append(f"the call log of rank {rank} overflowed: some calls are missing")
         if recorder is not None and recorder.names_missing:

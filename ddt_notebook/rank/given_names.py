@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
 
 from ..model.operations import COLLECTIVES, MESSAGES, SETUP
+
+#: The built-in names, and one of them that is needed to put the others back.
+_BUILTINS, _callable = vars(builtins), callable
+#: How many names a note lists.
+_NAMES_LISTED = 8
 
 
 class GivenNames:
@@ -33,6 +40,34 @@ class GivenNames:
             if hasattr(dist, name)
         }
         self._replaced: set[str] = set()
+        self._builtins = {
+            name: value
+            for name, value in _BUILTINS.items()
+            if _callable(value) and name not in ("exit", "quit")  # IPython hides these two
+        }
+        self._modules = dict(sys.modules)
+        self._notes: list[str] = []
+
+    def restore_python(self) -> None:
+        """Put back built-in names and modules that a cell removed, so that Python works again.
+
+        This must come before anything else at the end of a cell, and before its exception is
+        shown. A built-in function that a cell replaced by one of its own stays.
+        """
+        broken = []
+        for name, value in self._builtins.items():
+            if not _callable(_BUILTINS.get(name)):
+                _BUILTINS[name] = value
+                broken.append(name)
+        if broken:
+            shown = ", ".join(broken[:_NAMES_LISTED]) + (", …" * (len(broken) > _NAMES_LISTED))
+            self._notes.append(
+                f"rank {self._rank} had removed built-in names ({shown}); they were put back"
+            )
+        if "sys" not in sys.modules:  # users remove single modules to import them again
+            for name, module in self._modules.items():
+                sys.modules.setdefault(name, module)
+            self._notes.append(f"rank {self._rank} had emptied sys.modules; it was filled again")
 
     def restore(self) -> tuple[str, ...]:
         """Put back what a cell removed; returns a note on each.
@@ -41,7 +76,7 @@ class GivenNames:
         own, stay as they are; a function is noted once. The session needs those that form and
         destroy groups, so these are always put back.
         """
-        notes = []
+        notes, self._notes = self._notes, []
         if deleted := [name for name in self._given if name not in self._namespace]:
             self._namespace.update((name, self._given[name]) for name in deleted)
             notes.append(f"rank {self._rank} had deleted {', '.join(deleted)}; defined again")

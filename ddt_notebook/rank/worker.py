@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ..model import Observation, RankError
 from ..model.torch_features import SIMULATED_GPUS
@@ -210,7 +210,9 @@ class Rank:
         except CannotTravel as error:
             return Failed(error=str(error)), None
         except Exception as error:  # noqa: BLE001  (the notebook needs an answer in any case)
-            return Failed(error=f"{type(error).__name__}: {error}"), None
+            broken = isinstance(request.message, RunCell) and not isinstance(error, MemoryError)
+            reason: Literal["broken", "error"] = "broken" if broken else "error"
+            return Failed(error=f"{type(error).__name__}: {error}", reason=reason), None
         return Failed(error=f"a rank does not answer {type(request.message).__name__}"), None
 
     def _run(self, command: RunCell) -> CellEnded:
@@ -241,10 +243,14 @@ class Rank:
                 error = self._run_script(command)
             else:
                 error = self._shell.run(command.source, command.cell, command.first_line)
-        except BaseException as leaked:  # noqa: BLE001  (interrupted after the cell's end)
+        except BaseException as leaked:  # (interrupted after the cell's end)
+            self._given.restore_python()
             self._memory.open_reserve()
+            if isinstance(leaked, Exception) and not isinstance(leaked, MemoryError):
+                raise  # what runs cells is broken
             error = describe_error(leaked, "")
         finally:
+            self._given.restore_python()
             self._running = False
             self._branch_events.stop()
             self._group.calls.branches = training.RECORD.branches = None
@@ -436,6 +442,7 @@ class Rank:
     def _report_exception(self) -> None:
         """Report that an exception left the user's code: the notebook need not free this rank."""
         self._running = False
+        self._given.restore_python()
         self._memory.open_reserve()
         with contextlib.suppress(Closed):
             self._commands.send(ExceptionRaised())

@@ -109,11 +109,12 @@ class Failed(Message):
         The reason, in one line.
     reason
         ``"error"``: an exception was raised. ``"memory"``: the rank's memory is full.
+        ``"broken"``: an exception was raised outside of the cell that the rank should run.
         ``"no answer"``: the notebook sets it if the rank died or took too long.
     """
 
     error: str
-    reason: Literal["error", "memory", "no answer"] = "error"
+    reason: Literal["error", "memory", "broken", "no answer"] = "error"
 
 
 # -- from the notebook to a rank's main thread -----------------------------------------------------

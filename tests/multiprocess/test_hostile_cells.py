@@ -167,6 +167,43 @@ def test_what_cells_rely_on_is_put_back(session: ddt.Session, damages: str, note
     assert session.pids == pids
 
 
+@pytest.mark.parametrize(
+    ("damages", "note"),
+    [
+        ("del builtins.print", "rank 0 had removed built-in names (print); they were put back"),
+        ("del builtins.len", "built-in names (len)"),
+        ("builtins.open = builtins.__import__ = None", "built-in names (__import__, open)"),
+        ("for name in [*vars(builtins)]: delattr(builtins, name)", ", abs, all, any, "),
+        ("sys.modules.clear()", "rank 0 had emptied sys.modules; it was filled again"),
+    ],
+)
+def test_what_python_itself_needs_is_put_back(
+    session: ddt.Session, damages: str, note: str
+) -> None:
+    pids = session.pids
+    run = session.run(f"import builtins, sys\nif rank == 0:\n    {damages}")
+    assert any(note in one for one in run.snapshot.notes), run.snapshot.notes
+    again = session.run(f"{REDUCE}\nassert len(open('/dev/null').read()) == 0\nimport wave")
+    assert again.ok
+    assert again.snapshot.notes == ()
+    assert session.pids == pids
+
+
+def test_a_built_in_function_of_the_users_own_stays(session: ddt.Session) -> None:
+    """Training scripts replace ``print`` on all ranks but one."""
+    assert session.run("import builtins\nplain = print\nbuiltins.print = lambda *_: None").ok
+    assert session.run("print('hidden')").outputs == {0: "", 1: ""}
+    assert session.run("builtins.print = plain\n" + REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+def test_a_rank_that_can_run_no_cell_any_more_is_replaced(session: ddt.Session) -> None:
+    run = session.run("import time\nif rank == 0:\n    time.monotonic = None")
+    assert ddt.diagnose(run).findings[0].ranks == [0]
+    note = "rank 0 could no longer run cells, so it was replaced"
+    assert any(note in one for one in run.snapshot.notes)
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
 def test_a_function_that_a_cell_replaced_is_noted_once(session: ddt.Session) -> None:
     patch = "original = dist.all_reduce\ndist.all_reduce = lambda *args: original(*args)"
     (first, *_) = session.run(patch).snapshot.notes
