@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .model import Snapshot as Snapshot
     from .preflight.doctor import doctor as doctor
     from .symptoms import UnknownSymptom as UnknownSymptom
-    from .wire.objects import CannotTravel as CannotTravel
+    from .wire.plain_unpickler import CannotTravel as CannotTravel
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "CannotAttach": ".jobs.processes",
     "CannotReplay": ".jobs.replay",
-    "CannotTravel": ".wire.objects",
+    "CannotTravel": ".wire.plain_unpickler",
     "CellFailed": ".magics.failure",
     "DdtError": ".model",
     "FaultCard": ".faults",

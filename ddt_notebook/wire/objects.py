@@ -2,69 +2,24 @@
 
 Objects for the ranks are pickled with cloudpickle, which includes functions and classes of the
 notebook. From a rank, the notebook accepts plain data only: numbers, text, containers, dates, numpy
-arrays and tensors. It reads the data with an unpickler that allows no other class, so a rank cannot
-make the notebook run code.
+arrays and tensors. It reads the data with an unpickler that allows no other class, so a rank can
+neither make the notebook run code nor fill its memory.
 """
 
 from __future__ import annotations
 
-import collections
-import fractions
 import io
-import pathlib
 import pickle
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
-from ddt_notebook.model.errors import DdtError
 from ddt_notebook.spelling import similar_names
+
+from .plain_unpickler import PLAIN, CannotTravel, Check, Named, PlainUnpickler, refuse_others, text
 
 #: How many names of variables an error message lists.
 _NAMES_LISTED = 12
-_PLAIN: dict[str, frozenset[str]] = {
-    "builtins": frozenset(
-        (
-            *("complex", "set", "frozenset", "slice", "range", "tuple"),
-            *("int", "float", "bool", "str", "list", "dict"),
-        )
-    ),
-    "collections": frozenset({"OrderedDict", "defaultdict", "deque"}),
-    "datetime": frozenset({"date", "time", "datetime", "timedelta", "timezone"}),
-    "decimal": frozenset({"Decimal"}),
-    "numpy": frozenset({"dtype", "ndarray"}),
-    "numpy.core.multiarray": frozenset({"_reconstruct", "scalar"}),
-    "numpy._core.multiarray": frozenset({"_reconstruct", "scalar"}),
-    "numpy._core.numeric": frozenset({"_frombuffer"}),
-    __name__: frozenset({"_tensor", "_torch_value"}),
-}
-
-
-class CannotTravel(DdtError, ValueError):
-    """The object cannot be sent from a rank to the notebook, or back."""
-
-
-def _from_content(kind: Callable[..., object]) -> Callable[..., object]:
-    """Makes bytes of their content only; of a number, they would be as many zeros."""
-
-    def make(*arguments: object) -> object:
-        if arguments and isinstance(arguments[0], int):
-            raise CannotTravel("bytes without their content are not plain data")
-        return kind(*arguments)
-
-    return make
-
-
-#: Further classes and functions, which are written in Python.
-_MADE: dict[tuple[str, str], Callable[..., object]] = {
-    ("builtins", "bytes"): _from_content(bytes),
-    ("builtins", "bytearray"): _from_content(bytearray),
-    ("collections", "Counter"): collections.Counter,
-    ("fractions", "Fraction"): fractions.Fraction,
-    ("pathlib", "PosixPath"): pathlib.Path,
-    ("pathlib", "PurePosixPath"): pathlib.PurePosixPath,
-}
 
 
 def no_such_variable(name: str, variables: Mapping[str, object]) -> str:
@@ -112,7 +67,7 @@ def pack_in_rank(value: object) -> bytes:
     buffer = io.BytesIO()
     try:
         _PlainPickler(buffer, protocol=5).dump(value)
-        unpack_from_rank(buffer.getvalue(), build_tensors=False)
+        _Names(buffer).check()
     except CannotTravel:
         raise
     except MemoryError as error:
@@ -122,12 +77,14 @@ def pack_in_rank(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_from_rank(data: bytes, *, build_tensors: bool = True) -> object:
+def unpack_from_rank(data: bytes) -> object:
     """Read what a rank sent; raise `CannotTravel` for anything that is not plain data."""
     try:
-        return _PlainUnpickler(io.BytesIO(data), build_tensors=build_tensors).load()
+        return PlainUnpickler(data, _ADDED).load()
     except CannotTravel:
         raise
+    except KeyError as error:
+        raise CannotTravel(f"what the rank sent cannot be read: no opcode {error}") from error
     except MemoryError as error:
         raise CannotTravel("this process has too little memory for what the rank sent") from error
     except Exception as error:  # a damaged stream can fail anywhere
@@ -181,22 +138,36 @@ def _torch_value(kind: str, text: str) -> Any:
     return value
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, *, build_tensors: bool) -> None:
+class _Names(pickle.Unpickler):
+    """Finds what a pickle of this rank names; it is faster than that of the notebook."""
+
+    def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._build_tensors = build_tensors
+        self._file = file
+
+    def check(self) -> None:
+        """Raise `CannotTravel` if it names what is not plain."""
+        self._file.seek(0)
+        self.load()
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _MADE:
-            return partial(_MADE[module, name])
-        if name not in _PLAIN.get(module, ()):
-            raise CannotTravel(
-                f"{module}.{name} is not plain data (numbers, text, containers, arrays, tensors): "
-                "convert it in the rank first, for instance with state_dict(), .tolist() or str()"
-            )
-        if module == __name__ and not self._build_tensors:
-            return lambda *_: None
-        found = super().find_class(module, name)
-        # a pickle may set attributes of what it names: of what is written in Python it gets a
-        # wrapper of its own
-        return partial(found) if isinstance(found, FunctionType) else found
+        """A class or function; tensors are not made."""
+        refuse_others(module, name, PLAIN.keys() | _ADDED.keys())
+        return _nothing if (module, name) in _ADDED else super().find_class(module, name)
+
+
+def _nothing(*_: object) -> None:
+    """Stands for what makes a tensor."""
+
+
+def _of_a_tensor(*arguments: Any) -> int:
+    data, dtype, shape, _ = arguments
+    if type(data) is not bytes or type(dtype) is not str or type(shape) is not tuple:
+        raise CannotTravel("it is a damaged tensor")
+    return 1000 + len(data)
+
+
+_ADDED: dict[Named, Check] = {
+    (__name__, "_tensor"): _of_a_tensor,
+    (__name__, "_torch_value"): text,
+}
