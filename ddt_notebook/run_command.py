@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
+
 from .argument_types import seconds
 from .demo import use_colour
 from .diagnosis import diagnose
@@ -40,6 +42,8 @@ _TICK_S = 0.05
 _SHOW_WAIT_AFTER_S = 5.0
 #: A job that is to be stopped gets this long between SIGTERM and SIGKILL, in seconds.
 _STOP_LIMIT_S = 10.0
+#: The system ends a process this long after SIGKILL, in seconds.
+_KILL_LIMIT_S = 2.0
 #: A launcher gets this long to end or restart the ranks after one has failed, in seconds.
 _LAUNCHER_LIMIT_S = 15.0
 #: Another host gets this long to report a hang, or to end after this one, in seconds.
@@ -223,6 +227,7 @@ class _Recording:
         self._others: dict[str, _Recording] = {}
         self._shown_s = time.monotonic()
         self._stopped_s: float | None = None
+        self._stopped_alone: list[psutil.Process] = []  # if the command goes on with other jobs
         self._failed_s: float | None = None
         self._reports = 0
         self._kept: list[DisplayedReport] = []  # shown at the end, if hangs are not reported before
@@ -231,20 +236,37 @@ class _Recording:
     def follow(self) -> int:
         while (status := self._job.poll()) is None:
             self._guarded(self._step)
-            if self._stopped_s is not None and time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
-                self._stopped_s = None
-                self._job.kill()
-                for rank in self._ranks:  # they outlive a launcher that was killed
-                    rank.kill()
-        if self._stopped_s is not None:
-            self._guarded(self._end_ranks)
+            for one in self._all:
+                one._kill_late()
+        for one in self._all:
+            if one._stopped_s is not None:
+                self._guarded(one._end_ranks)
         self._guarded(self._finish)
         return status
 
     @property
+    def _all(self) -> tuple[_Recording, ...]:
+        """Those of all jobs of the command."""
+        return (self._first, *self._first._others.values())
+
+    @property
     def _ranks(self) -> list[RecordedRank]:
-        """The ranks of all jobs of the command."""
-        return [rank for one in (self, *self._others.values()) for rank in one._watch.job.ranks]
+        """The ranks that are stopped together."""
+        jobs = (self,) if self._stopped_alone else self._all
+        return [rank for one in jobs for rank in one._watch.job.ranks]
+
+    def _kill_late(self) -> None:
+        """Kill a job that has not ended long after it was stopped."""
+        if self._stopped_s is None or time.monotonic() - self._stopped_s < _STOP_LIMIT_S:
+            return
+        self._stopped_s = None
+        if not self._stopped_alone:
+            self._job.kill()
+        for launcher in self._stopped_alone:
+            with suppress(psutil.Error):
+                launcher.kill()
+        for rank in self._ranks:  # they outlive a launcher that was killed
+            rank.kill()
 
     def _end_ranks(self) -> None:
         """End the ranks of a stopped job that its launcher has left behind, as DeepSpeed's does."""
@@ -254,6 +276,8 @@ class _Recording:
             if time.monotonic() - self._stopped_s > _STOP_LIMIT_S:
                 for rank in ranks:
                     rank.kill()
+                killed = [rank.process for rank in ranks if rank.process is not None]
+                psutil.wait_procs(killed, timeout=_KILL_LIMIT_S)
                 return
             time.sleep(_TICK_S)
 
@@ -321,9 +345,38 @@ class _Recording:
             self._failed_s = time.monotonic()
 
     def _stop(self, reason: str) -> None:
-        _say(f"the job is stopped, since {reason}")
-        self._first._stopped_s = time.monotonic()
-        self._job.terminate()
+        others = [one for one in self._all if one is not self and not one._watch.job.ended]
+        if not others:
+            _say(f"the job is stopped, since {reason}")
+            self._first._stopped_s = time.monotonic()
+            self._job.terminate()
+            return
+        _say(f"the job is stopped, since {reason}; the other jobs of the command go on")
+        self._stopped_alone = self._own_processes(others)
+        self._stopped_s = time.monotonic()
+        for process in self._stopped_alone:
+            with suppress(psutil.Error):
+                process.terminate()
+
+    def _own_processes(self, others: list[_Recording]) -> list[psutil.Process]:
+        """The launchers of this job alone, or its ranks if they share one with other jobs."""
+        theirs = {rank.pid for one in others for rank in one._watch.job.ranks if rank.is_here}
+        found = []
+        for rank in self._watch.job.ranks:
+            if rank.process is None:
+                continue
+            highest = rank.process
+            with suppress(psutil.Error):
+                parents = {one.pid: one for one in rank.process.parents()}
+                if self._job.pid not in parents:  # a batch system started it
+                    parents = {}
+                for pid, parent in parents.items():
+                    below = {child.pid for child in parent.children(recursive=True)}
+                    if pid == self._job.pid or below & theirs:
+                        break
+                    highest = parent
+            found.append(highest)
+        return list(dict.fromkeys(found))
 
     def _wait_for_report(self) -> None:
         """Let the first rank's host see the hang as it is, before ranks are ended here."""

@@ -967,7 +967,13 @@ def snapshot_of_folder(folder: Path) -> Snapshot:
             stands = bool(job.state().stuck)
             return job.with_answers(job.snapshot(), stands=stands)
         # at that time, the monitors of the ranks could still be asked
-        return job.last_report() or job.snapshot()
+        report = job.last_report()
+        if report is None or report.outcome == "interrupted":
+            now = job.snapshot()
+            # ranks may go on when the command that started them has ended
+            if report is None or now.outcome != "interrupted":
+                return now
+        return report
     finally:
         job.close()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 from ..host.listeners import RunListener
 from ..host.run_result import RunResult
@@ -78,6 +79,15 @@ class Replayed:
         return "same error" if _is_same(before, now, changed=self.changed) else "other end"
 
 
+#: The sessions in which a rank was replayed.
+_replays: WeakSet[Session] = WeakSet()
+
+
+def is_replay(session: Session) -> bool:
+    """Whether a session was started to replay a rank."""
+    return session in _replays
+
+
 def _is_same(one: RankError | None, other: RankError | None, *, changed: bool) -> bool:
     """Whether it is the same exception at the same line, which may have moved in its file."""
     if one is None or other is None or (one.type, one.message) != (other.type, other.message):
@@ -117,6 +127,7 @@ def replay(
     changed = hashlib.sha256(script.read_bytes()).hexdigest() != file.begun.source
     error, ended = _end_of(file.path)
     session = Session(1, group=False)
+    _replays.add(session)
     try:
         run = session.run_script(
             script,

@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_magic, magics_class
 
 from .. import api
 from ..host.session import active
-from ..jobs.replay import replay
+from ..jobs.replay import inputs_of, is_replay, replay
 from ..model import DdtError, Snapshot
 from ..model.codec import FormatError
 from ..views import words
@@ -79,17 +79,21 @@ class LoadMagics(Magics):
         """Run one rank of a recorded job again, without the others; its variables stay alive.
 
         The job must have been recorded by ddt-notebook run --record-inputs RANK. The script runs in
-        a session of one rank, whose cells (%%ddt) then see its variables.
+        a session of one rank, whose cells (%%ddt) then see its variables. The next replay ends it.
         """
         running = active.get()
-        if running is not None:
+        if running is not None and not is_replay(running):
             raise UsageError(
                 f"ddt_replay: a session of {words.count(running.world_size, 'rank')} is running; "
                 "%ddt_stop ends it"
             )
+        folder = Path(args.folder).expanduser()
         with one_line("ddt_replay"):
+            if running is not None:
+                inputs_of(folder, args.rank)  # a mistake must not cost the variables
+                running.stop()
             replayed = replay(
-                Path(args.folder).expanduser(),
+                folder,
                 args.rank,
                 listener=lambda session: OutputStreamer(self._shell, (0,), session.output_file),
             )

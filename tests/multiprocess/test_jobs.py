@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -465,6 +466,63 @@ def test_a_job_continues_if_there_is_no_disk_space_for_its_record(tmp_path: Path
     assert not list(job.folder.glob("*.branches"))
 
 
+def _may_mount() -> bool:
+    """Whether this user may mount a small file system, which only the processes of a test see."""
+    tried = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"]
+    try:
+        return not subprocess.run(
+            tried, capture_output=True, timeout=LIMIT_S, check=False
+        ).returncode
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not _may_mount(), reason="the system permits no mount")
+def test_a_full_disk_leaves_the_job_alone_and_a_record_that_can_be_read(tmp_path: Path) -> None:
+    """There is space for one rank. The file system ends with the command, so it is read there."""
+    file = script(tmp_path, "dist.barrier()\nprint('ended', flush=True)")
+    disk, folder = tmp_path / "disk", tmp_path / "disk" / "job"
+    disk.mkdir()
+    ours = [sys.executable, "-c", _MAIN]
+    run = shlex.join(map(str, [*ours, "run", "--to", folder, "--", *TWO, file]))
+    read = shlex.join(map(str, [*ours, "analyze", folder]))
+    text = f"mount -t tmpfs -o size=5m none {disk}; {run}; status=$?; {read}; exit $status"
+    job = Job.of(folder, ["unshare", "--mount", "sh", "-c", text], PYTHONUNBUFFERED="")
+    status, output, errors = job.end()
+    assert output.count("ended\n") == 2, errors
+    assert status == 0, errors
+    assert "no space" in (output + errors).lower()
+    assert "1 rank" in errors
+    assert "ok · 1 rank" in output, "what was written can be read"
+
+
+@pytest.mark.parametrize("killed", ["watcher", "launcher"])
+def test_ranks_go_on_without_their_watcher_or_launcher(tmp_path: Path, killed: str) -> None:
+    go = tmp_path / "go"
+    body = f"""
+    from pathlib import Path
+    while not Path({str(go)!r}).exists():
+        time.sleep(0.05)
+    dist.barrier()
+    print("ended", flush=True)
+    """
+    job = Job(tmp_path / "job", "--", *TWO, script(tmp_path, body), PYTHONUNBUFFERED="")
+    job.wait_for("*.rank")
+    watcher = psutil.Process(job.process.pid)
+    victim = watcher if killed == "watcher" else watcher.children()[0]
+    victim.kill()
+    job.process.wait(LIMIT_S)
+    go.touch()
+    status, output, errors = job.end()
+    assert status == {"watcher": -signal.SIGKILL, "launcher": 128 + signal.SIGKILL}[killed]
+    assert output == "ended\n" * 2, errors
+    assert ("these ranks still run" in errors) == (killed == "launcher"), errors
+    assert_gone(job.pids)
+    snapshot = snapshot_of_folder(job.folder)
+    assert (snapshot.outcome, len(snapshot.ranks)) == ("ok", 2)
+    assert ddt.diagnose(snapshot).ok
+
+
 RESTARTED = """
 import os
 generation = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -512,6 +570,34 @@ def test_jobs_of_one_command_are_judged_by_themselves(tmp_path: Path) -> None:
     assert_gone(job.pids)
 
 
+def test_a_job_that_hangs_is_stopped_and_one_beside_it_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    met = f"""
+    from pathlib import Path
+    while len(list(Path({str(folder)!r}).glob("*.rank"))) < 4:
+        time.sleep(0.1)
+    """
+    gone = f"""
+    while len(list(Path({str(folder)!r}).glob("*.gone"))) < 2:  # the ranks of the other job
+        time.sleep(0.1)
+    dist.barrier()
+    print("went on", flush=True)
+    """
+    commands = []
+    for name, body in (("hangs", f"{HANG}    dist.barrier()"), ("well", gone)):
+        (tmp_path / name).mkdir()
+        text = textwrap.dedent(met) + textwrap.dedent(body)
+        commands.append(shlex.join([*TWO, str(script(tmp_path / name, text))]))
+    both = f"{' & '.join(commands)} & wait"
+    options = ("--on-hang", "stop", "--hang-after", "1")
+    job = Job(folder, *options, "--", "sh", "-c", both, PYTHONUNBUFFERED="")
+    status, output, errors = job.end()
+    assert (status, output) == (0, "went on\n" * 2), errors
+    assert errors.count("the job is stopped, since it hangs; the other jobs") == 1
+    assert "no finding" in errors
+    assert_gone(job.pids)
+
+
 #: What each launcher sets, for rank 1 of 2.
 LAUNCHERS = {
     "mpirun": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
@@ -539,6 +625,30 @@ def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: st
     recorded = RecordedJob.load(job.folder)
     assert [one.rank for one in recorded.ranks] == [0, 1]
     assert [one.started.launcher for one in recorded.ranks] == [launcher] * 2
+    recorded.close()
+    assert_gone(job.pids)
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_mpirun_starts_a_job_that_hangs(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    store = f"file://{tmp_path / 'store'}"
+    file.write_text(
+        "import os\nimport torch\nimport torch.distributed as dist\n"
+        'rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))\n'
+        f'dist.init_process_group("gloo", init_method={store!r}, rank=rank, world_size=size)\n'
+        "if rank == 0:\n    dist.all_reduce(torch.ones(2))\ndist.barrier()\n"
+    )
+    # it refuses to run as root unless both are set
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    mpirun = ("mpirun", "-n", "2", "--oversubscribe", sys.executable, file)
+    job = Job(tmp_path / "job", "--on-hang", "stop", "--hang-after", "1", "--", *mpirun, **root)
+    status, _, errors = job.end()
+    assert status != 0
+    (finding,) = report(job.folder).findings
+    assert {rank: place.line for rank, place in finding.places.items()} == {0: 7, 1: 8}, errors
+    recorded = RecordedJob.load(job.folder)
+    assert [one.started.launcher for one in recorded.ranks] == ["mpirun"] * 2
     recorded.close()
     assert_gone(job.pids)
 

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from IPython.core.error import UsageError
 
 import ddt_notebook as ddt
 from ddt_notebook.jobs.replay import inputs_of
@@ -31,7 +32,10 @@ from ddt_notebook.wire.rank_inputs import (
     InputsWriter,
 )
 
+from ..magics.conftest import Notebook, notebook
 from .test_jobs import TWO, Job
+
+__all__ = ["notebook"]
 
 SCRIPT = """
 import os
@@ -170,6 +174,24 @@ def test_a_replay_is_bitwise_and_ends_at_the_same_line(job: tuple[Path, list[str
         assert "AssertionError" in view.to_html()
     finally:
         view.session.stop()
+
+
+def test_the_next_replay_ends_the_former_one(
+    job: tuple[Path, list[str]], notebook: Notebook, tmp_path: Path
+) -> None:
+    folder, _ = job
+    first = notebook.run(f"%ddt_replay {folder / 'job'}")
+    assert first.agreement == "same error"
+    with pytest.raises(UsageError, match="is not the folder"):
+        notebook.run(f"%ddt_replay {tmp_path / 'none'}")
+    assert first.session.alive, "a mistake costs no variables"
+    second = notebook.run(f"%ddt_replay {folder / 'job'}")
+    try:
+        assert not first.session.alive
+        assert second.session.alive
+        assert second.agreement == "same error"
+    finally:
+        second.session.stop()
 
 
 @pytest.mark.parametrize(
