@@ -26,7 +26,7 @@ from ddt_notebook.program.branch_arms import (
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.iterations import leads_to
 from ddt_notebook.program.names import RANK_NAMES
-from ddt_notebook.program.nodes import FunctionNode, called_name, calls_in, last_name
+from ddt_notebook.program.nodes import FunctionNode, called_name, calls_in, is_call, last_name
 from ddt_notebook.program.program import Program
 
 from .earlier_partings import apart, ran
@@ -215,8 +215,9 @@ class Partings:
         """
         bounds: set[str] = set()
         if found is not None:
-            node = found.decision.node
-            head = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else found.decision.test
+            node, head = found.decision.node, found.decision.test
+            if isinstance(node, (ast.For, ast.AsyncFor)) and is_call(node.iter, "range"):
+                head = node.iter  # another name may hold a loader, which rank 0 gives a bar
             bounds = {one.id for one in _names([head])} if head is not None else set()
         owners = {
             name

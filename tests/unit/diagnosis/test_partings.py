@@ -493,22 +493,25 @@ def test_a_callback_that_one_rank_registered(
 
 
 RESUMES = """first = 0
-if {condition}:
+if state is not None:
     {body}
-for epoch in range(first, 3):
+for epoch in {rounds}:
     dist.all_reduce(x)
 """
 
 
 @pytest.mark.parametrize(
-    ("body", "cause", "line"),
+    ("body", "rounds", "cause", "line"),
     [
-        ("first = state['epoch'] + 1", "collective-under-local-condition", 2),
-        ("print(state)", "uneven-iterations", 4),
+        ("first = state + 1", "range(first, 3)", "collective-under-local-condition", 2),
+        ("print(state)", "range(first, 3)", "uneven-iterations", 4),
+        ("data = tqdm(data)", "data", "uneven-iterations", 4),
     ],
 )
-def test_a_condition_that_set_the_first_round(body: str, cause: str, line: int) -> None:
-    source = RESUMES.format(condition="state is not None", body=body)
+def test_a_condition_that_set_the_first_round(
+    body: str, rounds: str, cause: str, line: int
+) -> None:
+    source = RESUMES.format(body=body, rounds=rounds)
     found = _found(
         source,
         Rank(0, [(2, 4), (4, 5), 5, (4, 5), 5], "blocked"),
