@@ -6,6 +6,7 @@ import re
 import signal
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context, crash_frames
@@ -106,7 +107,8 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
         last = next((one for one in reversed(report.calls) if one.kind == "collective"), None)
         if last is None:
             return None
-        return context.partings.one_sided(last, report, died, context.where(died.rank))
+        observed = context.partings.one_sided(last, report, died, context.where(died.rank))
+        return observed or _other_arm(context, last, report, died)
     frames = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
     for frame in frames:
         if (frame.file, frame.line) == (call.where.file, call.where.line):
@@ -116,6 +118,24 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
         reason = context.why_absent(call, report, died, at)
         if reason is not None and not reason.other_branch:
             return reason
+    return None
+
+
+def _other_arm(
+    context: Context, call: Call, report: RankReport, died: RankReport
+) -> Reason | None:
+    """Return why two ranks stood at different lines of one function that both had called.
+
+    Where branch events are not observed, the source shows the condition between these lines.
+    """
+    stack = report.stack or (report.error.frames if report.error is not None else ())
+    ended = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
+    for mine in stack:  # the outermost function in which they parted
+        for theirs in ended:
+            same = (mine.file, mine.function) == (theirs.file, theirs.function)
+            if same and mine.line != theirs.line:
+                at = replace(call, where=mine)
+                return context.why_absent(at, report, died, theirs)
     return None
 
 

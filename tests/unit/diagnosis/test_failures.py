@@ -430,3 +430,38 @@ def test_ranks_that_spawn_ranks_meet_those_of_each_other():
     assert fact(finding, "ranks-spawn").ranks == (0, 1)
     alone = only(diagnose(snapshot(replace(failed, rank=0), outcome="failed")))
     assert alone.cause == "port-in-use"
+
+
+def test_a_condition_behind_the_order_of_two_models_is_named():
+    source = (
+        "def update(model, batch):\n"
+        "    model(batch).sum().backward()\n"
+        "def step(batch):\n"
+        "    if batch.mean() > 0:\n"
+        "        update(actor, batch)\n"
+        "        update(critic, batch)\n"
+        "    else:\n"
+        "        update(critic, batch)\n"
+        "        update(actor, batch)\n"
+        "for batch in batches:\n"
+        "    step(batch)\n"
+    )
+
+    def stack(line: int) -> tuple[Position, ...]:
+        return at(11), at(line, function="step"), at(2, function="update")
+
+    own = all_reduce(2, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
+    gone = peer_error(0, where=at(2, function="update"), frames=stack(5))
+    text = "Received data size doesn't match expected size."
+    crash = "Current thread 0x1 (most recent call first):\n" + "".join(
+        f'  File "{frame.file}", line {frame.line} in {frame.function}\n'
+        for frame in reversed(stack(8))
+    )
+    died = rank(0, state="died", exit_signal=6, abort_text=text, crash_text=crash)
+    scene = snapshot(died, raised(1, own, error=gone), source=source, outcome="failed")
+    finding = only(diagnose(scene))
+    assert (finding.kind, finding.cause) == ("died", "collective-under-local-condition")
+    assert any(one.place is not None and one.place.line == 4 for one in finding.facts)
+    same = replace(died, crash_text=crash.replace("line 8", "line 5"))
+    scene = snapshot(same, raised(1, own, error=gone), source=source, outcome="failed")
+    assert only(diagnose(scene)).cause == "different-collectives"
