@@ -580,7 +580,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "resumed-at": "{file} was loaded at {place}",
     "updated-without-sending": (
-        "no gradient and no parameter was sent in {steps:backward pass}, and there is no optimizer"
+        "no gradient and no parameter was sent in {steps:backward pass}, and no optimizer has "
+        "these parameters"
     ),
     "samples-handed-out": _samples_handed_out,
     "samples-evaluated": _samples_evaluated,

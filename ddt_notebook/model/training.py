@@ -401,8 +401,9 @@ class RankTraining:
     models
         The models in DDP that ran a forward pass, in the order of the first one.
     by_hand
-        The tensors that the program updated itself, if there was no optimizer and no model in DDP.
-        Its steps are the backward passes; its states those before the first pass and at the end.
+        The tensors that the program updated itself, if no optimizer had them and no model in DDP
+        was trained. Its steps are the backward passes; its states those before the first pass and
+        at the end.
     not_finite
         The first loss that was not finite, None if all were finite.
     replicated

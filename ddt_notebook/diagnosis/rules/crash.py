@@ -121,9 +121,7 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
     return None
 
 
-def _other_arm(
-    context: Context, call: Call, report: RankReport, died: RankReport
-) -> Reason | None:
+def _other_arm(context: Context, call: Call, report: RankReport, died: RankReport) -> Reason | None:
     """Return why two ranks stood at different lines of one function that both had called.
 
     Where branch events are not observed, the source shows the condition between these lines.

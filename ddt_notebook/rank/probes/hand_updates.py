@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from ...model import Position
 from ...model.training import OptimizerTraining, TrainingState
@@ -41,18 +43,18 @@ class HandUpdates:
         self._model = ""
         self._where: Position | None = None
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Called before each backward pass of a run, while no optimizer exists."""
+    def backward(self, loss: torch.Tensor, optimizers: Iterable[Optimizer]) -> None:
+        """Called before each backward pass of a run, with the optimizers that exist."""
         if not self._passes:
-            self._begin(loss)
+            self._begin(loss, _held(optimizers))
         elif self._passes == self._sampled_at:
             self._look()
         if self._passes == self._sampled_at:
             self._sampled_at = next_sampled(self._passes)
         self._passes += 1
 
-    def _begin(self, loss: torch.Tensor) -> None:
-        leaves = _leaves(loss)
+    def _begin(self, loss: torch.Tensor, held: set[int]) -> None:
+        leaves = _leaves(loss, held)
         if not leaves or any(type(x) not in _PLAIN or not x.is_cpu for x in leaves):
             return
         self._where = user_line(sys._getframe())
@@ -84,8 +86,11 @@ class HandUpdates:
             self._changes += values != self._last
             self._last = values
 
-    def observed(self) -> OptimizerTraining | None:
+    def observed(self, optimizers: Iterable[Optimizer]) -> OptimizerTraining | None:
         """What was updated by hand in this run; None if nothing was."""
+        held = _held(optimizers) if self._references else set()
+        if any(id(reference()) in held for reference in self._references):
+            return None  # an optimizer that was made after the first pass
         self._look()
         changed = sum(a != b for a, b in zip(self._begins, self._last, strict=True))
         if self._changes < _CHANGES or 2 * changed <= len(self._begins):
@@ -109,8 +114,21 @@ class HandUpdates:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _leaves(loss: torch.Tensor) -> list[Any]:
-    """The tensors that a loss's graph ends in, in the order in which they are reached."""
+def _held(optimizers: Iterable[Optimizer]) -> set[int]:
+    """The ``id`` of each parameter that an optimizer steps."""
+    return {
+        id(parameter)
+        for optimizer in list(optimizers)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+def _leaves(loss: torch.Tensor, held: set[int]) -> list[Any]:
+    """The tensors that a loss's graph ends in, in the order in which they are reached.
+
+    There are none if an optimizer holds one of them.
+    """
     found: dict[int, Any] = {}
     seen: set[Any] = set()
     waiting = [loss.grad_fn]
@@ -121,6 +139,8 @@ def _leaves(loss: torch.Tensor) -> list[Any]:
         seen.add(node)
         variable = getattr(node, "variable", None)
         if variable is not None:
+            if id(variable) in held:
+                return []
             found[id(variable)] = variable
         waiting += [after for after, _ in node.next_functions]
     return list(found.values())

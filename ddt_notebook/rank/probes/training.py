@@ -59,6 +59,8 @@ class TrainingRecord:
         self.problem = ""
         #: The number of open contexts ``join()`` that allow uneven inputs.
         self.joining = 0
+        #: The model whose compiled form has just counted its pass, which may run uncompiled.
+        self.compiled: DistributedDataParallel | None = None
         self._run = 0
         self._before = 0
         #: The thread that runs cells, which alone is recorded; None when recording has ended.
@@ -102,7 +104,7 @@ class TrainingRecord:
         self._thread = None if self.problem else get_ident()
         self._stepped, self._passed = [], []
         self._last_stepped = self._last_passed = None
-        self._stepping = self._stepping_log = None
+        self._stepping = self._stepping_log = self.compiled = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
         self._losses = []
@@ -280,13 +282,13 @@ class TrainingRecord:
             return
         try:
             self.backwards += 1
+            self.compiled = None
             if self._first_backward is None:
                 self._first_backward = user_line(sys._getframe())
                 self._loss = loss_graph.describe(loss)
             if self.backwards - self._before <= WATCHED:
                 self._graphs.add(loss)
-            if not self._optimizers:
-                self._by_hand.backward(loss)
+            self._by_hand.backward(loss, self._optimizers)
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
@@ -432,7 +434,7 @@ class TrainingRecord:
             graphs_kept=self._graphs.most(),
             optimizers=tuple(log.observed(variables, owned) for log in self._stepped),
             models=tuple(log.observed() for log in self._passed),
-            by_hand=None if self._passed or self._optimizers else self._by_hand.observed(),
+            by_hand=None if self._passed else self._by_hand.observed(self._optimizers),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
@@ -472,7 +474,9 @@ def install() -> None:
         if is_compiling():
             return original_forward(self, *inputs, **kwargs)
         if is_grad_enabled():
-            RECORD.passes(self, inputs, kwargs)
+            if RECORD.compiled is not self:
+                RECORD.passes(self, inputs, kwargs)
+            RECORD.compiled = None
             evaluations.RECORD.trains()
         else:
             RECORD.evaluates(inputs, kwargs)
@@ -530,6 +534,7 @@ def _compiled_pass(model: DistributedDataParallel) -> Callable[[Any, Any, Any], 
         replica = reference()
         if replica is not None and torch.is_grad_enabled():
             RECORD.passes(replica, inputs, named)
+            RECORD.compiled = replica
 
     return record
 
