@@ -32,6 +32,8 @@ class HandUpdates:
     """
 
     def __init__(self) -> None:
+        #: False once it is known that nothing is updated by hand.
+        self.watches = True
         self._references: list[weakref.ref[torch.Tensor]] = []
         self._begins: tuple[int, ...] = ()
         self._last: tuple[int, ...] = ()
@@ -48,7 +50,9 @@ class HandUpdates:
         if not self._passes:
             self._begin(loss, _held(optimizers))
         elif self._passes == self._sampled_at:
+            self._leave_to(optimizers)
             self._look()
+        self.watches = bool(self._references)
         if self._passes == self._sampled_at:
             self._sampled_at = next_sampled(self._passes)
         self._passes += 1
@@ -77,6 +81,12 @@ class HandUpdates:
             names.setdefault(id(tensor), name)
         return names
 
+    def _leave_to(self, optimizers: Iterable[Optimizer]) -> None:
+        """Watch nothing more if an optimizer that was made later holds what is watched."""
+        held = _held(optimizers) if self._references else set()
+        if any(id(reference()) in held for reference in self._references):
+            self._references, self._begins, self._last = [], (), ()
+
     def _look(self) -> None:
         alive = [leaf for reference in self._references if (leaf := reference()) is not None]
         if len(alive) < len(self._references):
@@ -88,9 +98,7 @@ class HandUpdates:
 
     def observed(self, optimizers: Iterable[Optimizer]) -> OptimizerTraining | None:
         """What was updated by hand in this run; None if nothing was."""
-        held = _held(optimizers) if self._references else set()
-        if any(id(reference()) in held for reference in self._references):
-            return None  # an optimizer that was made after the first pass
+        self._leave_to(optimizers)
         self._look()
         changed = sum(a != b for a, b in zip(self._begins, self._last, strict=True))
         if self._changes < _CHANGES or 2 * changed <= len(self._begins):

@@ -288,7 +288,8 @@ class TrainingRecord:
                 self._loss = loss_graph.describe(loss)
             if self.backwards - self._before <= WATCHED:
                 self._graphs.add(loss)
-            self._by_hand.backward(loss, self._optimizers)
+            if self._by_hand.watches:
+                self._by_hand.backward(loss, self._optimizers)
             # the rank would have to wait for a number on a GPU
             if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
