@@ -272,6 +272,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} {resumes|resume} training, but the sampler of {loader} begins again at an early "
         "epoch: the order of the data repeats"
     ),
+    "alone-in-ddp": (
+        "each rank has {model} in a DDP whose group holds no other rank: each trains its own copy, "
+        "and they drift apart"
+    ),
     "updated-alone": lambda f: (
         f"each of {ranks_text(f.ranks)} updates {_names(f.values)} by its own gradients: the "
         "copies drift apart"

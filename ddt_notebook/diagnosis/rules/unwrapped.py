@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -62,6 +63,54 @@ def without_group(context: Context) -> Iterator[Finding]:
                 confidence="possible",
             )
             return
+
+
+def alone_in_ddp(context: Context) -> Iterator[Finding]:
+    """Report copies of one model of which each is in a DDP whose group holds one rank only."""
+    if context.snapshot.outcome != "ok" or any(x.not_finite for x in context.snapshot.training):
+        return
+    together: dict[tuple[object, ...], dict[int, OptimizerTraining]] = defaultdict(dict)
+    for training in context.snapshot.training:
+        for one in training.optimizers:
+            if one.wrapper == "DDP" and len(one.members) == 1:
+                key = (one.name, one.watched, tuple(sorted(one.shapes.items())))
+                together[key][training.rank] = one
+    for found in together.values():
+        if len(found) < 2 or len(found) < len(context.reports):
+            continue
+        group = Replicas(found)
+        equal_at_start = not group.apart(min(group.states))
+        if group.first_apart is None or not equal_at_start or not _divided_by_sampler(context):
+            continue
+        if _own_data(context) or any(_exchanges(context, rank, group) for rank in found):
+            continue
+        yield conclude(
+            "D.2.2",
+            "alone-in-ddp",
+            cause="model-not-wrapped",
+            ranks=found,
+            values={"model": group.first.model, "optimizer": group.first.name},
+            places=_steps_at(context, group),
+            facts=[
+                Fact(
+                    kind="copies-part",
+                    values={"equal_at_start": True, "step": group.first_apart},
+                ),
+                Fact(kind="sampler-divides"),
+            ],
+            confidence="likely",
+        )
+        return
+
+
+def _exchanges(context: Context, rank: int, group: Replicas) -> bool:
+    """Whether a rank may exchange gradients or parameters with others, such as now and then."""
+    report, shapes = context.reports[rank], group.first.shapes
+    own = tuple(c for c in report.calls if c.source == "call log" and len(c.members) != 1)
+    sent = communication(replace(report, calls=own))  # not those of DDP
+    return bool(
+        sent.is_opaque(shapes) or sent.reductions_of(shapes) or sent.broadcast or sent.messages
+    )
 
 
 def _unwrapped(context: Context) -> Iterator[Finding]:
@@ -384,5 +433,5 @@ def _steps(context: Context, optimizer: OptimizerTraining) -> int:
     )
 
 
-RULES = (unwrapped, updated_by_hand)
+RULES = (unwrapped, updated_by_hand, alone_in_ddp)
 HINTS = (perhaps_unwrapped, without_group, perhaps_updated_by_hand)
