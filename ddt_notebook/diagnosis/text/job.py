@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ddt_notebook.model.log_facts import LogFacts, LogLine, LogTimeout, ProcessEnd, Said
@@ -156,15 +156,17 @@ class Reader:
         self._first = False
         self._pod = self._reason = ""
 
-    def read(self, lines: Iterable[Line], file: str = "", rank: int | None = None) -> None:
+    def read(self, lines: Sequence[Line], file: str = "", rank: int | None = None) -> None:
         """Add the lines of a log; those without a mark are of ``rank``, if it is given."""
         self._summary, self._first, self._pod, self._reason = None, False, "", ""
+        text = "\n".join(line.text for line in lines)
+        handlers = [(mark, handle) for mark, handle in _HANDLERS if mark in text]
         for line in lines:
             whose = line.rank if line.rank is not None else rank
-            self._line(Origin(line.number, whose, line.text, file, self._order))
+            self._line(Origin(line.number, whose, line.text, file, self._order), handlers)
             self._order += 1
 
-    def _line(self, line: Origin) -> None:
+    def _line(self, line: Origin, handlers: Sequence[_Handler]) -> None:
         text = line.text
         if line.rank is not None:
             self._ranks.add(line.rank)
@@ -173,7 +175,7 @@ class Reader:
             size = _LAST_OF_ALL if line.rank is None else _LAST_OF_RANK
             last = self._last[line.source] = deque(maxlen=size)
         last.append(line)
-        for mark, handle in _HANDLERS:
+        for mark, handle in handlers:
             if mark in text:
                 handle(self, line)
         self._clocks.read(line)
@@ -461,8 +463,9 @@ def _tasks(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
+_Handler = tuple[str, Callable[[Reader, Origin], None]]
 #: Fragments of lines, and what reads a line with each. Lines with none of them cost little.
-_HANDLERS: tuple[tuple[str, Callable[[Reader, Origin], None]], ...] = (
+_HANDLERS: tuple[_Handler, ...] = (
     ("NCCL", Reader._nccl),
     ("ersion", Reader._version),
     ("orch", Reader._version),
