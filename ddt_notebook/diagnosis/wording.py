@@ -467,6 +467,10 @@ TITLES: dict[str, Title] = {
     "new-group-skipped": _new_group_skipped,
     # a process that ended, an exception
     "died": _died,
+    "garbled": (
+        "{ranks} sent the notebook something else than messages, so the session ended {it|them}"
+        "{wait}"
+    ),
     "raised": "{ranks} raised {exception}{wait}",
     "raised-while-others-wait": (
         "{ranks} raised {exception} and entered {call} while handling it{wait}"

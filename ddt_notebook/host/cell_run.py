@@ -419,12 +419,6 @@ class CellRun:
             notes.append("the GPUs are simulated: devices are checked, the CPU computes")
         notes += dict.fromkeys(note for run in self._runs for note in run.notes)
         notes += [
-            f"rank {run.handle.rank} sent the notebook something else than messages, so it was "
-            "ended: did the cell write to descriptors that it had not opened, or change json?"
-            for run in self._runs
-            if run.handle.garbled
-        ]
-        notes += [
             f"it was not observed which way rank {one.rank} went: {one.unobserved}"
             for one in self._branches
             if one.unobserved

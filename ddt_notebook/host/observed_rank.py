@@ -63,6 +63,8 @@ class ObservedRank:
         self.names: tuple[str, ...] = ()
         self.recorded: Observation | None = None  # in a traced cell
         self.exit_status: int | None = None
+        #: Whether it was ended because it sent something else than messages.
+        self.garbled = False
         self.torch_version = ""
         self.missing_features: tuple[MissingFeature, ...] = ()
         self.status: MonitorStatus | None = None

@@ -45,8 +45,6 @@ class RankHandle(ObservedRank):
         super().__init__(spec.rank, directory / f"rank{spec.rank}")
         self.ready = False
         self.device = ""
-        #: Whether it was ended because it sent something else than messages.
-        self.garbled = False
         self._directory = directory
         self.commands, rank_commands = channel_pair()
         self.questions, rank_questions = channel_pair()

@@ -402,6 +402,7 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
         "state": "died",
         "exit_code": status if status >= 0 else None,
         "exit_signal": -status if status < 0 else None,
+        "garbled": run.handle.garbled,
         "crash_text": run.handle.crash_text() if status < 0 else "",
         "abort_text": run.handle.abort_text() if status == -signal.SIGABRT else "",
         "position": position,

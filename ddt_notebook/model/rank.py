@@ -162,6 +162,8 @@ class RankReport:
         Resident set size when last measured.
     killed
         True if the session had to kill this rank to free the others, so its variables are lost.
+    garbled
+        True if the session ended this rank, since it had sent something else than messages.
     """
 
     rank: int
@@ -183,6 +185,7 @@ class RankReport:
     joined: Call | None = None
     memory_bytes: int | None = None
     killed: bool = False
+    garbled: bool = False
 
     @property
     def blocked_call(self) -> Call | None:

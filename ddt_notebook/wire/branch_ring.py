@@ -168,7 +168,7 @@ class BranchRingReader(MappedReader):
     @property
     def has_events(self) -> bool:
         """Whether the current run has had any events; takes microseconds."""
-        header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
+        header = self._numbers("Q", _HEADER_NUMBERS, 0)
         return bool(header[COUNT_AT] > header[_RUN_START])
 
     def read(self) -> BranchLog:
@@ -183,16 +183,15 @@ class BranchRingReader(MappedReader):
             return BranchLog()
 
     def _read(self) -> BranchLog:
-        header = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)
+        header = self._numbers("Q", _HEADER_NUMBERS, 0)
         count, run_start = header[COUNT_AT], header[_RUN_START]
-        # a page that was never written has no place on a full disk, and reading it is a SIGBUS
         kept = min(count, EVENTS)
-        slots = struct.unpack_from(f"<{kept}I", self._map, _EVENTS_AT)
+        slots = self._numbers("I", kept, _EVENTS_AT)
         not_counted = range(max(header[_COUNTED], run_start), count)
         outcomes = self._outcomes(
             header[_TABLE_END], Counter(slots[number % EVENTS] for number in not_counted)
         )
-        written = struct.unpack_from(f"<{_HEADER_NUMBERS}Q", self._map)[COUNT_AT]
+        written = self._numbers("Q", _HEADER_NUMBERS, 0)[COUNT_AT]
         oldest = max(run_start, written - EVENTS)
         events = [slots[number % EVENTS] for number in range(oldest, count)]
         known = len(outcomes)
@@ -202,18 +201,22 @@ class BranchRingReader(MappedReader):
             events_dropped=oldest - run_start,
         )
 
+    def _numbers(self, kind: str, count: int, at: int) -> tuple[int, ...]:
+        form = f"<{count}{kind}"
+        return struct.unpack(form, self._content(at, struct.calcsize(form)))
+
     def _outcomes(self, table_end: int, not_counted: Counter[int]) -> list[BranchOutcome]:
         found = [_OTHER]
         at = _TABLE_AT
         while at < table_end:
             try:
-                (length,) = _LENGTH.unpack_from(self._map, at)
+                (length,) = _LENGTH.unpack(self._content(at, _LENGTH.size))
                 at += _LENGTH.size
-                found.append(_outcome(self._map[at : at + length]))
+                found.append(_outcome(self._content(at, length)))
             except (struct.error, ValueError):  # the file was damaged
                 break
             at += length
-        times = struct.unpack_from(f"<{len(found)}Q", self._map, _TIMES_AT)
+        times = self._numbers("Q", len(found), _TIMES_AT)
         return [
             replace(outcome, times=number + not_counted[index])
             for index, (outcome, number) in enumerate(zip(found, times, strict=True))

@@ -1,7 +1,7 @@
-"""Files that a rank writes and the notebook reads, both through memory.
+"""Files that a rank writes through memory, and the notebook reads.
 
 The pages belong to the file and not to the process, so they can be read whatever happens to the
-rank.
+rank. The notebook does not map them: a cell that cuts the file would end it (SIGBUS).
 """
 
 from __future__ import annotations
@@ -53,15 +53,25 @@ class MappedReader:
     """
 
     def __init__(self, path: Path, size: int, check: Callable[[int], None]) -> None:
-        descriptor = os.open(path, os.O_RDONLY)
+        self._size = size
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         try:
-            check(descriptor)
-            if os.fstat(descriptor).st_size < size:  # a read beyond the end is a SIGBUS
-                raise FormatError("this file of a rank is shorter than it was made")
-            self._map = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-        finally:
-            os.close(descriptor)
+            check(self._file.fileno())
+            self._refuse_shorter()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _refuse_shorter(self) -> None:
+        if os.fstat(self._file.fileno()).st_size < self._size:
+            raise FormatError("this file of a rank is shorter than it was made")
+
+    def _content(self, at: int, size: int) -> bytes:
+        """What the file has there now: zeros behind the end of a file that was cut."""
+        size = max(0, min(size, self._size - at))
+        found = os.pread(self._file.fileno(), size, at) if size else b""
+        return found if len(found) == size else found.ljust(size, b"\0")
 
     def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
+        """Close the file."""
+        self._file.close()

@@ -233,32 +233,32 @@ class RingReader(MappedReader):
     @property
     def table_full(self) -> bool:
         """Whether names or groups are missing from records, because the table was full."""
-        return bool(_NUMBER.unpack_from(self._map, _TABLE_AT)[0])
+        return bool(_NUMBER.unpack(self._content(_TABLE_AT, _NUMBER.size))[0])
 
     def _head(self) -> tuple[int, int, float]:
         for _ in range(_ATTEMPTS):
-            (turn,) = _NUMBER.unpack(self._map[: _NUMBER.size])
+            (turn,) = _NUMBER.unpack(self._content(0, _NUMBER.size))
             at = _head_at(turn)
-            head = self._map[at : at + _HEAD.size]
-            if _NUMBER.unpack(self._map[: _NUMBER.size])[0] == turn:
+            head = self._content(at, _HEAD.size)
+            if _NUMBER.unpack(self._content(0, _NUMBER.size))[0] == turn:
                 break  # the writer has at most written to the other head meanwhile
         count, number, since_s = _HEAD.unpack(head)
         return count, number, since_s if _is_time(since_s) else 0.0
 
     def status(self, index: int) -> int | None:
         """Status of a record, None if a later record has taken its slot."""
-        number, status, *_ = _SLOT.unpack_from(self._map, _slot_at(index))
+        number, status, *_ = _SLOT.unpack(self._content(_slot_at(index), _SLOT.size))
         return int(status) if number == index + 1 else None
 
     def read(self, index: int) -> Record | None:
         """One record, None if a later record has taken its slot."""
         at = _slot_at(index)
         for _ in range(_ATTEMPTS):
-            slot = self._map[at : at + SLOT_BYTES]
+            slot = self._content(at, SLOT_BYTES)
             number, status, length, entered, left, after = _SLOT.unpack_from(slot)
             if number != index + 1:
                 return None
-            if self._map[at : at + _SLOT.size] != slot[: _SLOT.size]:
+            if self._content(at, _SLOT.size) != slot[: _SLOT.size]:
                 continue  # the rank wrote to it while it was copied
             if status > FAILED or not (_is_time(entered) and _is_time(left)):
                 return None  # the file was damaged
@@ -281,7 +281,7 @@ class RingReader(MappedReader):
         found = known.get(offset)
         if found is None:
             at = _TABLE_AT + offset
-            (length,) = _LENGTH.unpack_from(self._map, at)
+            (length,) = _LENGTH.unpack(self._content(at, _LENGTH.size))
             begin = at + _LENGTH.size
-            found = known[offset] = build(self._map[begin : begin + length])
+            found = known[offset] = build(self._content(begin, length))
         return found

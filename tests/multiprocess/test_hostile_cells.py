@@ -232,6 +232,58 @@ def test_a_rank_that_closed_everything_is_replaced(session: ddt.Session, closes:
 
 
 @pytest.mark.parametrize(
+    "writes",
+    [
+        "for fd in range(3, 100):\n        with suppress(OSError): os.write(fd, b'x' * 100)",
+        "json.dumps = lambda *_, **__: '[\u007b'",
+    ],
+)
+def test_a_rank_that_sends_something_else_than_messages_is_named(
+    session: ddt.Session, writes: str
+) -> None:
+    imports = "import json, os\nfrom contextlib import suppress\n"
+    run = session.run(f"{imports}if rank == 0:\n    {writes}")
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.kind, finding.ranks) == ("garbled", [0])
+    assert "SIGKILL" not in finding.title
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+@pytest.mark.parametrize(
+    "damages",
+    [
+        "size = os.path.getsize(path)\n    open(path, 'r+b').write(b'\\xff' * size)",
+        "os.truncate(path, 4096)",
+    ],
+)
+def test_a_damaged_call_log_is_noted_or_its_rank_is_named(
+    session: ddt.Session, damages: str
+) -> None:
+    log = "rank0.calls"
+    path = session.pool.directory / log
+    run = session.run(f"import os\npath = {str(path)!r}\nif rank == 0:\n    {damages}\n{REDUCE}")
+    found = ddt.diagnose(run).findings
+    assert [finding.ranks for finding in found] == [[0]] or any(
+        "call log of rank 0" in note for note in run.snapshot.notes
+    )
+    session.restart()
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+def test_forged_messages_change_nothing(session: ddt.Session) -> None:
+    run = session.run(
+        "import gc\n"
+        "from ddt_notebook.wire.channel import Channel\n"
+        "from ddt_notebook.wire.messages import Done\n"
+        "for one in [one for one in gc.get_objects() if type(one) is Channel]:\n"
+        "    for number in range(100):\n"
+        "        one.send(Done(), number=number)\n"
+    )
+    assert run.ok
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+@pytest.mark.parametrize(
     ("ends", "exit_code", "signal"),
     [
         ("os._exit(7)", 7, None),

@@ -31,7 +31,8 @@ def crashes(context: Context) -> Iterator[Finding]:
     together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
     for rank, report in context.reports.items():
         if report.state == "died" and not report.killed and rank not in context.consequences:
-            key = (report.exit_signal, report.exit_code, context.label(context.where(rank)))
+            where = context.label(context.where(rank))
+            key = (report.exit_signal, report.exit_code, report.garbled, where)
             together[key].append(report)
     for reports in together.values():
         yield _crash(context, reports)
@@ -45,6 +46,7 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     facts = [
         Fact(kind="process-ended", ranks=(report.rank,), values=ending(report))
         for report in reports
+        if not report.garbled
     ]
     if first.abort_text:
         message = " ".join(first.abort_text.split())
@@ -53,7 +55,7 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         frames = crash_frames(first.crash_text)[:1]
         died = [context.place(frame, "died") for frame in frames]
         facts += [Fact(kind="crash-frame", place=at, ranks=(first.rank,)) for at in died]
-    if first.memory_bytes and first.exit_signal == signal.SIGKILL:
+    if first.memory_bytes and first.exit_signal == signal.SIGKILL and not first.garbled:
         held = {"memory_bytes": first.memory_bytes}
         facts.append(Fact(kind="memory-held", ranks=(first.rank,), values=held))
     call = context.last_call(first.rank)
@@ -79,7 +81,7 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
         facts += _last_collectives(context, others)
     return conclude(
         symptom,
-        "died",
+        "garbled" if first.garbled else "died",
         cause=cause,
         ranks=ranks,
         waiting=waiting,
@@ -154,6 +156,8 @@ def _last_collectives(context: Context, ranks: list[int]) -> list[Fact]:
 
 
 def _meaning(context: Context, report: RankReport) -> tuple[str, str, Confidence]:
+    if report.garbled:
+        return "D.1.11", "garbled-connection", "certain"
     number = report.exit_signal
     texts = (report.crash_text, report.abort_text, *context.snapshot.notes)
     if _MEMORY.search("\n".join(texts)):
