@@ -35,12 +35,14 @@ WITHOUT_CARD = {
     "connection-lost",
     "device-error",
     "exception",
+    "garbled-connection",  # a cell that writes to its rank's own connection
     "import-error",
     "install-failed",
     "name-not-defined",  # most often of a cell that has not run
     "ranks-diverged-earlier",  # in an earlier cell
     "rank-not-at-collective",  # of a job's dumps, which do not say where the rank stood
     "rank-without-dump",
+    "ranks-spawned-again",  # of a script that a launcher and mp.spawn start
     "syntax",
     "transfer-stalled",
 }
