@@ -7,6 +7,7 @@ import io
 import json
 import os
 import time
+import types
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +19,19 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.assistant.assistant import Assistant
+from ddt_notebook.assistant.panel import Panel
 from ddt_notebook.classroom.submissions import Row, write_csv
 from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.host.listeners import Moment
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Position, RankError, Snapshot
 from ddt_notebook.views import exported_page, panel, viewer, viewer_data
 from ddt_notebook.views.registry import VIEWS
 from ddt_notebook.views.report import show
+from ddt_notebook.widgets import lab_output, pages
+from ddt_notebook.widgets.lab_output import LabOutput
+from ddt_notebook.widgets.running_cell import RunningCell
 from ddt_notebook.wire import job_files
 from ddt_notebook.wire.job_files import RankStarted
 from ddt_notebook.wire.messages import CellEnded
@@ -222,3 +229,56 @@ def test_grades_of_strangers_stay_text(stranger: str) -> None:
     row = Row(student=text, notebook=text, exercise=text, message=text)
     write_csv([row], file)
     assert not unsafe(file.getvalue().replace("\r\n", "\n"))
+
+
+def sent_while_a_cell_runs(snapshot: Snapshot) -> Iterator[tuple[str, Any]]:
+    """What the live panel displays, and what JupyterLab's side panel gets over its comm."""
+    for outcome in (None, snapshot.outcome):
+        moment = Moment(cell=1, elapsed_s=3.0, reports=snapshot.ranks, outcome=outcome)
+        view = RunningCell().view(moment, ())
+        bundle = view._repr_mimebundle_()
+        yield "text", bundle["text/plain"]
+        yield "html", bundle["text/html"]
+        yield "data", panel.of_view(view, {})
+
+
+def widgets_of_the_assistant(snapshot: Snapshot, run: Any) -> Iterator[tuple[str, Any]]:
+    """Texts and labels of the buttons of ``%ddt_debug``."""
+    assistant = Assistant.about(show(diagnose(snapshot), snapshot), run)
+    made = Panel(assistant, shell=None)  # type: ignore[arg-type]
+    yield "widget", [text.value for text in made._texts.values()]
+    buttons = (*made._buttons.values(), *made._choices, *made._views.values())
+    yield "data", [(button.description, button.tooltip) for button in buttons]
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_messages_to_the_front_end_contain_text_only(
+    stranger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+    seen: list[tuple[str, str]] = []
+    for name, plain in runs():
+        snapshot = infected(plain, CORPUS[stranger])
+        run = types.SimpleNamespace(
+            snapshot=snapshot, outputs=dict.fromkeys(range(2), CORPUS[stranger])
+        )
+        known = types.SimpleNamespace(last_run=lambda run=run: run, get=lambda: None)
+        monkeypatch.setattr(pages, "active", known)
+        monkeypatch.setattr(lab_output, "active", known)
+        LabOutput(sent.append).asked({"run": 0, "after": 0})
+        assert sent[-1]["output"]["lines"]
+        answers = [pages.answer(CORPUS[stranger][:1000]), *map(pages.answer, VIEWS)]
+        shown = [("html", answer.pop("html")) for answer in answers]
+        answers[0].pop("page")  # what the front end has asked for
+        shown += sent_while_a_cell_runs(snapshot)
+        shown += widgets_of_the_assistant(snapshot, run)
+        for kind, output in [*shown, ("data", sent), ("data", answers)]:
+            for text in texts_in(output):
+                assert not unsafe(text), (name, kind)
+                if kind in ("html", "widget"):
+                    assert not strange(text), name
+        seen += [(kind, str(output)) for kind, output in shown]
+    if stranger == "script":
+        assert "pwn(1)" in str(sent)
+        for kind in ("html", "widget", "data"):
+            assert any("pwn(1)" in output for one, output in seen if one == kind), kind
