@@ -80,6 +80,8 @@ _CLOCKS_APART_S = 60.0
 _OTHERS_ANSWER_S = 3.0
 #: Monitors give the entries that the Flight Recorder has added within this time, in seconds.
 _DRAIN_LIMIT_S = 0.4
+#: A note names at most this many hosts.
+_MOST_HOSTS = 8
 #: A rank's monitor accepts a connection within this time, in seconds.
 _CONNECT_LIMIT_S = 1.0
 
@@ -780,6 +782,7 @@ class RecordedJob:
             notes.append(f"no record of these ranks: {numbers}{self.why_not_recorded()}")
         if self.ended_from_outside:
             notes.append("the ranks were ended from outside; they are shown as they were before")
+        notes += self._about_hosts()
         notes += self._about_unknown_ends()
         notes += self._about_clocks(clock_of)
         began = {rank.started.wall_s: clock_of[rank.rank].ahead_s for rank in self.ranks}
@@ -840,6 +843,17 @@ class RecordedJob:
             later_s = max(0.0, at_s - rank.now_s - clock.ahead_s)
             report = replace(report, blocked_s=report.blocked_s + later_s)
         return on_one_clock(report, clock)
+
+    def _about_hosts(self) -> Iterator[str]:
+        """Which ranks ran on which host, if there are several."""
+        hosts: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            hosts.setdefault(rank.started.host, []).append(rank.rank)
+        if len(hosts) > 1:
+            first, *others = list(hosts.items())[:_MOST_HOSTS]
+            text = f"{ranks_text(first[1])} ran on {first[0]}"
+            text += "".join(f", {ranks_text(ranks)} on {host}" for host, ranks in others)
+            yield text + (", …" if len(hosts) > _MOST_HOSTS else "")
 
     def _about_unknown_ends(self) -> Iterator[str]:
         """What the reader should know about ranks of hosts that do not answer."""

@@ -688,25 +688,6 @@ def on_two_hosts(folder: Path, file: Path, *options: str) -> list[Job]:
 
 
 @needs_hosts
-def test_hosts_share_a_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "job"
-    file = script(tmp_path, HANG + "    dist.barrier()")
-    hosts = on_two_hosts(folder, file, "--on-hang", "stop")
-    (_, _, first), (_, _, second) = [host.end() for host in hosts]
-    (finding,) = report(folder).findings
-    assert finding.symptom == "D.2.1"
-    assert {place.line for place in finding.places.values()} == {14, 15}
-    assert "1 finding" in first
-    assert "node0" in second
-    snapshot = ddt.Snapshot.load(folder / "report-1.ddt.json")
-    assert all((rank.blocked_s or 0.0) > 1 for rank in snapshot.ranks)
-    one, other = (rank.calls[1] for rank in snapshot.ranks)
-    assert (one.op, other.op) == ("all_reduce", "all_reduce")
-    assert abs((one.left_s or 0.0) - (other.left_s or 0.0)) < 60
-    assert_gone(hosts[0].pids)
-
-
-@needs_hosts
 def test_the_calls_of_ddp_on_another_host_are_known(tmp_path: Path) -> None:
     body = """
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))

@@ -1,0 +1,102 @@
+"""A job on two hosts that have a network of their own and a folder that they share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddt_notebook as ddt
+
+from .test_jobs import (
+    _MAIN,
+    HANG,
+    LIMIT_S,
+    Job,
+    _no_process_is_left,
+    assert_gone,
+    needs_hosts,
+    report,
+    script,
+)
+
+__all__ = ["_no_process_is_left"]
+
+#: Addresses that belong to nobody (RFC 5737).
+ADDRESSES = ("192.0.2.1", "192.0.2.2")
+CLOCKS_APART_S = 5000
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(
+        ["ip", *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if done.returncode:
+        raise OSError(done.stderr)
+
+
+@pytest.fixture
+def network() -> Iterator[list[str]]:
+    """The names of two network namespaces that a cable connects."""
+    names = [f"ddt{os.getpid()}-{number}" for number in range(2)]
+    try:
+        for name in names:
+            _ip("netns", "add", name)
+        one, other = names
+        _ip("link", "add", "cable", "netns", one, "type", "veth", "peer", "cable", "netns", other)
+        for name, address in zip(names, ADDRESSES, strict=True):
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+            _ip("-n", name, "link", "set", "lo", "up")
+            _ip("-n", name, "link", "set", "cable", "up")
+    except OSError as error:
+        _remove(names)
+        pytest.skip(f"the system permits no further networks: {error}")
+    yield names
+    _remove(names)
+
+
+def _remove(names: list[str]) -> None:
+    for name in names:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+@needs_hosts
+def test_a_hang_across_a_network_is_reported_once(tmp_path: Path, network: list[str]) -> None:
+    """Each host has its own name, network and clock; torchrun starts a rank on each."""
+    folder = tmp_path / "job"
+    body = "for _ in range(5):\n    dist.all_reduce(torch.ones(1))\n"
+    file = script(tmp_path, f"{body}{textwrap.dedent(HANG)}dist.barrier()")
+    hosts = []
+    for number, name in enumerate(network):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
+        launch += ["--node-rank", str(number), "--nproc-per-node", "1"]
+        launch += ["--master-addr", ADDRESSES[0], "--master-port", "29500", str(file)]
+        ours = [sys.executable, "-c", _MAIN, "run", "--to", str(folder), "--on-hang", "stop", "--"]
+        named = f"hostname node{number}; exec {shlex.join([*ours, *launch])}"
+        clock = ["unshare", "--uts", "--time", "--monotonic", str(number * CLOCKS_APART_S)]
+        command = ["ip", "netns", "exec", name, *clock, "--fork", "sh", "-c", named]
+        hosts.append(Job.of(folder, command, GLOO_SOCKET_IFNAME="cable"))
+    (_, _, first), (_, _, second) = [host.end() for host in hosts]
+    assert len(list(folder.glob("report-*.ddt.json"))) == 1
+    assert ("hang D.2.1" in first, "hang D.2.1" in second) == (True, False)
+    (finding,) = report(folder).findings
+    assert {rank: place.code for rank, place in finding.places.items()} == {
+        0: "dist.barrier()",
+        1: "dist.all_reduce(loss)",
+    }
+    snapshot = ddt.Snapshot.load(folder / "report-1.ddt.json")
+    assert "rank 0 ran on node0, rank 1 on node1" in snapshot.notes
+    (aligned,) = (note for note in snapshot.notes if "aligned by collectives" in note)
+    assert "with an error of at most" in aligned
+    # a collective ends on a host only after the ranks of the other have entered it
+    for meeting in zip(*(rank.calls[1:7] for rank in snapshot.ranks), strict=True):
+        last_s = max(call.entered_s or 0.0 for call in meeting)
+        assert all((call.left_s or 0.0) > last_s - 1.0 for call in meeting)
+    assert all((rank.blocked_s or 0.0) > 1 for rank in snapshot.ranks)
+    assert_gone(hosts[0].pids)
