@@ -50,10 +50,11 @@ class SnapshotHandler(APIHandler):
         found = await ensure_async(self.contents_manager.get(path, type="file", format="text"))
         try:
             # In a thread, so that a large file does not delay the other notebooks.
-            parts = await asyncio.to_thread(render, found["content"])
+            parts, data = await asyncio.to_thread(render, found["content"])
         except ValueError as error:
             raise web.HTTPError(400, reason=" ".join(str(error).split())[:200]) from error
-        self.finish({"parts": [{"title": title, "html": page} for title, page in parts]})
+        shown = [{"title": title, "html": page} for title, page in parts]
+        self.finish({"parts": shown, "viewer": data})
 
 
 class LessonsHandler(APIHandler):
@@ -89,7 +90,7 @@ class LessonsHandler(APIHandler):
         self.finish({"path": target})
 
 
-def render(text: str) -> list[tuple[str, str]]:
+def render(text: str) -> tuple[list[tuple[str, str]], str]:
     """Render the diagnosis of a snapshot and every view that has recorded data.
 
     Returns
@@ -97,6 +98,8 @@ def render(text: str) -> list[tuple[str, str]]:
     list of (title, HTML)
         The diagnosis comes first and has no title; each view is folded below its title. The page
         can draw the parts one by one.
+    str
+        The data of the interactive timeline; empty if the run has no times.
 
     Raises
     ------
@@ -104,6 +107,7 @@ def render(text: str) -> list[tuple[str, str]]:
         If the text is not a snapshot.
     """
     from .model import Snapshot, codec
-    from .views import exported_page
+    from .views import exported_page, viewer_data
 
-    return exported_page.parts(Snapshot.from_json(codec.parse(text)))
+    snapshot = Snapshot.from_json(codec.parse(text))
+    return exported_page.parts(snapshot), viewer_data.encode(snapshot)

@@ -175,10 +175,10 @@ class DDTMagics(RunningMagics):
             view = view_of(args.view, session, args.variables)
         if args.zoom and getattr(self._shell, "kernel", None) is not None:
             from ..views.timeline import TimelineView
-            from ..widgets.zoom import TimelineZoom
+            from ..widgets.timeline_viewer import TimelineViewer
 
             assert isinstance(view, TimelineView)
-            return TimelineZoom(view, self._shell)
+            return TimelineViewer(view)
         return view
 
     def _variable(self, name: str) -> object:

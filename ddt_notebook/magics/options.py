@@ -227,7 +227,7 @@ VIEW = Option(
 ZOOM = Option(
     "--zoom",
     action="store_true",
-    help="timeline: add a slider that chooses the time span; a shorter one shows more detail",
+    help="timeline: interactive, with zoom, search and filters, in a notebook",
 )
 VARIABLES = Option(
     "variables",

@@ -32,16 +32,17 @@ def section(snapshot: Snapshot) -> Markup:
 
 def script() -> Markup:
     """The script, for the end of the page."""
-    return Markup(f'<script type="module">{_source()}</script>')
+    return Markup(f'<script type="module">{source()}</script>')
 
 
 @functools.cache
 def policy() -> str:
     """The source in a content security policy that allows this script and no other."""
-    digest = hashlib.sha256(_source().encode("utf-8")).digest()
+    digest = hashlib.sha256(source().encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
 @functools.cache
-def _source() -> str:
+def source() -> str:
+    """The script, a module: it shows the viewer of its page, and exports it for anywidget."""
     return SCRIPT.read_text(encoding="utf-8")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..host.session import active
-from ..views import safe
+from ..views import safe, viewer_data
 from ..views.registry import VIEWS
 
 if TYPE_CHECKING:
     from ..model import Snapshot
 
-#: Name of the page that holds everything.
-REPORT = "report"
+#: Name of the page that holds everything, and of the view that has an interactive part.
+REPORT, TIMELINE = "report", "timeline"
 
 
 def answer(name: object) -> dict[str, str]:
@@ -28,10 +28,11 @@ def answer(name: object) -> dict[str, str]:
     Returns
     -------
     dict
-        ``page``: the name; ``html``: the page, empty if there is none; ``missing``: why.
+        ``page``: the name; ``html``: the page, empty if there is none; ``missing``: why;
+        ``viewer``: for the timeline, the data of the interactive one.
     """
     run = active.last_run()
-    page, missing = "", ""
+    page, missing, data = "", "", ""
     if name != REPORT and name not in VIEWS:
         missing = f"there is no view {safe.one_line(str(name), 40)}"
     elif run is None:
@@ -39,9 +40,10 @@ def answer(name: object) -> dict[str, str]:
     else:
         try:
             page, missing = _page(str(name), run.snapshot)
+            data = viewer_data.encode(run.snapshot) if name == TIMELINE else ""
         except Exception as error:  # noqa: BLE001  (the front end needs an answer)
             missing = f"{name} cannot be drawn: {safe.one_line(repr(error))}"
-    return {"page": str(name), "html": page, "missing": missing}
+    return {"page": str(name), "html": page, "missing": missing, "viewer": data}
 
 
 def _page(name: str, snapshot: Snapshot) -> tuple[str, str]:

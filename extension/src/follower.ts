@@ -7,6 +7,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { KernelLink } from './link';
 import { annotate, badge, clear } from './marks';
 import { IPlace } from './state';
+import { markIn } from './viewer/marks';
 
 /** A cell without this word cannot have loaded the extension. */
 const WORD = 'ddt';
@@ -23,6 +24,21 @@ export class Followed {
         this._forget();
       }
     });
+  }
+
+  /** What was picked last in a view of the last run. */
+  marks: string[] = [];
+
+  /** Emitted with the marks of what was picked in a view of this notebook. */
+  get picked(): ISignal<Followed, string[]> {
+    return this._picked;
+  }
+
+  /** Mark a collective or a line in the notebook and in all its views. */
+  pick(marks: string[]): void {
+    this.marks = marks;
+    markIn(this.panel.content.node, marks);
+    this._picked.emit(marks);
   }
 
   /** Remember that a cell will run after those that were scheduled before it. */
@@ -103,6 +119,7 @@ export class Followed {
     this._marked = 0;
   }
 
+  private readonly _picked = new Signal<this, string[]>(this);
   private readonly _cells = new Map<number, string>();
   private _queue: CodeCell[] = [];
   private _marked = 0;

@@ -14,10 +14,15 @@ export interface IPart {
   html: string;
 }
 
+export interface IRenderedSnapshot {
+  parts: IPart[];
+  /** The data of the interactive timeline; empty if the run has no times. */
+  viewer: string;
+}
+
 /** The diagnosis and the views of a snapshot. */
-export async function renderSnapshot(path: string): Promise<IPart[]> {
-  const answer = await request(`snapshot?path=${encodeURIComponent(path)}`);
-  return (answer as { parts: IPart[] }).parts;
+export async function renderSnapshot(path: string): Promise<IRenderedSnapshot> {
+  return (await request(`snapshot?path=${encodeURIComponent(path)}`)) as IRenderedSnapshot;
 }
 
 /** The project's notebooks. */

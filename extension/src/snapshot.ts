@@ -14,6 +14,8 @@ import { Message } from '@lumino/messaging';
 import { ranksIcon } from './icon';
 import { Rendered } from './rendered';
 import { renderSnapshot } from './server';
+import { Timeline } from './timeline';
+import { markIn, markOf } from './viewer/marks';
 
 const TYPE = 'ddt-snapshot';
 
@@ -77,8 +79,7 @@ class SnapshotFactory extends ABCWidgetFactory<DocumentWidget> {
   }
 
   protected createNewWidget(context: DocumentRegistry.Context): DocumentWidget {
-    const waits = this._trans.__('diagnosing …'); // the first diagnosis takes the server a few seconds
-    const content = new SnapshotView(context, this._rendermime, this._contents, waits);
+    const content = new SnapshotView(context, this._rendermime, this._contents, this._trans);
     return new DocumentWidget({ content, context });
   }
 }
@@ -88,13 +89,21 @@ class SnapshotView extends Rendered {
     private readonly _context: DocumentRegistry.Context,
     rendermime: IRenderMimeRegistry,
     private readonly _contents: Contents.IManager,
-    waits: string
+    trans: TranslationBundle
   ) {
     super(rendermime);
+    this._timeline = new Timeline(trans, { picked: marks => markIn(this.node, marks) });
+    this.node.addEventListener('click', event => {
+      const mark = markOf(event.target);
+      if (mark) {
+        markIn(this.node, [mark]);
+        this._timeline.pick(mark);
+      }
+    });
     this.addClass('ddt-lab-snapshot');
     this.node.tabIndex = 0;
     this.title.icon = ranksIcon;
-    this.node.textContent = waits;
+    this.node.textContent = trans.__('diagnosing …'); // the first diagnosis takes a few seconds
     void _context.ready.then(() => {
       _context.fileChanged.connect(() => void this._load());
       return this._load();
@@ -106,11 +115,21 @@ class SnapshotView extends Rendered {
     this.node.focus();
   }
 
+  dispose(): void {
+    this._timeline.dispose();
+    super.dispose();
+  }
+
   private async _load(): Promise<void> {
     try {
-      await this.draw(await renderSnapshot(this._contents.localPath(this._context.path)));
+      const { parts, viewer } = await renderSnapshot(this._contents.localPath(this._context.path));
+      await this.draw(parts);
+      this.node.firstElementChild?.after(this._timeline.node); // below the diagnosis
+      await this._timeline.draw(viewer);
     } catch (reason) {
       await this.say(reason instanceof Error ? reason.message : String(reason));
     }
   }
+
+  private readonly _timeline: Timeline;
 }

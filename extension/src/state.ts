@@ -100,6 +100,8 @@ export interface IPage {
   html: string;
   /** Why there is no page; else empty. */
   missing: string;
+  /** The data of the interactive timeline; empty for other pages. */
+  viewer: string;
 }
 
 /** The request for a page: the name of a view of the last run, or of the whole report. */

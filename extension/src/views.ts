@@ -14,6 +14,8 @@ import { CommandIDs } from './ids';
 import { KernelLink } from './link';
 import { Rendered } from './rendered';
 import { askPage, asPage } from './state';
+import { Timeline } from './timeline';
+import { markIn, markOf } from './viewer/marks';
 
 /** Register the command that opens a view; its arguments are the view's name and label. */
 export function addViewCommand(
@@ -79,9 +81,21 @@ class View extends Widget {
     this._line.node.setAttribute('role', 'status');
     this._line.addClass('ddt-lab-line');
     this._rendered = new Rendered(rendermime);
+    this._timeline = new Timeline(_trans, {
+      reveal: place => void followed.reveal(place),
+      picked: marks => followed.pick(marks)
+    });
     const layout = (this.layout = new PanelLayout());
     layout.addWidget(this._line);
+    layout.addWidget(this._timeline);
     layout.addWidget(this._rendered);
+    this._rendered.node.addEventListener('click', event => {
+      const mark = markOf(event.target);
+      if (mark) {
+        followed.pick([mark]);
+      }
+    });
+    followed.picked.connect(this._onPicked, this);
     const entitle = (): void => {
       this.title.label = `${label} · ${followed.panel.title.label}`;
     };
@@ -115,6 +129,7 @@ class View extends Widget {
     this._seen = run;
     if (link.state && news && (link.state.report || this._gone)) {
       this._gone = false;
+      this.followed.marks = []; // numbers of collectives repeat in another run
       this.ask();
     } else {
       this._gone = this._gone || !link.state;
@@ -127,8 +142,19 @@ class View extends Widget {
     if (page?.page === this.name) {
       this._waits = false;
       this._shown = true;
-      void (page.html ? this._rendered.draw([{ title: '', html: page.html }]) : this._rendered.say(page.missing));
+      void this._timeline.draw(page.viewer ?? '');
+      const drawn = page.html
+        ? this._rendered.draw([{ title: '', html: page.html }])
+        : this._rendered.say(page.missing);
+      void drawn.then(() => markIn(this._rendered.node, this.followed.marks));
       this._tell();
+    }
+  }
+
+  private _onPicked(_: Followed, marks: string[]): void {
+    markIn(this._rendered.node, marks);
+    if (marks.length === 1) {
+      this._timeline.pick(marks[0]);
     }
   }
 
@@ -156,6 +182,7 @@ class View extends Widget {
 
   private readonly _line = new Widget();
   private readonly _rendered: Rendered;
+  private readonly _timeline: Timeline;
   private _seen: string;
   private _gone = false;
   private _waits = false;

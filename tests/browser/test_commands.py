@@ -23,6 +23,9 @@ def test_a_snapshot_opens_without_a_kernel(page: Page, lab: Lab, root: Path) -> 
     expect(shown).to_contain_text("never entered all_reduce")
     shown.locator("summary", has_text="collectives").first.click()
     expect(shown.get_by_role("table").first).to_be_visible()
+    shown.get_by_label("Search").fill("all_reduce")
+    shown.get_by_label("Search").press("Enter")
+    expect(shown.locator("tr.ddt-picked").first).to_be_attached()
     page.picture("snapshot")
     assert page.violations(".ddt-lab-snapshot") == []
     page.command("docmanager:open", path="broken.ddt.json")

@@ -19,6 +19,7 @@ for _ in range(3):
     optimizer.step()
 dist.barrier()  # {HOSTILE}"""
 WAITS = "%%ddt\nimport time\nif rank == 0:\n    time.sleep(60)\ndist.barrier()"
+REPORTED = ("Placement", "Memory", "Partition", "Collectives", "Timeline", "Parity")
 VIEWS = ("Memory", "Timeline", "Collectives", "Placement", "Partition", "Parity")
 
 
@@ -44,6 +45,7 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
         expect(view(page, name)).to_contain_text(f"{name.lower()} · after cell[3]")
         page.picture(f"view-{name.lower()}")
     expect(page.tab.get_by_role("tab", name="Memory · train.ipynb")).to_have_count(1)
+    pick_in_the_timeline(page)
     assert page.tab.evaluate("() => window.hit") is None
 
     page.run(3)
@@ -58,6 +60,24 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
     page.ended(3)
     expect(view(page, "Collectives")).to_contain_text("collectives · after cell[4]")
     expect(view(page, "Collectives")).not_to_contain_text("is running: this view")
+
+
+def pick_in_the_timeline(page: Page) -> None:
+    """A collective is searched for; the other views mark it, and its line is a link."""
+    page.button("Timeline").click()
+    timeline = view(page, "Timeline")
+    timeline.get_by_label("Search").fill("barrier")
+    timeline.get_by_label("Search").press("Enter")
+    picked = timeline.locator(".ddt-viewer-picked")
+    expect(picked).to_contain_text(HOSTILE)
+    page.picture("view-timeline-picked")
+    page.button("Collectives").click()
+    marked = view(page, "Collectives").locator("tr.ddt-picked")
+    expect(marked).to_have_count(2)
+    expect(marked.first).to_contain_text("barrier")
+    page.button("Timeline").click()
+    picked.get_by_role("button").click()
+    expect(page.tab.locator(".jp-Cell.jp-mod-active .cm-activeLine")).to_contain_text("barrier")
 
 
 def test_a_kernel_that_answers_only_between_cells_reports_it(page: Page, lab: Lab) -> None:
@@ -211,6 +231,6 @@ def test_the_report_reads_by_itself_in_light_and_dark(page: Page, lab: Lab) -> N
         page.picture(f"report-{scheme}")
         assert page.violations("body") == []
     expect(page.tab.locator("h2")).to_have_text(
-        ["diagnosis", "placement", "memory", "partition", "collectives", "timeline", "parity"]
+        ["diagnosis", "explore the timeline", *map(str.lower, REPORTED)]
     )
     assert page.tab.evaluate("() => window.hit") is None

@@ -210,6 +210,7 @@ def test_views_of_the_last_run_are_drawn_on_demand(side_panel: Panel) -> None:
         answer = side_panel.page(name)
         assert (answer["page"], answer["missing"]) == (name, "")
         assert f"{name} · after cell[" in answer["html"]
+        assert bool(answer["viewer"]) == (name == "timeline")
     assert side_panel.page("report")["html"].startswith("<!DOCTYPE html>")
     side_panel.run("%ddt_stop")
     assert "memory · after cell[" in side_panel.page("memory")["html"]

@@ -25,7 +25,8 @@ def named(parts: list[tuple[str, str]]) -> list[str]:
 
 
 def test_the_page_shows_the_diagnosis_and_the_recorded_views() -> None:
-    (untitled, diagnosis), *views = render(FIXTURE.read_text())
+    ((untitled, diagnosis), *views), data = render(FIXTURE.read_text())
+    assert data, "the interactive timeline"
     assert untitled == ""
     assert "rank 1 never entered all_reduce" in diagnosis
     snapshot = Snapshot.load(FIXTURE)
@@ -36,7 +37,7 @@ def test_the_page_shows_the_diagnosis_and_the_recorded_views() -> None:
     assert all(page.startswith("<div") for _, page in views)
 
     looked = replace(snapshot, placement=(RankPlacement(rank=0),))
-    assert named(render(json.dumps(looked.to_json()))[1:]) == ["placement", *recorded]
+    assert named(render(json.dumps(looked.to_json()))[0][1:]) == ["placement", *recorded]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ export class Chart {
     this.node.addEventListener('click', this._onClick);
     this._observer = new ResizeObserver(() => this.layout());
     this._observer.observe(this.node);
+    const themes = new MutationObserver(this.redraw); // JupyterLab's
+    themes.observe(document.body, { attributeFilter: ['data-jp-theme-name', 'data-jp-theme-light'] });
+    this._ends.push(() => themes.disconnect());
     for (const query of ['(prefers-color-scheme: dark)', '(forced-colors: active)']) {
       const media = matchMedia(query);
       media.addEventListener('change', this.redraw);

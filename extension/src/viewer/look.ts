@@ -47,7 +47,7 @@ for (let at = 0; at < TABLE.length; at++) {
 }
 
 const STYLE = `
-.ddt-viewer { color: inherit; font: 13px/1.45 var(--jp-ui-font-family, system-ui, sans-serif); max-width: none; }
+.ddt-viewer { color: var(--jp-ui-font-color1, inherit); font: 13px/1.45 var(--jp-ui-font-family, system-ui, sans-serif); max-width: none; }
 .ddt-viewer * { box-sizing: border-box; }
 .ddt-viewer-bar { display: flex; flex-wrap: wrap; gap: 4px 10px; align-items: center; margin: 4px 0; }
 .ddt-viewer-bar label { display: inline-flex; gap: 4px; align-items: center; }

@@ -138,7 +138,7 @@ def test_a_new_view_appears_everywhere(toy: View, monkeypatch: pytest.MonkeyPatc
     assert function.__doc__.startswith("Show a toy.")
     assert "the toy" in repr(function(snapshot))
     assert "the toy" in exported_page.page(snapshot)
-    title, page = render(FIXTURE.read_text())[-1]
+    title, page = render(FIXTURE.read_text())[0][-1]
     assert title == "toy · ▲ a toy is here"
     assert "the toy" in page
     monkeypatch.setattr(pages.active, "last_run", lambda: type("Run", (), {"snapshot": snapshot}))
