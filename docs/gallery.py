@@ -24,7 +24,8 @@ hide-toc: true
 
 Each view of a healthy run, and of the same run with a fault. Real runs on four ranks were saved,
 and the views were drawn from these files. A view says the same in a notebook, in a terminal and on
-a page.
+a page. A page that `ddt.export_report` writes also has
+[an interactive timeline](views.md#the-interactive-timeline).
 
 ```{raw} html
 <style>.content{flex:1;width:auto;min-width:0}</style>

@@ -77,7 +77,7 @@ def pick_in_the_timeline(page: Page) -> None:
     expect(marked.first).to_contain_text("barrier")
     page.button("Timeline").click()
     picked.get_by_role("button").click()
-    expect(page.tab.locator(".jp-Cell.jp-mod-active .cm-activeLine")).to_contain_text("barrier")
+    expect(page.cell(2).locator(".cm-content")).to_be_focused()
 
 
 def test_a_kernel_that_answers_only_between_cells_reports_it(page: Page, lab: Lab) -> None:

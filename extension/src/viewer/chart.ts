@@ -108,14 +108,14 @@ export class Chart {
     this.show(Math.max(0, from), Math.min(this._length, to));
   }
 
-  /** Bring an event into view, a few pixels wide or more. */
+  /** Bring an event into view, if possible a few pixels wide, with what is around it. */
   reveal({ track, at }: IEvent): void {
     const start = track.start[at];
     const length = track.length[at];
     let span = this.to - this.from;
-    const isSmall = (length / span) * this._width < 6;
+    const isSmall = length > 0 && (length / span) * this._width < 6;
     if (isSmall) {
-      span = Math.min(span, Math.max(length * 12, 20 * SHORTEST));
+      span = Math.min(span, Math.max(length * 40, this._length / 1000));
     }
     if (isSmall || start < this.from || start + length > this.to) {
       const from = Math.min(Math.max(0, start + length / 2 - span / 2), this._length - span);

@@ -26,7 +26,7 @@ export class Viewer {
     this.node.className = 'ddt-viewer';
     this._chart = new Chart(_data, {
       hovered: (event, x, y) => this._hover(event, x, y),
-      clicked: event => this._pick(event),
+      clicked: event => this._pick(event, { reveal: false }),
       moved: (from, to) => this._say(from, to)
     });
     const chart = this._chart.node;
@@ -66,7 +66,7 @@ export class Viewer {
     for (const lane of call < 0 ? [] : this._data.lanes) {
       const at = lane.calls.ofCall(call);
       if (at >= 0) {
-        this._pick({ lane, track: lane.calls, at }, false);
+        this._pick({ lane, track: lane.calls, at }, { tellOthers: false });
         return true;
       }
     }
@@ -216,7 +216,7 @@ export class Viewer {
 
   // -- the picked event --------------------------------------------------------------------------
 
-  private _pick(event: IEvent | null, tellOthers = true): void {
+  private _pick(event: IEvent | null, { reveal = true, tellOthers = true } = {}): void {
     this._event = event;
     const call = event ? this._callOf(event) : null;
     if (event && call !== null) {
@@ -226,7 +226,7 @@ export class Viewer {
     } else {
       this._chart.outlined = event ? [event] : [];
     }
-    if (event) {
+    if (event && reveal) {
       this._chart.reveal(event);
     }
     this._chart.redraw();
