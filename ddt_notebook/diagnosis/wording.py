@@ -294,7 +294,9 @@ def _message_awaited(finding: Finding) -> str:
 
 def _died(finding: Finding) -> str:
     place = finding.places.get(finding.ranks[0])
-    where = f" at {place.label}" if place else ""
+    # a process that ends itself leaves no frames: the line is the last one that it reported
+    known = {fact.kind for fact in finding.facts} & {"crash-frame", "ended-inside", "aborted"}
+    where = "" if place is None else f" at {place.label}" if known else f" after {place.label}"
     return rendered("{ranks} died ({ending})", finding) + where + wait(finding)
 
 

@@ -96,11 +96,25 @@ class EscapePaths:
         """
         found: list[Reason] = []
         called = call.op
-        for place in self.frames(call, caller):
+        frames = self.frames(call, caller)
+        for number, place in enumerate(frames):
+            if self._is_past(frames[number:], frames[:number], at):
+                break
             paths = _Paths(self._program, self._partitions, place, call, caller, absent, at)
             found += paths.reasons(called)
             called = place.function
         return min(found, key=lambda reason: reason.priority, default=None)
+
+    def _is_past(self, outer: list[Position], inner: list[Position], at: Position | None) -> bool:
+        """Whether the absent rank has come past a line that calls one of the inner functions.
+
+        It has if it is in that function now, or in one that is defined there, and no loop may have
+        brought it there later.
+        """
+        if at is None or any(self._program.loops(place) for place in outer):
+            return False
+        within = {(at.file, name) for name in self._program.functions_around(at)}
+        return any((one.file, one.function) in within for one in inner)
 
     def still_ahead(self, call: Call, absent: RankReport) -> bool:
         """Whether the code that ``absent`` was running leads to a call of the same operation."""

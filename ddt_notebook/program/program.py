@@ -99,6 +99,18 @@ class Program:
         blocks = self.blocks(self.statement_at(place))
         return [block.owner for block in blocks if isinstance(block.owner, LoopNode)]
 
+    def functions_around(self, place: Position) -> list[str]:
+        """The names of the functions in which a line is, innermost first."""
+        node: ast.AST | None = self.statement_at(place)
+        if node is None:
+            return []
+        parents, found = self.tree_of(node).parents, []
+        while node is not None:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.append(node.name)
+            node = parents.get(node)
+        return found
+
     def following(self, statement: ast.stmt) -> tuple[list[list[ast.stmt]], ast.FunctionDef | None]:
         """The statements after one in its scope, the nearest block first, and its function."""
         rest: list[list[ast.stmt]] = []

@@ -229,7 +229,8 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
     missing = [
         rank
         for rank, state in group.states[before].items()
-        if state.with_gradient < group.ranks[rank].trainable
+        # without any gradient, the rank has removed those that DDP had averaged
+        if 0 < state.with_gradient < group.ranks[rank].trainable
     ]
     if missing:
         state = group.states[before][missing[0]]

@@ -124,6 +124,10 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
     Last comes the fact about the reason, with all ranks that the same line led past the call.
     """
     one, *others = mismatch.sides
+    earlier = _parted_before(context, mismatch) if len(others) == 1 else None
+    if earlier is not None:
+        reason, call = earlier
+        return reason, call, reasons([reason])
     found: list[tuple[Reason | None, Side]] = [(None, one)]
     for other in others:
         for here, there in ((one, other), (other, one)):
@@ -135,6 +139,37 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
     known = [_why_absent(context, mismatch, side, rank) for rank in absent]
     alike = [reason for reason in known if reason and _shown(reason) == _shown(best)]
     return best, side.call, reasons(alike)
+
+
+def _parted_before(context: Context, mismatch: Mismatch) -> tuple[Reason, Call] | None:
+    """Return why the ranks parted before, if their last calls fitted and were made at other lines.
+
+    A rank that skipped a barrier enters the next one, and both fit; the calls after it do not.
+    """
+    ranks = [side.ranks[0] for side in mismatch.sides]
+    calls = [
+        {
+            one.sequence: one
+            for one in context.reports[rank].calls
+            if one.kind == "collective" and one.group == mismatch.group
+        }
+        for rank in ranks
+    ]
+    first = mismatch.sequence
+    while (before := [made.get(first - 1) for made in calls]) and None not in before:
+        places = [one.where for one in before if one is not None and one.where is not None]
+        if len(places) < len(ranks) or places[0].is_same_line(places[1]):
+            break
+        first -= 1
+    if first == mismatch.sequence:
+        return None
+    for here, there in ((0, 1), (1, 0)):
+        call, other = calls[here][first], calls[there][first]
+        caller, absent = context.reports[ranks[here]], context.reports[ranks[there]]
+        reason = context.why_absent(call, caller, absent, other.where)
+        if reason is not None and not reason.other_branch and reason.cause in _BY_RANK:
+            return reason, call
+    return None
 
 
 def _shown(reason: Reason) -> tuple[object, ...]:

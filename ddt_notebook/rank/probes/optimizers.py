@@ -174,11 +174,10 @@ class OptimizerLog:
             if any(p is first for p in model.parameters()):
                 self.replica = log
                 self._seen_forwards = 0
+                named = next((n for n, m in found.modules.items() if m is model), None)
                 # a compiled model hides the one in DDP that it calls
-                log.name = next(
-                    (n for n, m in found.modules.items() if m is model), name or log.name
-                )
-                return name or log.name, wrapper or "DDP"
+                log.name = named or name or log.name
+                return log.name, wrapper or "DDP"
         return name, wrapper
 
     def _was_changed(self, optimizer: Optimizer) -> bool:

@@ -420,9 +420,11 @@ class TrainingRecord:
         """How this rank trained in this run."""
         found = find(namespace, names)
         variables = {id(optimizer): name for name, optimizer in found.optimizers.items()}
+        # the optimizers know their models by the names of the lines that stepped first
+        stepped = {id(one.replica) for one in self._stepped if one.replica is not None}
         for name, module in found.modules.items():
             log = self._replicas.get(module) if _is_replica(module) else None
-            if log is not None:
+            if log is not None and id(log) not in stepped:
                 log.name = name
         owned = {id(p) for module in found.modules.values() for p in module.parameters()}
         lost = self._not_finite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
@@ -316,3 +318,27 @@ def test_equal_facts_of_several_ranks_are_reported_once() -> None:
     never = only(diagnose(snapshot(waiter, rank(1), rank(2), source=source, outcome="hung")))
     assert fact(never, "finished").ranks == (1, 2)
     assert fact(never, "uneven-rounds").values["times"] == 0
+
+
+def test_a_rank_deeper_in_the_program_has_not_left_above() -> None:
+    source = (
+        "def main(epochs):\n"
+        "    if warm_up >= epochs:\n"
+        "        raise ValueError\n"
+        "    train()\n"
+        "def train():\n"
+        "    def check():\n"
+        "        dist.barrier()\n"
+        "    fit(check)\n"
+        "main(3)\n"
+    )
+    above = (at(9), at(4, function="main"), at(8, function="train"))
+    waits = replace(all_reduce(8), where=at(8, function="train"))
+    elsewhere = replace(call("barrier", 7), where=at(7, function="check"))
+    scene = snapshot(
+        rank(0, waits, blocked=True, stack=above),
+        rank(1, elsewhere, blocked=True, stack=(at(7, function="check"),)),
+        source=source,
+        outcome="hung",
+    )
+    assert only(diagnose(scene)).cause == "different-collectives"
