@@ -5,6 +5,11 @@ second turn without it is the control. The processor time of the main thread is 
 clock shows hardly anything on a busy machine. Each turn begins with steps that are not timed, since
 ``sys.monitoring`` visits each function once. From Python 3.12 on the observation is always on, and
 the limit is that of all recording. On Python 3.11 a trace function observes, on request only.
+
+Turns of the same ranks differ by more than this cost. So the time inside the callbacks of
+``sys.monitoring`` is measured, too, within the steps: there the caches are cold, and an event takes
+several times as long as in a loop of Python. Calls during which another process got the processor
+are left out.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ TURNS, STEPS = 30, 50
 ALWAYS_ON = sys.version_info >= (3, 12)
 #: What a trace function may cost, in percent of a step; it runs only on request.
 TRACE_LIMIT = 25.0
+#: A callback that took longer was interrupted by another process.
+SWITCHED_NS = 100_000
 
 PREPARE = """
 import pathlib, random, tempfile, time
@@ -101,12 +108,58 @@ for _ in range({turns}):
             noted.append(count)
 result = taken, noted
 """
+TIMED = f"""
+import sys
+real = sys.monitoring
+calls = []
+
+def timing(function):
+    def call(*args):
+        start = time.perf_counter_ns()
+        result = function(*args)
+        calls.append(time.perf_counter_ns() - start)
+        return result
+    return call
+
+class Timed:
+    def __getattr__(self, name):
+        return getattr(real, name)
+
+    def register_callback(self, tool, event, function):
+        return real.register_callback(tool, event, timing(function))
+
+result = []
+for _ in range({TURNS}):
+    took, _ = turn(False, trainer.run, {STEPS})
+    sys.monitoring = Timed()
+    try:
+        events.start()
+    finally:
+        sys.monitoring = real
+    trainer.run(10)
+    calls.clear()
+    trainer.run({STEPS})
+    events.stop()
+    spent = sum(one for one in calls if one < {SWITCHED_NS})
+    result.append((1e-9 * spent / {STEPS}, took))
+"""
 
 
 def measure() -> list[Figure]:
     with session(RANKS, DDT_RECORDING="off") as active:
         run_checked(active, MLP + PREPARE)
-        return [*_step(active), *_event(active)]
+        inside = _inside(active) if ALWAYS_ON else ()
+        return [*_step(active), *inside, *_event(active)]
+
+
+def _inside(active: Session) -> Iterator[Figure]:
+    run_checked(active, TIMED)
+    measured: Any = active.pull("result", rank=0)
+    shares = [100 * spent / step for spent, step in measured]
+    low, share, high = statistics.quantiles(shares, n=4)
+    spent = 1e6 * statistics.median(spent for spent, _ in measured)
+    note = f"{spent:.0f} µs a step, middle half {low:.1f} to {high:.1f} %"
+    yield Figure("time in the callbacks, the same step", share, 2.0, "%", {}, note)
 
 
 def _step(active: Session) -> Iterator[Figure]:

@@ -295,8 +295,8 @@ def _message_awaited(finding: Finding) -> str:
 def _died(finding: Finding) -> str:
     place = finding.places.get(finding.ranks[0])
     # a process that ends itself leaves no frames: the line is the last one that it reported
-    known = {fact.kind for fact in finding.facts} & {"crash-frame", "ended-inside", "aborted"}
-    where = "" if place is None else f" at {place.label}" if known else f" after {place.label}"
+    reported = finding.values.get("exit_code") is not None
+    where = "" if place is None else f" {'after' if reported else 'at'} {place.label}"
     return rendered("{ranks} died ({ending})", finding) + where + wait(finding)
 
 
