@@ -325,7 +325,9 @@ class OptimizerLog:
         form = [tuple(p.shape) for p in parameters if p.requires_grad]
         for name, reference in self._others:
             module = reference()
-            trained = [p for p in module.parameters() if p.requires_grad] if module else []
+            # a compiled DDP model has no truth value
+            parts = module.parameters() if module is not None else ()
+            trained = [p for p in parts if p.requires_grad]
             same = bool(form) and [tuple(p.shape) for p in trained] == form
             if same and all(p.grad is not None for p in trained):
                 return name
