@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 from pathlib import Path
 
 #: Read at most this much at once, and skip text if a rank prints faster than it is shown.
@@ -24,7 +25,8 @@ class Tail:
 
     def read(self, until: int | None = None) -> str:
         """New text, at most up to byte ``until`` of the file."""
-        size = self.path.stat().st_size if until is None else until
+        # of the open file, which a cell may have removed
+        size = os.fstat(self._file.fileno()).st_size if until is None else until
         if size <= self._at:
             return ""
         skipped = ""

@@ -156,6 +156,8 @@ class RankPool:
         self._store_pid, self._port = store.pid, store.port
 
     def _start_rank(self, rank: int) -> RankHandle:
+        if not self.directory.exists():  # such as after `rm -r /tmp/*`
+            self._make_directory()
         options = self.options
         spec = RankSpec(
             rank=rank,

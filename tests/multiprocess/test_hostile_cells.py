@@ -224,6 +224,16 @@ def test_output_that_a_cell_redirected_stays_redirected(
     assert session.run("if rank == 0:\n    sys.stdout = before\n" + REDUCE).outputs[0] == "2.0\n"
 
 
+def test_a_cell_that_removes_the_folder_of_the_session_ends_nothing(session: ddt.Session) -> None:
+    """As ``rm -r /tmp/*`` in a terminal does."""
+    folder = str(session.pool.directory)
+    run = session.run(f"import shutil\nif rank == 0:\n    shutil.rmtree({folder!r})\n{REDUCE}")
+    assert run.outputs == {0: "2.0\n", 1: "2.0\n"}
+    run = session.run("import os\nif rank == 0:\n    os._exit(3)")  # is replaced
+    assert run.snapshot.rank(0).exit_code == 3
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
 @pytest.mark.parametrize("closes", ["os.closerange(0, 1000)", "os.closerange(3, 1000)"])
 def test_a_rank_that_closed_everything_is_replaced(session: ddt.Session, closes: str) -> None:
     run = session.run(f"import os\nif rank == 0:\n    {closes}")
