@@ -53,7 +53,9 @@ class TextMaker:
         except _TookTooLong:
             self._left_s = 0
             return late
-        except Exception as error:  # noqa: BLE001  (the user's code may raise anything)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  (the user's code may raise anything)
             return f"<{kind}: its __{name}__ raised {type(error).__name__}>"
         if self._left_s <= 0:  # it swallowed the interruption
             return late

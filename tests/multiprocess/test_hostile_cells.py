@@ -96,6 +96,21 @@ def test_a_result_with_an_endless_text_is_shown_without_it(session: ddt.Session)
     assert "<Endless: its __repr__ took longer than 2 s and was interrupted>" in run.outputs[0]
 
 
+def test_an_exception_whose_text_raises_what_nobody_catches_is_shown(session: ddt.Session) -> None:
+    source = (
+        "class Evil(BaseException):\n"
+        "    args = property(lambda self: 1 / 0)\n"
+        "    def __str__(self):\n"
+        "        raise self\n"
+        "raise Evil"
+    )
+    pids = session.pids
+    error = session.run(source).errors[0]
+    assert (error.type, error.message) == ("Evil", "<Evil: its __str__ raised Evil>")
+    assert session.run(REDUCE).ok
+    assert session.pids == pids
+
+
 def test_huge_texts_are_cut(session: ddt.Session) -> None:
     run = session.run("raise ValueError('z' * 10**7)")
     assert len(run.errors[0].message) < 30_000
