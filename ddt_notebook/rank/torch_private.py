@@ -125,7 +125,7 @@ def device_recorder(name: str) -> Any:
     NCCL keeps a recorder of its own (``FlightRecorder<CUDAEvent>``), of which the one above knows
     nothing. Arguments are those of the functions above.
     """
-    return getattr(torch._C._distributed_c10d, name, None)
+    return getattr(importlib.import_module("torch._C._distributed_c10d"), name, None)
 
 
 _look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
