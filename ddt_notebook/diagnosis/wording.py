@@ -469,10 +469,7 @@ TITLES: dict[str, Title] = {
     "new-group-skipped": _new_group_skipped,
     # a process that ended, an exception
     "died": _died,
-    "garbled": (
-        "{ranks} sent the notebook something else than messages, so the session ended {it|them}"
-        "{wait}"
-    ),
+    "garbled": "{ranks} {was|were} ended for sending the notebook other data than messages{wait}",
     "raised": "{ranks} raised {exception}{wait}",
     "raised-while-others-wait": (
         "{ranks} raised {exception} and entered {call} while handling it{wait}"

@@ -338,7 +338,7 @@ def _with_size(head: bytes) -> tuple[bytes, bytes]:
 
 def _column(numbers: Iterable[int]) -> bytes:
     """Numbers of 32 bits: first their lowest bytes, then the next ones, which compresses better."""
-    found = array("I", (min(number, _SEVERAL) for number in numbers))
+    found = array("I", (max(0, min(number, _SEVERAL)) for number in numbers))
     if sys.byteorder == "big":
         found.byteswap()
     raw = found.tobytes()
