@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -31,7 +32,7 @@ class Figure:
     what
         What was measured.
     measured, limit
-        The median, and the limit that it must not exceed.
+        The median, and the limit that it must not exceed; infinite if there is none.
     unit
         Unit of both; ``"%"`` is printed with one decimal.
     peers
@@ -59,7 +60,8 @@ class Figure:
         shown = f"{quantity(self.measured, self.unit)}{mark}"
         if self.note:
             shown += f" ({self.note})"
-        return f"| {self.what} | ≤ {quantity(self.limit, self.unit)} | {shown} | {peers} |"
+        limit = f"≤ {quantity(self.limit, self.unit)}" if math.isfinite(self.limit) else "—"
+        return f"| {self.what} | {limit} | {shown} | {peers} |"
 
 
 def quantity(value: float, unit: str) -> str:

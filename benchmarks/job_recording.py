@@ -2,12 +2,14 @@
 
 As in `recording`, in two ways. By the clock: the job is run bare and below ``ddt-notebook run``, in
 turns, and the medians of each pair are compared; pairs of two bare runs are the control. Inside the
-recorder: the job's own ranks time the functions that record, which has almost no error.
+recorder: the job's own ranks time the functions that record, which has almost no error. What
+``--record-inputs`` adds is measured as processor time.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,6 +21,7 @@ from .common import Figure
 from .recording import MLP, SETUP, SPENT, SWITCH, TIMED, TRANSFORMER
 
 RANKS, PAIRS = 2, 6
+_PAIRS_OF_INPUTS = 3
 _LIMIT_S = 180
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 _HEAD = """
@@ -41,6 +44,14 @@ _INSIDE = f"""{SWITCH}
 step_s(20)
 {SPENT}
 found = share
+"""
+#: Processor time of a step, all threads of the rank included.
+_PROCESSOR = """
+step_s(20)
+before = time.process_time()
+for _ in range(20):
+    step_s(20)
+found = (time.process_time() - before) / 400
 """
 _TAIL = """
 if dist.get_rank() == 0:
@@ -79,17 +90,40 @@ def measure() -> list[Figure]:
         note = f"3 jobs, {min(shares):.2f} to {max(shares):.2f} %"
         what = f"time in the recorder, {where}"
         found.append(Figure(what, statistics.median(shares), limit, "%", note=note))
+        found.append(_inputs(network, where))
     return found
 
 
-def _run(network: str, measured: str, *, recorded: bool) -> float:
+def _inputs(network: str, where: str) -> Figure:
+    """What it costs a recorded rank to keep its inputs, too: processor time, in pairs."""
+    steps, costs, errors = [], [], []
+    for _ in range(_PAIRS_OF_INPUTS):
+        without, kept, control = (
+            _run(network, _PROCESSOR, recorded=True, options=options)
+            for options in ((), ("--record-inputs", "0"), ())
+        )
+        usual = (without + control) / 2
+        steps.append(1e3 * usual)
+        costs.append(1e3 * (kept - usual))
+        errors.append(100 * (control / without - 1))
+    step, cost = statistics.median(steps), statistics.median(costs)
+    note = (
+        f"{100 * cost / step:+.0f} % of {step:.2f} ms, {_PAIRS_OF_INPUTS} pairs, "
+        f"{min(costs):.2f} to {max(costs):.2f} ms, "
+        f"control {min(errors):+.1f} to {max(errors):+.1f} %"
+    )
+    what = f"processor time of keeping a rank's inputs, {where}"
+    return Figure(what, cost, math.inf, "ms", note=note)
+
+
+def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...] = ()) -> float:
     """What rank 0 of the job prints."""
     with tempfile.TemporaryDirectory(prefix="ddt-cost-") as folder:
         script = Path(folder, "job.py")
         script.write_text(_HEAD + network + SETUP + measured + _TAIL)
         job = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         job += ["--nproc-per-node", str(RANKS), str(script)]
-        run = [sys.executable, "-c", _MAIN, "run", "--to", f"{folder}/job", "--"]
+        run = [sys.executable, "-c", _MAIN, "run", "--to", f"{folder}/job", *options, "--"]
         done = subprocess.run(
             [*run, *job] if recorded else job,
             cwd=folder,
