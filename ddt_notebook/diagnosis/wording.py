@@ -775,10 +775,7 @@ FACTS: dict[str, Sentence] = {
         f"{ranks_text(f.ranks)} {agree(f.ranks, 'waits', 'wait')} for "
         f"{call(f.values, whose=False)}, issued at {at(f.place)}"
     ),
-    "open-on-device": lambda f: (
-        f"{call(f.values, whose=False)} is not complete on the device of {ranks_text(f.ranks)}; "
-        f"it was issued at {at(f.place)}"
-    ),
+    "open-on-device": "{label} is not complete on the device of {ranks}; it was issued{at}",
     "waits-for": _blocked_in,
     "each-waits": "each waits for another, so none can go on",
     "waits-in-turn": lambda f: rendered(

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 import psutil
 
-from ..formatting import ranks_text, seconds
 from ..host.branches import rank_branches
 from ..host.call_log_reader import RankRecorder
 from ..host.details import fetch_branch_values, fetch_stacks, named_files
@@ -40,6 +39,7 @@ from ..wire.job_files import RankAnswers, RankGone, RankStarted
 from ..wire.messages import AskFlight, AskStatus, CellEnded, Message
 from ..wire.ring import RingReader
 from .clocks import Clock, clocks, on_one_clock
+from .host_notes import about_clocks, about_hosts, about_unknown_ends
 from .process_ends import ProcessEnds
 from .questions import ask_running
 from .shared_answers import AnswersReader, AnswersWriter
@@ -80,8 +80,6 @@ _CLOCKS_APART_S = 60.0
 _OTHERS_ANSWER_S = 3.0
 #: Monitors give the entries that the Flight Recorder has added within this time, in seconds.
 _DRAIN_LIMIT_S = 0.4
-#: A note names at most this many hosts.
-_MOST_HOSTS = 8
 #: A rank's monitor accepts a connection within this time, in seconds.
 _CONNECT_LIMIT_S = 1.0
 
@@ -782,9 +780,11 @@ class RecordedJob:
             notes.append(f"no record of these ranks: {numbers}{self.why_not_recorded()}")
         if self.ended_from_outside:
             notes.append("the ranks were ended from outside; they are shown as they were before")
-        notes += self._about_hosts()
-        notes += self._about_unknown_ends()
-        notes += self._about_clocks(clock_of)
+        hosts = {rank.rank: rank.started.host for rank in self.ranks}
+        unknown = (one for one in self.ranks if one.gone_s is not None and not one.end_is_known)
+        notes += about_hosts(hosts)
+        notes += about_unknown_ends({rank.rank: hosts[rank.rank] for rank in unknown})
+        notes += about_clocks(hosts, clock_of)
         began = {rank.started.wall_s: clock_of[rank.rank].ahead_s for rank in self.ranks}
         snapshot = Snapshot(
             cell=_main_program(first),
@@ -843,41 +843,6 @@ class RecordedJob:
             later_s = max(0.0, at_s - rank.now_s - clock.ahead_s)
             report = replace(report, blocked_s=report.blocked_s + later_s)
         return on_one_clock(report, clock)
-
-    def _about_hosts(self) -> Iterator[str]:
-        """Which ranks ran on which host, if there are several."""
-        hosts: dict[str, list[int]] = {}
-        for rank in self.ranks:
-            hosts.setdefault(rank.started.host, []).append(rank.rank)
-        if len(hosts) > 1:
-            first, *others = list(hosts.items())[:_MOST_HOSTS]
-            text = f"{ranks_text(first[1])} ran on {first[0]}"
-            text += "".join(f", {ranks_text(ranks)} on {host}" for host, ranks in others)
-            yield text + (", …" if len(hosts) > _MOST_HOSTS else "")
-
-    def _about_unknown_ends(self) -> Iterator[str]:
-        """What the reader should know about ranks of hosts that do not answer."""
-        unknown = [rank for rank in self.ranks if rank.gone_s is not None and not rank.end_is_known]
-        if unknown:
-            hosts = list(dict.fromkeys(rank.started.host for rank in unknown))
-            yield (
-                "nothing shows how it stands with the processes of "
-                f"{ranks_text([rank.rank for rank in unknown])}: "
-                f"no ddt-notebook run on {', '.join(hosts[:8])}{', …' if len(hosts) > 8 else ''} "
-                "answers; what is shown is from their last record"
-            )
-
-    def _about_clocks(self, clock_of: Mapping[int, Clock]) -> Iterator[str]:
-        """What the reader should know about the times of other hosts."""
-        shown = {rank.started.host: clock_of[rank.rank] for rank in self.ranks}
-        for host, clock in shown.items():
-            if clock.error_s is None:
-                yield f"the times of {host} were aligned by its wall clock, with an unknown error"
-            elif clock.error_s:
-                yield (
-                    f"the times of {host} were aligned by collectives, "
-                    f"with an error of at most {seconds(clock.error_s)}"
-                )
 
     def _outcome(self, state: RunState) -> Outcome:
         if self.failed:
