@@ -37,7 +37,7 @@ from typing import Any
 
 from ddt_notebook.formatting import agree, count, listing, rank_list, ranks_text, seconds, size
 from ddt_notebook.model import Call, Fact, Finding, Place
-from ddt_notebook.model.collective import shape_label, tensor_label
+from ddt_notebook.model.collective import call_label, shape_label, tensor_label
 from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
@@ -818,8 +818,7 @@ FACTS: dict[str, Sentence] = {
     "issued-behind": lambda f: (
         f"Python had gone on from that line on {ranks_text(f.ranks)}, whose device waits: "
         f"{count(f.values['count'], 'more operation')} had been issued, the last one "
-        f"{f.values['op']}"
-        + (f" #{f.values['sequence']}" if f.values["sequence"] is not None else "")
+        + call_label(f.values["op"], f.values["sequence"])
     ),
     "last-backward-incomplete": (
         "every rank runs the same number of iterations, so the last backward pass of {ranks} did "
