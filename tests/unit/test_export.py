@@ -92,7 +92,7 @@ def test_the_page_allows_the_viewer_and_no_other_script() -> None:
 
 def test_the_page_of_a_long_run_is_small() -> None:
     """Short events become one; the long ones, and how many there are, stay."""
-    calls, many = 2000, tuple(range(64))
+    calls, many = 1000, tuple(range(16))
     reports = tuple(
         RankReport(
             rank=rank,
@@ -103,20 +103,20 @@ def test_the_page_of_a_long_run_is_small() -> None:
                     members=many,
                     sequence=number + 1,
                     entered_s=number / 1e3 + (rank * 7919 + number * 104729) % 997 / 1e6,
-                    left_s=(number + 1) / 1e3 if number % 500 else number / 1e3 + 0.4,
+                    left_s=(number + 1) / 1e3 if number % 250 else number / 1e3 + 0.4,
                 )
                 for number in range(calls)
             ),
         )
         for rank in many
     )
-    run = Snapshot(cell=Cell(number=1, source=""), ranks=reports, world_size=64)
-    whole, small = viewer_data.encode(run, 10**9), viewer_data.encode(run, 100_000)
-    assert len(small) <= 100_000 < len(whole)
+    run = Snapshot(cell=Cell(number=1, source=""), ranks=reports, world_size=16)
+    whole, small = viewer_data.encode(run, 10**9), viewer_data.encode(run, 20_000)
+    assert len(small) <= 20_000 < len(whole)
     raw = zlib.decompress(base64.b64decode(small))
     header = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
     assert "are shown as one" in header["notes"][0]
-    assert header["calls"] >= calls / 500, "the long ones are there"
+    assert header["calls"] >= calls / 250, "the long ones are there"
 
 
 def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class Handle(RankHandle):
 
     silent_s = 0.0  # type: ignore[assignment]
     stopped = False  # type: ignore[assignment]
+    garbled = False
 
     def __init__(self, recorder: RankRecorder | None) -> None:
         self.rank, self.pid = 0, 4711
