@@ -232,7 +232,8 @@ def _short(plain: Any) -> str:
 
 def _instance(kind: type) -> _Build:
     def build(plain: Any) -> Any:
-        if not isinstance(plain, kind):
+        # Python counts True as an integer
+        if not isinstance(plain, kind) or (plain is True or plain is False) is not (kind is bool):
             raise _Unfit(f" is {_short(plain)}, not {kind.__name__}")
         return plain
 

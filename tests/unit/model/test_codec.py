@@ -64,6 +64,7 @@ def test_a_whole_number_is_accepted_for_a_float() -> None:
     [
         ([], "^Tree is not an object$"),
         ({}, "^Tree: .*'count'"),
+        ({"count": True}, "^Tree.count is True, not int$"),
         ({"count": "1"}, "^Tree.count is '1', not int$"),
         ({"count": None}, "^Tree.count is None, not int$"),
         ({"count": 1, "kind": "ash"}, "^Tree.kind is 'ash', not one of oak, elm$"),
