@@ -63,7 +63,9 @@ def network() -> Iterator[list[str]]:
 
 def _remove(names: list[str]) -> None:
     for name in names:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        subprocess.run(
+            ["ip", "netns", "del", name], capture_output=True, timeout=LIMIT_S, check=False
+        )
 
 
 @needs_hosts
