@@ -46,6 +46,8 @@ PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbva
 # One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.
 NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb) notebooks/exercises/01-more-than-two.ipynb
 
+# An image may set it; then each process compiles the project and the tests anew.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
 

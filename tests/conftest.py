@@ -18,19 +18,18 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: fault twice. Tests of what is diagnosed are not among them: a wrong accusation now and then is a
 #: fault (benchmarks/busy_machine.py looks for more of them).
 _TWICE = (
-    "browser",
-    "magics",
-    "notebooks",
-    "multiprocess/test_memory.py",
-    "multiprocess/test_timeline.py",
+    "tests/browser/",
+    "tests/magics/",
+    "tests/notebooks/",
+    "tests/multiprocess/test_memory.py",
+    "tests/multiprocess/test_timeline.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give each of them a second try; the end of the run names those that needed it."""
-    tests = Path(__file__).parent
     for item in items:
-        if any(item.path.is_relative_to(tests / place) for place in _TWICE):
+        if item.nodeid.startswith(_TWICE):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
 
