@@ -126,8 +126,10 @@ def packed() -> str:
     parts = [packer.compress(len(head).to_bytes(4, "little") + head)]
 
     def column(numbers: object) -> None:
-        raw = np.asarray(numbers, dtype="<u4").view(np.uint8).reshape(-1, 4)
-        parts.append(packer.compress(raw.T.tobytes()))
+        found = np.asarray(numbers, dtype="<u4")
+        width = (int(found.max()).bit_length() + 7) // 8
+        raw = found.view(np.uint8).reshape(-1, 4).T[:width]
+        parts.append(packer.compress(bytes([width]) + raw.tobytes()))
 
     def track(count: int, every: int, kinds: object, of: object, *, wait: bool = False) -> None:
         lengths = random.integers(1, every, count)
@@ -135,6 +137,7 @@ def packed() -> str:
         column(lengths)
         column(lengths // 2 if wait else np.zeros(count))
         column(kinds)
+        column(np.zeros(count))
         column(of)
 
     numbers = np.arange(CALLS)

@@ -313,8 +313,7 @@ def _one(run: list[Event]) -> Event:
         taken[_WAITING] += event.wait
     kind = taken.most_common(1)[0][0] if taken.total() else run[0].kind
     end = max(event.start + event.length for event in run)
-    # the number of events has 24 bits
-    count = min(sum(event.events for event in run), 1 << 24)
+    count = sum(event.events for event in run)
     return Event(run[0].start, end - run[0].start, 0, kind, _SEVERAL, count)
 
 
@@ -325,7 +324,8 @@ def _columns(
     yield _column([now - before for before, now in zip([0, *starts], starts, strict=False)])
     yield _column([event.length // unit for event in events])
     yield _column([event.wait // unit for event in events])
-    yield _column([event.kind | event.events - 1 << 8 for event in events])
+    yield _column([event.kind for event in events])
+    yield _column([event.events - 1 for event in events])
     if renumbered is None:
         yield _column([event.of for event in events])
     else:
@@ -337,9 +337,13 @@ def _with_size(head: bytes) -> tuple[bytes, bytes]:
 
 
 def _column(numbers: Iterable[int]) -> bytes:
-    """Numbers of 32 bits: first their lowest bytes, then the next ones, which compresses better."""
+    """How many bytes each number has, then the lowest of all of them, the next ones, and so on.
+
+    They compress better than whole numbers do. A column of zeros has no byte but the first.
+    """
     found = array("I", (max(0, min(number, _SEVERAL)) for number in numbers))
+    width = (max(found, default=0).bit_length() + 7) // 8
     if sys.byteorder == "big":
         found.byteswap()
     raw = found.tobytes()
-    return b"".join(raw[byte::4] for byte in range(4))
+    return bytes([width]) + b"".join(raw[byte::4] for byte in range(width))

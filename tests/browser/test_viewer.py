@@ -42,6 +42,23 @@ def stretch(tab: Tab) -> str:
     return tab.locator(".ddt-viewer-range").inner_text()
 
 
+def drawn_anew(tab: Tab) -> bool:
+    """Whether the picture, of which a move draws a part only, is what a change of theme draws."""
+    equal: bool = tab.evaluate(
+        """async () => {
+          const canvas = document.querySelector('.ddt-viewer-chart canvas');
+          const frame = () => new Promise(requestAnimationFrame);
+          const frames = () => frame().then(frame);
+          await frames();
+          const moved = canvas.toDataURL();
+          document.body.dataset.jpThemeName = String(performance.now());
+          await frames();
+          return moved === canvas.toDataURL();
+        }"""
+    )
+    return equal
+
+
 def test_search_pick_filter_and_zoom(browser: Browser, root: Path, tmp_path: Path) -> None:
     run = Snapshot.load(root / HANG)
     group, last = max(
@@ -79,6 +96,7 @@ def test_search_pick_filter_and_zoom(browser: Browser, root: Path, tmp_path: Pat
     near = stretch(tab)
     chart.press("ArrowLeft")
     expect(tab.locator(".ddt-viewer-range")).not_to_have_text(near)
+    assert drawn_anew(tab)
     chart.press("Shift+ArrowLeft")
     expect(picked).to_contain_text(f"#{last - 1}")
     before = picked.inner_text()

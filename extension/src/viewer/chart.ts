@@ -2,7 +2,7 @@
 
 import { scaleLinear } from 'd3-scale';
 import { select } from 'd3-selection';
-import { zoom, zoomIdentity, ZoomBehavior } from 'd3-zoom';
+import { zoom, ZoomBehavior, zoomIdentity, zoomTransform } from 'd3-zoom';
 
 import { ILane, ITimeline } from './data';
 import { TABLE } from './look';
@@ -54,7 +54,7 @@ export class Chart {
     this._canvas.setAttribute('aria-hidden', 'true');
     this._zoom = zoom<HTMLDivElement, unknown>()
       .filter(event => (event.type === 'wheel' ? event.ctrlKey || event.metaKey : !event.button))
-      .on('zoom', () => this.redraw());
+      .on('zoom', this.update);
     select(this.node).call(this._zoom);
     this.node.addEventListener('wheel', this._onWheel, { passive: false });
     this.node.addEventListener('pointermove', this._onMove);
@@ -96,9 +96,8 @@ export class Chart {
 
   /** Move by a part of what is shown. */
   pan(part: number): void {
-    const by = part * (this.to - this.from);
-    const from = Math.min(Math.max(0, this.from + by), this._length - (this.to - this.from));
-    this.show(from, from + this.to - this.from);
+    const { k } = zoomTransform(this.node);
+    select(this.node).call(this._zoom.translateBy, (-part * this._width) / k, 0);
   }
 
   /** Show a shorter or a longer stretch around its middle, or around a time. */
@@ -110,8 +109,8 @@ export class Chart {
 
   /** Bring an event into view, if possible a few pixels wide, with what is around it. */
   reveal({ track, at }: IEvent): void {
-    const start = track.start[at];
-    const length = track.length[at];
+    const start = track.start(at);
+    const length = track.length(at);
     let span = this.to - this.from;
     const isSmall = length > 0 && (length / span) * this._width < 6;
     if (isSmall) {
@@ -141,8 +140,15 @@ export class Chart {
     this.redraw();
   }
 
-  /** Draw once before the page is shown next. */
+  /** Draw all anew before the page is shown next. */
   readonly redraw = (): void => {
+    this._drawn = null;
+    this._colour = '';
+    this.update();
+  };
+
+  /** Draw what changed before the page is shown next: what is in view, or outlined. */
+  readonly update = (): void => {
     if (!this._frame) {
       this._frame = requestAnimationFrame(() => {
         this._frame = 0;
@@ -158,7 +164,7 @@ export class Chart {
 
   private _scale() {
     const whole = scaleLinear([0, this._length], [0, this._width]);
-    const { k, x } = (this.node as unknown as { __zoom: { k: number; x: number } }).__zoom;
+    const { k, x } = zoomTransform(this.node);
     return scaleLinear([0, this._width].map(at => whole.invert((at - x) / k)), [0, this._width]);
   }
 
@@ -171,25 +177,61 @@ export class Chart {
     if (!context || !width || !height) {
       return;
     }
-    const size = [Math.round(this.node.clientWidth * ratio), Math.round(AXIS * ratio) + height];
+    const size = [Math.round((GUTTER + this._width) * ratio), Math.round(AXIS * ratio) + height];
     if (this._canvas.width !== size[0] || this._canvas.height !== size[1]) {
       [this._canvas.width, this._canvas.height] = size;
     }
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, size[0], size[1]);
+    if (this._colour === '') {
+      this._colour = getComputedStyle(this.node).color;
+    }
+    context.font = FONT;
+    context.fillStyle = context.strokeStyle = this._colour;
+    context.putImageData(
+      this._pixels(width, lane, opaque(String(context.fillStyle))),
+      Math.round(GUTTER * ratio),
+      Math.round(AXIS * ratio)
+    );
+    context.scale(ratio, ratio);
     const scale = this._scale();
-    const [from, to] = [scale.invert(0), scale.invert(this._width)];
-    if (this._row?.kinds.length !== width) {
-      this._row = new Row(width);
+    this._words(context, scale);
+    this._outlines(context, scale, ratio);
+  }
+
+  /**
+   * The lanes as pixels. Pixels are counted from the beginning of the run, so that after a move only
+   * those are drawn that were not in view before.
+   */
+  private _pixels(width: number, lane: number, ink: number): ImageData {
+    const { k, x } = zoomTransform(this.node);
+    const perPixel = this._length / k / width;
+    const first = Math.round((-x * width) / this._width);
+    const height = lane * this.lanes.length;
+    let image = this._image;
+    if (image?.width !== width || image.height !== height) {
+      image = this._image = new ImageData(width, height);
+      this._drawn = null;
     }
-    if (this._image?.width !== width || this._image.height !== height) {
-      this._image = new ImageData(width, height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const by = this._drawn?.perPixel === perPixel ? first - this._drawn.first : width;
+    this._drawn = { perPixel, first };
+    if (by === 0) {
+      return image;
     }
-    const pixels = new Uint32Array(this._image.data.buffer);
-    pixels.fill(0);
-    const style = getComputedStyle(this.node);
-    context.fillStyle = style.color;
-    const ink = opaque(String(context.fillStyle));
+    const count = Math.min(width, Math.abs(by));
+    const left = by > 0 ? width - count : 0;
+    if (count === width) {
+      pixels.fill(0);
+    } else {
+      pixels.copyWithin(Math.max(0, -by), Math.max(0, by));
+      for (let y = 0; y < height; y++) {
+        pixels.fill(0, y * width + left, y * width + left + count);
+      }
+    }
+    if (this._row.width !== count) {
+      this._row = new Row(count);
+    }
     const { work, gap, calls } = heights(lane);
     this.lanes.forEach((shown, number) => {
       const top = number * lane;
@@ -197,19 +239,14 @@ export class Chart {
         [shown.work, work, top, this.searching.work],
         [shown.calls, calls, top + work + gap, this.searching.calls]
       ] as const) {
-        track.paint(from, (to - from) / width, this._row);
-        write(pixels, width, y, high, this._row, searched, ink);
+        track.paint(first + left, perPixel, this._row);
+        write(pixels, y * width + left, width, high, this._row, first + left, searched, ink);
       }
     });
-    context.putImageData(this._image, Math.round(GUTTER * ratio), Math.round(AXIS * ratio));
-    context.scale(ratio, ratio);
-    this._words(context, scale, style.color);
-    this._outlines(context, scale, style.color, ratio);
+    return image;
   }
 
-  private _words(context: CanvasRenderingContext2D, scale: Scale, colour: string): void {
-    context.font = FONT;
-    context.fillStyle = context.strokeStyle = colour;
+  private _words(context: CanvasRenderingContext2D, scale: Scale): void {
     context.textBaseline = 'middle';
     context.textAlign = 'right';
     const every = Math.ceil(13 / this._lane);
@@ -260,14 +297,13 @@ export class Chart {
     });
   }
 
-  private _outlines(context: CanvasRenderingContext2D, scale: Scale, colour: string, ratio: number): void {
+  private _outlines(context: CanvasRenderingContext2D, scale: Scale, ratio: number): void {
     const lane = Math.round(this._lane * ratio);
     const { work, gap, calls } = heights(lane);
     context.save();
     context.beginPath();
     context.rect(GUTTER - 2, AXIS - 2, this._width + 4, this._canvas.height);
     context.clip();
-    context.strokeStyle = colour;
     context.lineWidth = 2;
     for (const { lane: of, track, at } of this.outlined) {
       const number = this.lanes.indexOf(of);
@@ -276,7 +312,7 @@ export class Chart {
       }
       const isCall = track === of.calls;
       const top = AXIS + (number * lane + (isCall ? work + gap : 0)) / ratio;
-      const low = GUTTER + scale(track.start[at]);
+      const low = GUTTER + scale(track.start(at));
       const wide = Math.max(3, GUTTER + scale(track.end(at)) - low);
       context.strokeRect(low - 1, top - 1, wide + 2, (isCall ? calls : work) / ratio + 2);
     }
@@ -325,6 +361,10 @@ export class Chart {
   private readonly _ends: (() => void)[] = [];
   private _row = new Row(0);
   private _image: ImageData | null = null;
+  /** What the image shows; null: what it has to show is another. */
+  private _drawn: { perPixel: number; first: number } | null = null;
+  /** The colour of words; empty: not known yet. */
+  private _colour = '';
   private _width = 0;
   private _lane = MOST_LANE;
   private _frame = 0;
@@ -339,28 +379,32 @@ function heights(lane: number): { work: number; gap: number; calls: number } {
   return { work, gap, calls: Math.max(2, Math.round(lane * 0.8) - work - gap) };
 }
 
-/** Write a row of pixels several times, so that it is some pixels high. */
+/**
+ * Write a row of pixels several times, so that it is some pixels high: `at` is the place of its first
+ * pixel in the picture of some `width`, `first` is that pixel's number from the beginning of the run.
+ */
 function write(
-  pixels: Uint32Array, width: number, top: number, high: number, row: Row, searched: boolean, ink: number
+  pixels: Uint32Array, at: number, width: number, high: number, row: Row, first: number, searched: boolean, ink: number
 ): void {
   const { kinds, shares, found } = row;
   for (let y = 0; y < Math.min(8, high); y++) {
-    const line = (top + y) * width;
-    for (let x = 0; x < width; x++) {
+    const line = at + y * width;
+    for (let x = 0; x < row.width; x++) {
       const kind = kinds[x];
       if (kind) {
         const share = shares[x] < FAINT ? FAINT : shares[x];
         const alpha = searched && !found[x] ? share * DIMMED : share;
-        pixels[line + x] = TABLE[(kind << 6) | ((y & 7) << 3) | (x & 7)] | (alpha << 24);
+        pixels[line + x] = TABLE[(kind << 6) | ((y & 7) << 3) | ((first + x) & 7)] | (alpha << 24);
       }
     }
   }
   for (let y = 8; y < high; y++) { // the pattern repeats
-    pixels.copyWithin((top + y) * width, (top + y - 8) * width, (top + y - 7) * width);
+    const above = at + (y - 8) * width;
+    pixels.copyWithin(at + y * width, above, above + row.width);
   }
   for (let y = 0; searched && y < 2; y++) {
-    const line = (top + y) * width;
-    for (let x = 0; x < width; x++) {
+    const line = at + y * width;
+    for (let x = 0; x < row.width; x++) {
       if (found[x]) {
         pixels[line + x] = ink;
       }

@@ -70,40 +70,28 @@ export async function decode(text: string): Promise<ITimeline> {
   const bytes = await inflate(packed(text.trim()));
   const size = new DataView(bytes.buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + size))) as IHeader;
-  const { unit } = header;
-  let at = 4 + size;
-  const column = (count: number): Uint32Array => {
-    const found = joined(bytes, at, count);
-    at += 4 * count;
-    return found;
-  };
-  const times = (count: number): Float32Array => {
-    const units = column(count);
-    const found = new Float32Array(count);
-    for (let i = 0; i < count; i++) {
-      found[i] = units[i] * unit;
-    }
-    return found;
-  };
-  const track = (count: number): Track => {
-    const steps = column(count);
-    const start = new Float64Array(count);
-    let now = 0;
-    for (let i = 0; i < count; i++) {
-      now += steps[i] * unit;
-      start[i] = now;
-    }
-    return new Track(start, times(count), times(count), column(count), column(count));
-  };
+  const columns = new Columns(bytes, 4 + size);
+  const track = (count: number): Track =>
+    new Track(
+      {
+        start: columns.numbers(count),
+        length: columns.numbers(count),
+        wait: columns.numbersIfAny(count),
+        kind: columns.bytes(count),
+        more: columns.numbersIfAny(count),
+        of: columns.later(count)
+      },
+      header.unit
+    );
   const count = header.calls;
   const calls: ICalls = {
-    name: column(count),
-    group: column(count),
-    sequence: column(count),
-    place: column(count),
-    entered: column(count),
-    last: column(count),
-    late: column(count)
+    name: columns.numbers(count),
+    group: columns.numbers(count),
+    sequence: columns.numbers(count),
+    place: columns.numbers(count),
+    entered: columns.numbers(count),
+    last: columns.numbers(count),
+    late: columns.numbers(count).map(units => units * header.unit)
   };
   const lanes = header.lanes.map(lane => ({
     rank: lane.rank,
@@ -113,20 +101,64 @@ export async function decode(text: string): Promise<ITimeline> {
   return { ...header, calls, lanes };
 }
 
-/** The bytes of a column's numbers stand apart, the lowest first: they compress better. */
-function joined(bytes: Uint8Array, at: number, count: number): Uint32Array {
-  const found = new Uint32Array(count);
-  for (let i = 0; i < count; i++) {
-    found[i] =
-      bytes[at + i] |
-      (bytes[at + count + i] << 8) |
-      (bytes[at + 2 * count + i] << 16) |
-      (bytes[at + 3 * count + i] << 24);
+/**
+ * Reads one column after the other: a byte says how many bytes its numbers have (0: all are 0); then
+ * come the lowest bytes of all numbers, the next ones, and so on, which compresses better.
+ */
+class Columns {
+  constructor(
+    private readonly _bytes: Uint8Array,
+    private _at: number
+  ) {}
+
+  numbers(count: number): Uint32Array {
+    return this.later(count)();
   }
-  return found;
+
+  /** Null if all are 0. */
+  numbersIfAny(count: number): Uint32Array | null {
+    return this._bytes[this._at] === 0 ? this._skip(count) : this.numbers(count);
+  }
+
+  /** Numbers below 256. */
+  bytes(count: number): Uint8Array {
+    const at = this._at + 1;
+    const width = this._bytes[this._at];
+    this._skip(count);
+    return width ? this._bytes.subarray(at, at + count) : new Uint8Array(count);
+  }
+
+  /** Numbers that are read when they are needed. */
+  later(count: number): () => Uint32Array {
+    const bytes = this._bytes;
+    const at = this._at + 1;
+    const width = bytes[this._at];
+    this._skip(count);
+    return () => {
+      const found = new Uint32Array(count);
+      found.set(bytes.subarray(at, width ? at + count : at));
+      for (let byte = 1; byte < width; byte++) {
+        const from = at + byte * count;
+        for (let i = 0; i < count; i++) {
+          found[i] |= bytes[from + i] << (8 * byte);
+        }
+      }
+      return found;
+    };
+  }
+
+  private _skip(count: number): null {
+    this._at += 1 + count * this._bytes[this._at];
+    return null;
+  }
 }
 
 function packed(text: string): Uint8Array {
+  // not in browsers from before 2025
+  const known = Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array };
+  if (known.fromBase64) {
+    return known.fromBase64(text);
+  }
   const letters = atob(text);
   const found = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i++) {
@@ -136,6 +168,10 @@ function packed(text: string): Uint8Array {
 }
 
 async function inflate(bytes: Uint8Array): Promise<Uint8Array> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const { readable, writable } = new DecompressionStream('deflate');
+  const writer = writable.getWriter();
+  // an error of damaged data reaches the reader
+  writer.write(bytes).catch(() => undefined);
+  writer.close().catch(() => undefined);
+  return new Uint8Array(await new Response(readable).arrayBuffer());
 }

@@ -184,8 +184,8 @@ export class Viewer {
     const known = this._chart.searching.calls ? Uint8Array.from(calls.name, (_, call) => Number(called(call))) : null;
     let count = 0;
     for (const { work, calls: track } of shown) {
-      count += work.search(words ? at => work.of[at] !== SEVERAL && named[work.of[at]] : null);
-      count += track.search(known && (at => track.of[at] !== SEVERAL && known[track.of[at]] === 1));
+      count += work.search(words ? at => work.of(at) !== SEVERAL && named[work.of(at)] : null);
+      count += track.search(known && (at => track.of(at) !== SEVERAL && known[track.of(at)] === 1));
     }
     this._count.textContent = words ? this._trans.__('%1 found', count.toLocaleString('en')) : '';
     this._chart.layout();
@@ -194,7 +194,7 @@ export class Viewer {
   /** Pick the next event that was searched for, in order of time and then of the lanes. */
   private _next(direction: 1 | -1): void {
     const from = this._event;
-    const time = from ? from.track.start[from.at] : direction > 0 ? -1 : Infinity;
+    const time = from ? from.track.start(from.at) : direction > 0 ? -1 : Infinity;
     const tracks = this._chart.lanes.flatMap(lane => [
       { lane, track: lane.work },
       { lane, track: lane.calls }
@@ -204,7 +204,7 @@ export class Viewer {
     tracks.forEach(({ lane, track }, order) => {
       const orAtIt = (order - here) * direction > 0;
       const at = track.nextFound(time, direction, orAtIt);
-      const ahead = (one: IEvent): number => direction * one.track.start[one.at];
+      const ahead = (one: IEvent): number => direction * one.track.start(one.at);
       const found = { lane, track, at };
       const isNearer = at >= 0 && (!best || ahead(found) < ahead(best) || (ahead(found) === ahead(best) && direction < 0));
       best = isNearer ? found : best;
@@ -229,7 +229,7 @@ export class Viewer {
     if (event && reveal) {
       this._chart.reveal(event);
     }
-    this._chart.redraw();
+    this._chart.update();
     this._tell();
     if (tellOthers) {
       const place = call === null ? null : this._placeOf(call);
@@ -271,20 +271,20 @@ export class Viewer {
 
   private _describe({ lane, track, at }: IEvent): string {
     const trans = this._trans;
-    const length = track.length[at];
+    const length = track.length(at);
     const parts = [trans.__('rank %1', lane.rank)];
     const kind = this._data.kinds[track.kind(at)];
     const call = this._callOf({ lane, track, at });
-    if (track.of[at] === SEVERAL) {
+    if (track.of(at) === SEVERAL) {
       parts.push(trans.__('%1 short events, most of them: %2', track.size(at), kind), time(length));
     } else if (call === null) {
-      const name = this._data.names[track.of[at]];
+      const name = this._data.names[track.of(at)];
       parts.push(...(name === kind ? [name] : [name, kind]), time(length));
     } else {
       const { calls, groups, names } = this._data;
       const group = groups[calls.group[call]];
       parts.push(this._numbered(call) + detailsOf(names[calls.name[call]]), group.text);
-      const wait = track.wait[at];
+      const wait = track.wait(at);
       if (wait > 0) {
         parts.push(trans.__('waited %1', time(wait)));
       }
@@ -298,12 +298,12 @@ export class Viewer {
         parts.push(trans.__('rank %1 came last, %2 after the others', calls.last[call] - 1, time(calls.late[call])));
       }
     }
-    parts.push(trans.__('from %1 on', time(track.start[at])));
+    parts.push(trans.__('from %1 on', time(track.start(at))));
     return parts.join(' · ');
   }
 
   private _callOf({ lane, track, at }: IEvent): number | null {
-    return track === lane.calls && track.of[at] !== SEVERAL ? track.of[at] : null;
+    return track === lane.calls && track.of(at) !== SEVERAL ? track.of(at) : null;
   }
 
   private _placeOf(call: number): IPlace | null {
@@ -358,7 +358,7 @@ export class Viewer {
     const chart = this._chart;
     const direction = key === 'ArrowLeft' || key === 'ArrowUp' ? -1 : 1;
     const picked = this._event;
-    const middle = picked ? picked.track.start[picked.at] + picked.track.length[picked.at] / 2 : undefined;
+    const middle = picked ? picked.track.start(picked.at) + picked.track.length(picked.at) / 2 : undefined;
     switch (key) {
       case 'ArrowLeft':
       case 'ArrowRight':
@@ -415,7 +415,7 @@ export class Viewer {
     const track = isCall && lane.calls.count ? lane.calls : lane.work;
     const call = picked ? this._callOf(picked) : null;
     const same = call === null ? -1 : lane.calls.ofCall(call);
-    const at = same >= 0 ? same : track.at(picked ? picked.track.start[picked.at] : (from + to) / 2, to - from);
+    const at = same >= 0 ? same : track.at(picked ? picked.track.start(picked.at) : (from + to) / 2, to - from);
     if (at >= 0) {
       this._pick({ lane, track, at });
     }
