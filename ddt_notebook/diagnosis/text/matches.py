@@ -40,7 +40,7 @@ _EXPLAINED_CARD = 0.3
 #: The vote of a message of the catalogue for the first of its symptoms: of one that names the
 #: cause, of one that follows from another failure, of a warning, after which a run goes on, and of
 #: what a person describes.
-_MESSAGE = {"error": 6.0, "effect": 4.0, "warning": 1.2, "complaint": 0.7}
+_MESSAGE = {"error": 6.0, "effect": 4.0, "warning": 1.2, "complaint": 1.2}
 #: The most for a message that is printed for many causes.
 _GENERAL_MESSAGE = 3.0
 #: Each further symptom of a message gets this much less.
@@ -50,6 +50,9 @@ _NEXT_SYMPTOM = 1.0
 _BEFORE, _AFTER = 80, 200
 #: How many places of one message are examined; bounds the time that a long text takes.
 _PLACES = 64
+#: The votes of a text that speaks of training and of nothing that fails: what is reported without
+#: an error, a hang or slowness is mostly a wrong value. Chosen, not measured.
+_SILENT = {"D.2.4": 1.2, "D.2.2": 0.4, "D.2.5": 0.4}
 #: The factor for probable consequences of another error: what a rank reports about its peers if an
 #: error is clear; in a log, what comes after the first error or from another rank than the one that
 #: failed first. The tests of logs need it below 1.
@@ -76,6 +79,8 @@ _FORM = re.compile(
 )
 #: Launchers raise these because a rank failed.
 _OF_LAUNCHER = frozenset({"ChildFailedError", "CalledProcessError", "ProcessExitedException"})
+#: A frame of a traceback. It and the line of code after it hold no person's words.
+_FRAME = re.compile(r"\s*File \"[^\"]+\", line \d+")
 _DIGITS = re.compile(r"\d+")
 #: Numbers that differ between runs; an exit code does not.
 _NUMBER = re.compile(r"\d{3,}")
@@ -133,12 +138,15 @@ class Text:
         All of them in lower case.
     is_log
         Whether programs printed the text, so that the order of lines is the order of events.
+    code
+        Positions of the frames of tracebacks and of their lines of code: no person's words.
     """
 
     lines: list[Line]
     lower: str
     starts: list[int]
     is_log: bool
+    code: list[tuple[int, int]]
 
     @classmethod
     def of(cls, lines: list[Line]) -> Text:
@@ -148,11 +156,23 @@ class Text:
         for text in lowered:
             starts.append(at)
             at += len(text) + 1
-        return cls(lines, "\n".join(lowered), starts, _is_log(lines))
+        return cls(lines, "\n".join(lowered), starts, _is_log(lines), _code(lines, starts))
 
     def line_at(self, offset: int) -> Line:
         """Return the line that contains a position of `lower`."""
         return self.lines[bisect.bisect_right(self.starts, offset) - 1]
+
+
+def _code(lines: list[Line], starts: list[int]) -> list[tuple[int, int]]:
+    """Return the positions of the frames of tracebacks and of their lines of code."""
+    found = []
+    after_frame = False
+    for line, start in zip(lines, starts, strict=True):
+        frame = _FRAME.match(line.text) is not None
+        if frame or after_frame:
+            found.append((start, start + len(line.text)))
+        after_frame = frame
+    return found
 
 
 def _is_log(lines: list[Line]) -> bool:
@@ -177,14 +197,24 @@ def find(text: Text) -> list[Match]:
         for again in _all(entry, text)
     ]
     # The words of a printed message are not a description by a person.
-    known = [(entry, match) for entry, match in known if not _described_in(entry, match, spans)]
+    no_words = [*spans, *text.code]
+    known = [(entry, match) for entry, match in known if not _described_in(entry, match, no_words)]
     found = [
         *(_of_message(text, entry, match, raised) for entry, match in known),
         *_clues(text, spans),
         *_exceptions([one for one in raised if not _covers(spans, text, one)]),
         *_cards(text, spans),
     ]
-    return _weighed(found, text)
+    return _weighed([*found, *_by_elimination(found)], text)
+
+
+def _by_elimination(found: list[Match]) -> Iterator[Match]:
+    """Yield a vote for wrong results if a text about training has no error, hang or slowness."""
+    if found and all(match.kind == "context" and match.message is None for match in found):
+        for match in found:
+            if "D.2.4" in match.votes:
+                yield replace(match, votes=_SILENT)
+                return
 
 
 def _messages(text: Text) -> list[tuple[Message, re.Match[str]]]:
@@ -254,8 +284,9 @@ def _root_cause(text: Text) -> tuple[int, range] | None:
 
 def _clues(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
     """Yield the clues outside of messages whose meaning is known."""
+    no_words = [*known, *text.code]
     for clue in CLUES:
-        if match := clue.find(text.lower, known):
+        if match := clue.find(text.lower, no_words if clue.kind == "complaint" else known):
             line = text.line_at(match.start())
             yield Match(
                 clue.says, clue.votes, clue.cause, clue.kind, line.number, line.rank, match[0]

@@ -179,3 +179,31 @@ def test_frames_of_libraries_show_no_symptom() -> None:
     assert report.findings[0].symptom == "D.1.1"
     facts = [fact for finding in report.findings for fact in finding.evidence]
     assert not [fact for fact in facts if "«autograd" in fact or "«froze" in fact]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "text"),
+    [
+        ("certain", "RuntimeError: use_libuv was requested but PyTorch was built without libuv"),
+        # Raised in several stages, so the message alone does not name the symptom.
+        ("likely", "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"),
+        # Only "others" in the study's words.
+        ("likely", "ValueError: Cannot flatten integer dtype tensors"),
+        # Many words that all say the same, but words of a person.
+        ("likely", "It hangs, it is stuck, it freezes: a deadlock, and it never finishes."),
+    ],
+)
+def test_only_an_error_that_means_one_thing_is_certain(confidence: str, text: str) -> None:
+    assert diagnose_text(text).findings[0].confidence == confidence
+
+
+def test_a_line_of_code_is_no_description() -> None:
+    code = "    connection.set_protocol(file, protocol)  # slow, gpu 0 hangs"
+    text = f'  File "/home/u/train.py", line 60, in dump\n{code}\nValueError: unknown word'
+    assert diagnose_text(text).findings[0].symptom == "D.1.11"
+
+
+def test_a_report_without_an_error_hang_or_slowness_is_about_a_wrong_value() -> None:
+    found = diagnose_text("Validation covers 16 tracks where there are 14 of them.").findings
+    assert found[0].symptom == "D.2.4"
+    assert found[0].confidence == "possible"
