@@ -106,7 +106,8 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     from .diagnosis.text import diagnose_text as _diagnose_text
     from .diagnosis.text import job_findings
     from .dumps.collection import collect
-    from .jobs.recorded_job import is_recorded, snapshot_of_folder
+    from .jobs.launches import is_recorded
+    from .jobs.recorded_job import snapshot_of_folder
 
     if is_recorded(Path(path)):
         recorded = snapshot_of_folder(Path(path))

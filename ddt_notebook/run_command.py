@@ -28,7 +28,8 @@ from .diagnosis import diagnose
 from .host.errors import SessionError
 from .host.limits import parse_bytes
 from .jobs import recorder_folder
-from .jobs.recorded_job import RecordedRank, allocation_of, is_recorded
+from .jobs.launches import allocation_of, is_recorded
+from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch
 from .model import Snapshot
 from .preflight.shadows import shadow_checks

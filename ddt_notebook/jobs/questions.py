@@ -30,7 +30,7 @@ _ALL = (*_NOW, "parity")
 
 
 class Asked(Protocol):
-    """What is used here of a `recorded_job.RecordedRank`."""
+    """What is used here of a `recorded_process.RecordedRank`."""
 
     rank: int
     gone_s: float | None

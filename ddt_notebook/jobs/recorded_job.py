@@ -7,11 +7,8 @@ ended from outside is reported as waiting, since the end of the process says not
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import re
-import signal
-import socket
 import time
 import tokenize
 from collections.abc import Iterable, Mapping
@@ -19,315 +16,43 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
-from typing import Any, TypeVar
-
-import psutil
+from typing import Any
 
 from ..host.branches import rank_branches
-from ..host.call_log_reader import RankRecorder
 from ..host.details import fetch_branch_values, fetch_stacks, named_files
-from ..host.observed_rank import ObservedRank
 from ..host.rank_run import RankRun, RunState, groups_seen, read_calls, state_of
 from ..host.source_files import SourceFiles
 from ..model import Cell, DdtError, FormatError, RankReport, Snapshot
 from ..model.observation import add_observations
 from ..model.snapshot import Outcome
 from ..wire import job_files
-from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Channel, Closed
-from ..wire.job_files import RankAnswers, RankGone, RankStarted
-from ..wire.messages import AskFlight, AskStatus, CellEnded, Message
-from ..wire.ring import RingReader
+from ..wire.job_files import RankAnswers, RankStarted
+from ..wire.messages import AskFlight, AskStatus
 from .clocks import Clock, clocks, on_one_clock
+from .deaths import judge_deaths
 from .host_notes import about_clocks, about_hosts, about_unknown_ends
+from .launches import JobFolder
 from .process_ends import ProcessEnds
 from .questions import ask_running
+from .recorded_process import RecordedRank
 from .shared_answers import AnswersReader, AnswersWriter
 
-#: Signals by which a launcher or a person ends a process. The process did nothing wrong.
-_FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP)
-#: What faulthandler writes for the signals that it handles.
-_FATAL = {
-    "Segmentation fault": signal.SIGSEGV,
-    "Aborted": signal.SIGABRT,
-    "Bus error": signal.SIGBUS,
-    "Floating": signal.SIGFPE,
-    "Illegal": signal.SIGILL,
-}
-#: Two readings of a process's start, from its clock ticks, differ by less than this, in seconds.
-_SAME_START_S = 1.0
-#: A rank that was killed within this time after the first failure or SIGTERM was not killed by a
-#: launcher, which lets at least 5 s pass between SIGTERM and SIGKILL (torchrun and Slurm 30, Open
-#: MPI 5).
-_BEFORE_A_LAUNCHER_S = 3.0
-#: Within this time an exception that left a call has left the user's code, too, in seconds.
-_UNWINDS_S = 5.0
 #: How often a running job is observed, and for how long each time, in seconds. Two answers of a
 #: rank that are 0.2 s apart show that it is idle, a third one in which operation; a busy rank may
 #: answer late.
 _LOOKS, _LOOK_S = 8, 0.3
-#: No job has so many ranks, and no clock shows such a time, in seconds.
-_MOST_RANKS, _LATEST_S = 1 << 20, 1e11
-#: faulthandler writes at most 100 threads with 100 lines each.
-_LONGEST_CRASH = 2_000_000
-#: The folder is searched for new ranks at least at this interval, in seconds. A change of the last
-#: second may be followed by one that has the same time.
-_FIND_EVERY_S, _FOLDER_SETTLES_S = 2.0, 1.0
-#: The wall clocks of hosts may be this far apart, in seconds, when ends and starts are compared.
-_CLOCKS_APART_S = 60.0
 #: Watchers of other hosts answer a question within this time, in seconds: they look four times a
 #: second, and asking a rank's monitor for everything takes at most 1.2 s.
 _OTHERS_ANSWER_S = 3.0
 #: Monitors give the entries that the Flight Recorder has added within this time, in seconds.
 _DRAIN_LIMIT_S = 0.4
-#: A rank's monitor accepts a connection within this time, in seconds.
-_CONNECT_LIMIT_S = 1.0
-
 
 _REPORT = re.compile(r"report-(\d{1,9})\.ddt\.json")
-M = TypeVar("M", bound=Message)
 
 
 class NotRecorded(DdtError):
     """A folder holds no record of a rank."""
-
-
-class RecordedRank(ObservedRank):
-    """A process of a recorded job.
-
-    Parameters
-    ----------
-    file
-        Its `RankStarted`.
-    watched
-        True for the watcher of a running job, which notes when processes end. Another reader
-        takes a process of another machine as running only if that machine's watcher answers.
-    """
-
-    def __init__(self, file: Path, *, watched: bool) -> None:
-        started = job_files.read(file)
-        if not isinstance(started, RankStarted) or not _is_possible(started):
-            raise FormatError(f"{file} does not describe a rank")
-        super().__init__(started.rank or 0, file.with_suffix(""))
-        self.started = started
-        self.pid = started.pid
-        self.torch_version = started.torch_version
-        self.missing_features = started.missing_features
-        self.is_here = started.host == socket.gethostname()
-        self.gone_s: float | None = None  #: when its process ended; None while it runs
-        self.end_is_known = False  #: whether anything shows that its process has ended
-        self.shared: RankAnswers | None = None  #: what the watcher of another host has shared
-        self.answers: bool | None = (
-            None  #: whether that watcher answered this reader; None: unasked
-        )
-        self._blocked_seen = 0.0, 0.0  # since when it waits on its own clock, and here
-        self._watched = watched
-        self._calls = RingReader(self._file("calls"))
-        self.recorder = RankRecorder(self._calls, lambda cell, line: "", wall_s=self.wall_s)
-        with suppress(OSError, FormatError):
-            self.branch_ring = BranchRingReader(self._file("branches"))
-        if self.is_here:
-            with suppress(psutil.Error):
-                process = psutil.Process(self.pid)
-                if abs(process.create_time() - started.born_s) < _SAME_START_S:
-                    self._process = process
-
-    @property
-    def generation(self) -> tuple[str, int]:
-        """Its job, and how often torchrun had restarted the ranks of it."""
-        return self.started.job, self.started.generation
-
-    @property
-    def noted_end_s(self) -> float | None:
-        """When it ended, in seconds since the epoch, if it or a watcher has noted that."""
-        noted = self.end or self._message("gone", RankGone)
-        return None if noted is None else noted.ended_s + self.wall_s
-
-    @property
-    def last_recorded_s(self) -> float:
-        """When it last began or ended a call, or started."""
-        return max(self.started.started_s, self._calls.changed_s)
-
-    @property
-    def wall_s(self) -> float:
-        """The wall clock of its host minus the monotonic clock."""
-        return self.started.wall_s - self.started.started_s
-
-    @property
-    def now_s(self) -> float:
-        """The time at which the rank is looked at: now, or the end of its process."""
-        if self.gone_s is not None:
-            return self.gone_s
-        if self.is_here:
-            return time.monotonic()
-        return max(self.last_recorded_s, self.shared.at_s if self.shared is not None else 0.0)
-
-    def lasts_s(self, since_s: float) -> float:
-        """For how long a wait has lasted so far; of another host's rank, since it was first seen.
-
-        The clocks of the hosts are not aligned before a report is made.
-        """
-        if self.is_here:
-            return super().lasts_s(since_s)
-        if self._blocked_seen[0] != since_s:
-            self._blocked_seen = since_s, time.monotonic()
-        return time.monotonic() - self._blocked_seen[1]
-
-    @property
-    def silent_s(self) -> float:
-        """For how long an answer of the monitor has been missing, in seconds."""
-        return super().silent_s if self.shared is None else self.shared.silent_s
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the operating system has suspended it."""
-        return super().stopped if self.shared is None else self.shared.stopped
-
-    @property
-    def end(self) -> CellEnded | None:
-        """What it wrote when it ended by itself; None if it has not."""
-        return self._message("end", CellEnded)
-
-    @property
-    def process(self) -> psutil.Process | None:
-        """Its process, if it ran on this machine when it was found."""
-        return self._process
-
-    @property
-    def runs(self) -> bool:
-        """Whether its process runs."""
-        if self._process is not None:
-            try:
-                running = self._process.is_running()
-                return bool(running and self._process.status() != psutil.STATUS_ZOMBIE)
-            except psutil.Error:
-                return False
-        return (self._watched or self.answers is True) and self.may_run_elsewhere
-
-    @property
-    def is_exiting(self) -> bool:
-        """Whether it noted its end and no longer answers, although its process is still there.
-
-        Python's finalization stops the monitor first; then it may wait in destructors for long.
-        """
-        return self.silent_s > 0 and self.end is not None
-
-    @property
-    def may_run_elsewhere(self) -> bool:
-        """Whether it belongs to another host, and nobody noted that its process has ended."""
-        return not self.is_here and not any(self._file(name).exists() for name in ("end", "gone"))
-
-    def note_end(self, latest_s: float) -> CellEnded | None:
-        """Find out how and when its process has ended; returns what it wrote about that.
-
-        Parameters
-        ----------
-        latest_s
-            The time of the last record of its machine. The process ended later, but when is known
-            only if it or a watcher noted it.
-        """
-        self.disconnect()
-        end = self.end
-        if end is not None:
-            self.gone_s, self.end_is_known = end.ended_s, True
-            return end
-        gone = self._message("gone", RankGone)
-        marks = self._file("exit").exists() or bool(self.crash_text(1))
-        self.end_is_known = gone is not None or self.is_here or self._watched or marks
-        if gone is None:
-            status = self._exit_status()
-            gone = RankGone(
-                exit_status=status, ended_s=time.monotonic() if self._watched else latest_s
-            )
-            if self._watched:
-                with suppress(OSError):
-                    job_files.write(self._file("gone"), gone)
-        self.gone_s = gone.ended_s
-        failed = self._failed_call()
-        if failed is not None and gone.exit_status in _FROM_OUTSIDE:
-            return failed
-        self.exit_status = gone.exit_status
-        return None
-
-    def _failed_call(self) -> CellEnded | None:
-        """What it noted when a call failed, if it did nothing more until its process ended."""
-        failed = self._message("failure", CellEnded)
-        if failed is None or self.gone_s is None or failed.ended_s < self._calls.changed_s:
-            return None
-        return failed if self.gone_s - failed.ended_s < _UNWINDS_S else None
-
-    def _message(self, ending: str, kind: type[M]) -> M | None:
-        try:
-            message = job_files.read(self._file(ending))
-        except (OSError, FormatError):
-            return None
-        return message if isinstance(message, kind) else None
-
-    def _exit_status(self) -> int:
-        """Exit code, or negative signal, of its process."""
-        with suppress(OSError, ValueError):
-            return int(self._file("exit").read_text())
-        text = self.crash_text(_LONGEST_CRASH)
-        before, fatal, _ = text.partition("Fatal Python error")
-        if "most recent call first" in before:  # faulthandler writes the stack at SIGTERM
-            return -signal.SIGTERM
-        if fatal:
-            found = (number for word, number in _FATAL.items() if word in text)
-            return -next(found, signal.SIGABRT)
-        code = _zombies_status(self.pid) if self.is_here else None
-        return -signal.SIGKILL if code is None else code
-
-    def kill(self) -> None:
-        """End its process, if that runs on this machine."""
-        if self._process is not None:
-            with suppress(psutil.Error):
-                self._process.kill()
-
-    def connect(self) -> bool:
-        """Connect to its monitor, unless it is connected; returns whether it is."""
-        if self.questions is not None:
-            return True
-        if not self.started.socket or not self.is_here or self.gone_s is not None:
-            return False
-        connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(_CONNECT_LIMIT_S)
-        try:
-            connection.connect(self.started.socket)
-            connection.settimeout(None)
-        except OSError:
-            connection.close()
-            return False
-        self.questions = Channel(connection)
-        return True
-
-    def disconnect(self) -> None:
-        """Close the connection to its monitor, which has closed its end."""
-        if self.questions is not None:
-            self.questions.close()
-            self.questions = None
-
-
-def _is_possible(started: RankStarted) -> bool:
-    """Whether its numbers can be those of a rank."""
-    numbers = (started.rank or 0, started.world_size or 0)
-    times = (started.wall_s, started.started_s)
-    return (
-        all(0 <= number < _MOST_RANKS for number in numbers)
-        and all(0.0 <= time_s < _LATEST_S for time_s in times)
-        and 0 < started.pid < 1 << 31
-    )
-
-
-def _zombies_status(pid: int) -> int | None:
-    """The status of a process whose parent has not asked for it yet; None if it is not known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    if fields[0] != "Z":
-        return None
-    status = int(fields[-1])
-    return os.waitstatus_to_exitcode(status)
 
 
 class RecordedJob:
@@ -346,18 +71,12 @@ class RecordedJob:
 
     def __init__(self, folder: Path, *, watched: bool = False, only: str = "") -> None:
         self.folder = folder
-        #: The jobs that run at the same time as this one, which others have to look at.
-        self.beside: set[str] = set()
-        self._only = only
         self.runs: list[RankRun] = []
         self.ranks: list[RecordedRank] = []  #: in the order of ``runs``
         self._watched = watched
-        self._known: dict[str, RecordedRank] = {}
-        # a watcher leaves out the ranks of other hosts that had ended before its own job began
-        self._left_out: set[str] = _ended_earlier(folder) if watched else set()
+        self._files = JobFolder(folder, watched=watched, only=only)
         self._next: dict[int, RecordedRank] | None = None  # a later launch, not looked at yet
         self._ends = ProcessEnds()
-        self._found_s, self._changed_ns = -math.inf, 0  # when the folder was read, and its change
         self._answers_here, self._answers_elsewhere = AnswersWriter(folder), AnswersReader(folder)
 
     @classmethod
@@ -423,77 +142,26 @@ class RecordedJob:
         read_calls(self.runs)
 
     def _find(self) -> None:
-        if not self._folder_changed():
-            return
-        files = [
-            file
-            for file in self.folder.glob(f"*{job_files.STARTED}")
-            if file.name not in self._known and file.name not in self._left_out
-        ]
-        found = []
-        for file in files:
-            try:
-                found.append((file.name, RecordedRank(file, watched=self._watched)))
-            except (OSError, FormatError):
-                self._left_out.add(file.name)
-        for name, rank in sorted(found, key=lambda one: one[1].started.wall_s):
-            if not self._is_own(rank):
-                self._left_out.add(name)
-                rank.close()
-                continue
-            self._known[name] = rank
+        found = self._files.find()
+        for rank in found:
             if self._watched and rank.process is not None:
                 self._ends.add(rank.files, rank.process)
-        self._drop_others()
-        if not files or not self._known:
+        dropped = self._files.drop_others()
+        if dropped:
+            self._take({one.rank: one for one in self.ranks if one.started.job not in self.beside})
+        ranks = self._files.last_launch() if found or dropped else {}
+        if not ranks:
             return
-        ranks = _last_launch(self._known.values())
         kept = set(map(id, ranks.values()))
         if self._watched and not all(id(rank) in kept for rank in self.ranks):
             self._next = ranks
         else:
             self._take(ranks)
 
-    def _drop_others(self) -> None:
-        """Leave out ranks whose job was found to be another one only after they had been taken."""
-        names = [name for name, one in self._known.items() if one.started.job in self.beside]
-        if not names:
-            return
-        self._take({one.rank: one for one in self.ranks if one.started.job not in self.beside})
-        for name in names:
-            self._left_out.add(name)
-            self._known.pop(name).close()
-
-    def _is_own(self, rank: RecordedRank) -> bool:
-        """Whether a rank that was found belongs to this job, or to one that follows it.
-
-        Another job runs at the same time if it has a number that a running rank of this one has, or
-        another number of ranks.
-        """
-        job = rank.started.job
-        if self._only:
-            return job == self._only
-        if not self._watched:
-            return True
-        for one in self._known.values():
-            clash = one.rank == rank.rank or one.started.world_size != rank.started.world_size
-            if clash and one.started.job not in (job, *self.beside) and one.is_here and one.runs:
-                self.beside.add(job)
-        return job not in self.beside
-
-    def _folder_changed(self) -> bool:
-        """Whether to look for new files; reading the folder of 512 ranks takes milliseconds."""
-        now_s = time.monotonic()
-        try:
-            changed_ns = self.folder.stat().st_mtime_ns
-        except OSError:
-            changed_ns = 0
-        # file systems note a change to some milliseconds, and those of the network later
-        settled = time.time() - changed_ns / 1e9 > _FOLDER_SETTLES_S
-        if changed_ns == self._changed_ns and settled and now_s - self._found_s < _FIND_EVERY_S:
-            return False
-        self._found_s, self._changed_ns = now_s, changed_ns
-        return True
+    @property
+    def beside(self) -> set[str]:
+        """The jobs that run at the same time as this one, which others have to look at."""
+        return self._files.beside
 
     @property
     def relaunched(self) -> bool:
@@ -524,39 +192,7 @@ class RecordedJob:
             end = rank.note_end(latest[rank.started.host])
             if end is not None:
                 run.end(end, freed=False)
-        self._judge_deaths()
-
-    def _judge_deaths(self) -> None:
-        """Decide which deaths count: what was ended from outside after a failure does not."""
-        dead = [
-            (run, rank)
-            for run, rank in self._pairs()
-            if rank.exit_status is not None and rank.end_is_known
-        ]
-        ended_s = {id(rank): (rank.gone_s or 0.0) + rank.wall_s for rank in self.ranks}
-        by_itself = [rank for _, rank in dead if rank.exit_status not in _FROM_OUTSIDE]
-        killed = [rank for _, rank in dead if rank.exit_status == -signal.SIGKILL]
-        others = [
-            *(ended_s[id(rank)] for _, rank in dead if rank not in killed),
-            *(
-                ended_s[id(rank)]
-                for run, rank in zip(self.runs, self.ranks, strict=True)
-                if run.error is not None
-            ),
-        ]
-        first_s = min(others, default=math.inf)
-        # such as by the system, which was out of memory
-        killed_first = [
-            rank for rank in killed if ended_s[id(rank)] < first_s + _BEFORE_A_LAUNCHER_S
-        ]
-        if len(killed) == len(self.runs):
-            killed_first = []  # by a person or by the limit of a batch system
-        for run, rank in dead:
-            counts = rank in by_itself or rank in killed_first
-            if rank.exit_status in _FROM_OUTSIDE and not (by_itself or killed_first):
-                failed = any(one.error is not None for one in self.runs)
-                counts = not failed and len(dead) < len(self.runs)
-            run.exit_status = rank.exit_status if counts else None
+        judge_deaths(list(self._pairs()))
 
     @property
     def ended(self) -> bool:
@@ -853,8 +489,7 @@ class RecordedJob:
 
     def close(self) -> None:
         """Close all files and connections."""
-        for handle in self._known.values():
-            handle.close()
+        self._files.close()
 
 
 def _take_answers(run: RankRun, rank: RecordedRank, answers: RankAnswers) -> None:
@@ -873,62 +508,6 @@ def _take_answers(run: RankRun, rank: RecordedRank, answers: RankAnswers) -> Non
         return
     if rank.last_recorded_s <= answers.at_s:
         run.library_wait = (group, number), since_s
-
-
-def _last_launch(known: Iterable[RecordedRank]) -> dict[int, RecordedRank]:
-    """The ranks that were started last, by number.
-
-    A restart by torchrun has its own generation, and a batch system's job its own id. Two commands
-    one after the other may have equal ids (torchrun's is ``none`` unless it is given); a rank that
-    starts for the second time, or long after all others have ended, then begins the later one.
-    """
-    ordered = sorted(known, key=lambda one: one.started.wall_s)
-    newest = [one for one in ordered if one.generation == ordered[-1].generation]
-    # a launcher may pass the batch system's variables to some hosts only
-    allocations = [one.started.allocation for one in newest if one.started.allocation]
-    ranks: dict[int, RecordedRank] = {}
-    for one in newest:
-        if one.started.allocation in ("", *allocations[-1:]):
-            if one.rank in ranks or _ended_before(ranks.values(), one.started.wall_s):
-                ranks = {}
-            ranks[one.rank] = one
-    return ranks
-
-
-def _ended_before(ranks: Iterable[RecordedRank], wall_s: float) -> bool:
-    """Whether all ranks had ended long before that time."""
-    ends = (rank.noted_end_s for rank in ranks)
-    return all(end is not None and end + _CLOCKS_APART_S < wall_s for end in ends)
-
-
-def is_recorded(folder: Path, host: str = "") -> bool:
-    """Whether a folder is that of a recorded job in which a rank was seen, on a host if given."""
-    if not folder.is_dir():
-        return False
-    recorded = (file.stem.rpartition("-")[0] for file in folder.glob(f"*{job_files.STARTED}"))
-    return any(not host or one == host for one in recorded)
-
-
-def _ended_earlier(folder: Path) -> set[str]:
-    """The names of the files of ranks that ended long ago."""
-    found = set()
-    for file in folder.glob(f"*{job_files.STARTED}"):
-        with suppress(OSError, FormatError):
-            rank = RecordedRank(file, watched=False)
-            if _ended_before([rank], time.time()):
-                found.add(file.name)
-            rank.close()
-    return found
-
-
-def allocation_of(folder: Path) -> str:
-    """The batch system's job that recorded to a folder; empty if none is known."""
-    for file in sorted(folder.glob(f"*{job_files.STARTED}")):
-        with suppress(OSError, FormatError):
-            started = job_files.read(file)
-            if isinstance(started, RankStarted) and started.allocation:
-                return started.allocation
-    return ""
 
 
 def snapshot_of_folder(folder: Path) -> Snapshot:

@@ -18,8 +18,9 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs import recorded_job, recorder_folder, shared_answers, watch
+from ddt_notebook.jobs.launches import is_recorded
 from ddt_notebook.jobs.process_ends import ProcessEnds
-from ddt_notebook.jobs.recorded_job import RecordedJob, is_recorded, snapshot_of_folder
+from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
 from ddt_notebook.jobs.watch import JobWatch
 from ddt_notebook.wire import job_files
 from ddt_notebook.wire.job_files import RankStarted
