@@ -1,9 +1,11 @@
 """Measures what recording costs a DDP step of a job that torchrun starts.
 
-As in `recording`, in two ways. By the clock: the job is run bare and below ``ddt-notebook run``, in
-turns, and the medians of each pair are compared; pairs of two bare runs are the control. Inside the
-recorder: the job's own ranks time the functions that record, which has almost no error. What
-``--record-inputs`` adds is measured as processor time.
+Inside one recorded job, the ranks switch the functions of the recorder on and off in turns, and
+compare the processor time of the turns; turns that are both off are the control. The same job then
+times those functions alone, which has almost no error. What this leaves out, such as the threads
+and the memory of the recorder, is in pairs of a bare and a recorded job, which differ more from one
+another than the recorder costs: two bare ones are their control. What ``--record-inputs`` adds is
+measured by turns, too.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from .common import Figure
 from .recording import MLP, SETUP, SPENT, SWITCH, TIMED, TRANSFORMER
 
-RANKS, PAIRS = 2, 6
-_PAIRS_OF_INPUTS = 3
+RANKS, PAIRS, TURNS = 2, 3, 60
 _LIMIT_S = 180
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 _HEAD = """
@@ -33,25 +35,51 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 dist.init_process_group("gloo")
 """
-#: The clock's share: the median of many short turns.
-_CLOCK = """
+#: Processor time of a step in a turn, all threads of the rank included.
+_STEP = """
+def turn_s(steps):
+    dist.barrier()
+    before = time.process_time()
+    step_s(steps)
+    return (time.process_time() - before) / steps
+"""
+#: Of a whole job: the median of many short turns.
+_ALONE = f"""{_STEP}
 import statistics
-step_s(20)
-found = statistics.median(step_s(20) for _ in range(40))
+turn_s(20)
+found = statistics.median(turn_s(10) for _ in range(40))
 """
-_INSIDE = f"""{SWITCH}
+#: All ranks switch in the same order.
+_TURNS = """
+turn_s(20)
+taken = {"on": [], "off": [], "control": []}
+shuffle = random.Random(0).shuffle
+for _ in range(TURNS):
+    order = list(taken)
+    shuffle(order)
+    for kind in order:
+        choose(kind == "on")
+        taken[kind].append(turn_s(10))
+"""
+_BY_TURNS = f"""{_STEP}{SWITCH}
+def choose(on):
+    switch(*(recording if on else without))
+{_TURNS.replace("TURNS", str(TURNS))}
+switch(*recording)
 {TIMED}
-step_s(20)
 {SPENT}
-found = share
+found = [taken, share]
 """
-#: Processor time of a step, all threads of the rank included.
-_PROCESSOR = """
-step_s(20)
-before = time.process_time()
-for _ in range(20):
-    step_s(20)
-found = (time.process_time() - before) / 400
+#: The handler alone is switched; DDP's calls still pass through Python.
+_INPUTS = f"""{_STEP}
+from ddt_notebook.rank.recorded_rank import JobRecorder
+kept = JobRecorder.installed._inputs
+def choose(on):
+    kept._counts.clear()
+    kept._interception.handler = kept if on and dist.get_rank() == 0 else None
+{_TURNS.replace("TURNS", "20")}
+choose(False)
+found = taken
 """
 _TAIL = """
 if dist.get_rank() == 0:
@@ -67,56 +95,56 @@ def measure() -> list[Figure]:
         ("small transformer", TRANSFORMER, 1.0),
     ):
         where = f"a DDP step of a job, {name}, {RANKS} ranks"
-        costs, errors, steps = [], [], []
-        for number in range(PAIRS):
-            kinds = ("bare", "recorded", "control")
-            turns = {
-                kind: _run(network, _CLOCK, recorded=kind == "recorded")
-                for kind in (kinds if number % 2 else reversed(kinds))
-            }
-            usual = (turns["bare"] + turns["control"]) / 2
-            costs.append(100 * (turns["recorded"] / usual - 1))
-            errors.append(100 * (turns["control"] / turns["bare"] - 1))
-            steps.append(usual)
-        note = (
-            f"step {1e3 * statistics.median(steps):.2f} ms, {PAIRS} pairs, {min(costs):+.1f} to "
-            f"{max(costs):+.1f} %, control {min(errors):+.1f} to {max(errors):+.1f} %"
-        )
-        cost = statistics.median(costs)
-        found.append(
-            Figure(f"cost of recording by the clock, {where}", cost, limit, "%", note=note)
-        )
-        shares = [_run(network, _INSIDE, recorded=True) for _ in range(3)]
-        note = f"3 jobs, {min(shares):.2f} to {max(shares):.2f} %"
-        what = f"time in the recorder, {where}"
-        found.append(Figure(what, statistics.median(shares), limit, "%", note=note))
-        found.append(_inputs(network, where))
+        taken, share = _run(network, _BY_TURNS, recorded=True)
+        what = f"processor time of recording, by turns, {where}"
+        found.append(_of_turns(taken, what, limit))
+        found.append(Figure(f"time in the recorder, {where}", share, limit, "%", note="1 job"))
+        found.append(_pairs(network, where, limit))
+    what = (
+        f"processor time of keeping a rank's inputs, a DDP step of a job, small MLP, {RANKS} ranks"
+    )
+    taken = _run(MLP, _INPUTS, recorded=True, options=("--record-inputs", "0"))
+    found.append(_of_turns(taken, what, math.inf))
     return found
 
 
-def _inputs(network: str, where: str) -> Figure:
-    """What it costs a recorded rank to keep its inputs, too: processor time, in pairs."""
-    steps, costs, errors = [], [], []
-    for _ in range(_PAIRS_OF_INPUTS):
-        without, kept, control = (
-            _run(network, _PROCESSOR, recorded=True, options=options)
-            for options in ((), ("--record-inputs", "0"), ())
-        )
-        usual = (without + control) / 2
-        steps.append(1e3 * usual)
-        costs.append(1e3 * (kept - usual))
-        errors.append(100 * (control / without - 1))
-    step, cost = statistics.median(steps), statistics.median(costs)
+def _of_turns(taken: dict[str, list[float]], what: str, limit: float) -> Figure:
+    """The cost that turns show, with that of the control as the error of the method."""
+    pairs = list(zip(taken["off"], taken["control"], strict=True))
+    costs = [
+        100 * (on / statistics.fmean(pair) - 1) for on, pair in zip(taken["on"], pairs, strict=True)
+    ]
+    errors = [100 * (control / off - 1) for off, control in pairs]
+    quarter, cost, three_quarters = statistics.quantiles(costs, n=4)
     note = (
-        f"{100 * cost / step:+.0f} % of {step:.2f} ms, {_PAIRS_OF_INPUTS} pairs, "
-        f"{min(costs):.2f} to {max(costs):.2f} ms, "
+        f"step {1e3 * statistics.median(taken['off']):.2f} ms, {len(costs)} turns of 10 steps, "
+        f"middle half {quarter:+.1f} to {three_quarters:+.1f} %, "
+        f"control {statistics.median(errors):+.1f} %"
+    )
+    return Figure(what, cost, limit, "%", note=note)
+
+
+def _pairs(network: str, where: str, limit: float) -> Figure:
+    """The cost of all that recording brings along, against the bare command."""
+    costs, errors = [], []
+    for number in range(PAIRS):
+        kinds = ("bare", "recorded", "control")
+        step_s = {
+            kind: _run(network, _ALONE, recorded=kind == "recorded")
+            for kind in (kinds if number % 2 else reversed(kinds))
+        }
+        usual_s = (step_s["bare"] + step_s["control"]) / 2
+        costs.append(100 * (step_s["recorded"] / usual_s - 1))
+        errors.append(100 * (step_s["control"] / step_s["bare"] - 1))
+    note = (
+        f"{PAIRS} pairs, {min(costs):+.1f} to {max(costs):+.1f} %, "
         f"control {min(errors):+.1f} to {max(errors):+.1f} %"
     )
-    what = f"processor time of keeping a rank's inputs, {where}"
-    return Figure(what, cost, math.inf, "ms", note=note)
+    what = f"processor time of recording against the bare command, {where}"
+    return Figure(what, statistics.median(costs), limit, "%", note=note)
 
 
-def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...] = ()) -> float:
+def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...] = ()) -> Any:
     """What rank 0 of the job prints."""
     with tempfile.TemporaryDirectory(prefix="ddt-cost-") as folder:
         script = Path(folder, "job.py")
@@ -133,7 +161,7 @@ def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...
             timeout=_LIMIT_S,
             check=True,
         )
-        return float(json.loads(done.stdout.split()[-1]))
+        return json.loads(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

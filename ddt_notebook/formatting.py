@@ -3,13 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 #: From this many consecutive ranks on, a list is written as a range.
 _RANGE_FROM = 3
 _MINUTE_S = 60
 #: Up to these limits, a time is written in seconds, or in minutes and seconds.
 _SECONDS_UP_TO_S, _BOTH_UP_TO_S = 120, 600
+#: The longest name of a host that is shown.
+_LONGEST_HOST = 24
+_HOSTS: ContextVar[Mapping[int, str]] = ContextVar("hosts", default={})  # noqa: B039  (read only)
+
+
+@contextmanager
+def naming_hosts(host_of: Mapping[int, str]) -> Iterator[None]:
+    """Let the names of ranks show their hosts (``rank 5 · nodeB``) as long as this is entered.
+
+    Parameters
+    ----------
+    host_of
+        The host of each rank, with its full name; nothing changes unless there are several.
+    """
+    hosts = {host for host in host_of.values() if host}
+    shown: Mapping[int, str] = {}
+    if len(hosts) > 1:
+        first = {host: host.partition(".")[0] for host in hosts}
+        brief = first if len(set(first.values())) == len(hosts) else {host: host for host in hosts}
+        shown = {rank: _name(brief[host]) for rank, host in host_of.items() if host}
+    before = _HOSTS.set(shown)
+    try:
+        yield
+    finally:
+        _HOSTS.reset(before)
+
+
+def _name(host: str) -> str:
+    """A host's name for one line; what a record holds in its place may be anything."""
+    name = re.sub(r"[^\w.:-]", "_", host)
+    return name if len(name) <= _LONGEST_HOST else f"{name[: _LONGEST_HOST - 1]}…"
+
+
+def _on_host(ranks: Iterable[int]) -> str:
+    """`` · nodeB`` if the host of ranks is shown, and is the same for all of them."""
+    known = _HOSTS.get()
+    hosts = {known.get(rank, "") for rank in ranks} if known else set[str]()
+    host = hosts.pop() if len(hosts) == 1 else ""
+    return f" · {host}" if host else ""
 
 
 def rank_list(ranks: Iterable[int]) -> str:
@@ -36,13 +78,20 @@ def _ranges(ranks: Iterable[int]) -> list[str]:
 def ranks_text(ranks: Iterable[int]) -> str:
     """``rank 1``, ``ranks 0, 2 and 3`` or ``ranks 0-3 and 6``."""
     numbers = set(ranks)
-    return f"rank{'' if len(numbers) == 1 else 's'} {listing(_ranges(numbers))}"
+    listed = listing(_ranges(numbers))
+    return f"rank{'' if len(numbers) == 1 else 's'} {listed}{_on_host(numbers)}"
 
 
 def ranks_label(ranks: Iterable[int]) -> str:
     """``rank 1``, ``ranks 0, 2-3``: the short form in front of output."""
     numbers = set(ranks)
-    return f"rank{'' if len(numbers) == 1 else 's'} {rank_list(numbers)}"
+    return f"rank{'' if len(numbers) == 1 else 's'} {ranks_cell(numbers)}"
+
+
+def ranks_cell(ranks: Iterable[int]) -> str:
+    """``0, 2, 3`` or ``4-7 · nodeB``, for a column of ranks."""
+    numbers = set(ranks)
+    return f"{rank_list(numbers)}{_on_host(numbers)}"
 
 
 def agree(ranks: Iterable[int], one: str, several: str) -> str:

@@ -25,6 +25,7 @@ import psutil
 from .argument_types import seconds
 from .demo import use_colour
 from .diagnosis import diagnose
+from .formatting import naming_hosts
 from .host.errors import SessionError
 from .host.limits import parse_bytes
 from .jobs import recorder_folder
@@ -45,8 +46,9 @@ _SHOW_WAIT_AFTER_S = 5.0
 _STOP_LIMIT_S = 10.0
 #: The system ends a process this long after SIGKILL, in seconds.
 _KILL_LIMIT_S = 2.0
-#: A launcher gets this long to end or restart the ranks after one has failed, in seconds.
-_LAUNCHER_LIMIT_S = 15.0
+#: A launcher gets this long to end or restart the ranks after one has failed, in seconds: torchrun
+#: waits 30 s for ranks that do not end at SIGTERM.
+_LAUNCHER_LIMIT_S = 40.0
 #: Another host gets this long to report a hang, or to end after this one, in seconds.
 _OTHERS_LIMIT_S = 10.0
 
@@ -317,7 +319,8 @@ class _Recording:
         waits = now is not None and now.waited_s > _SHOW_WAIT_AFTER_S
         if now is not None and waits and time.monotonic() - self._shown_s > _SHOW_WAIT_AFTER_S:
             self._shown_s = time.monotonic()
-            _say("; ".join(waiting.parts(now)))
+            with naming_hosts(self._watch.job.hosts):
+                _say("; ".join(waiting.parts(now)))
         if snapshot is None:
             return
         here = self._watch.job.reports_here

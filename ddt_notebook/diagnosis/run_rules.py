@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from ddt_notebook.formatting import naming_hosts
 from ddt_notebook.model import Fact, Finding, Report, Snapshot
 from ddt_notebook.model.finding import Scope
 from ddt_notebook.model.numbering import in_session_numbers
@@ -40,13 +41,14 @@ def diagnose(snapshot: Snapshot) -> Report:
     findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings
     scope = _scope(context, ok)
-    return Report(
-        ok=ok,
-        findings=[worded(finding) for finding in findings],
-        hints=[worded(hint) for hint in hints],
-        checked=checked(scope),
-        scope=scope,
-    )
+    with naming_hosts(snapshot.hosts):
+        return Report(
+            ok=ok,
+            findings=[worded(finding) for finding in findings],
+            hints=[worded(hint) for hint in hints],
+            checked=checked(scope),
+            scope=scope,
+        )
 
 
 def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:

@@ -93,7 +93,9 @@ def checked(scope: Scope) -> str:
     notes += map(str, scope.missing_features)
     text = "; ".join([text, *notes])
     if scope.interrupted_at:
-        stood = [f"rank {rank} at {place.label}" for rank, place in scope.interrupted_at.items()]
+        stood = [
+            f"{ranks_text([rank])} at {place.label}" for rank, place in scope.interrupted_at.items()
+        ]
         text += "; interrupted: " + "; ".join(stood)
     return text
 
@@ -185,7 +187,7 @@ def call(values: Values, *, whose: bool = True, direction: bool = True) -> str:
     """
     text = label_of(values) + (_issuer(values) if whose else "")
     if "peer" in values and direction:
-        peer = "anyone" if values["peer"] is None else f"rank {values['peer']}"
+        peer = "anyone" if values["peer"] is None else ranks_text([values["peer"]])
         text += f" {'to' if 'send' in values['op'] else 'from'} {peer}"
     if "tag" in values:
         text += f", tag {values['tag']}"
@@ -374,7 +376,8 @@ def _message_differs(finding: Finding) -> str:
         + (f" ({number:,} bytes)" if (number := values[f"{side}_bytes"]) is not None else "")
         for side in ("sent", "room")
     )
-    return f"rank {values['sender']} sends {sent}, but rank {values['receiver']} receives {room}"
+    sender, receiver = (ranks_text([values[side]]) for side in ("sender", "receiver"))
+    return f"{sender} sends {sent}, but {receiver} receives {room}"
 
 
 def _wait_cycle(finding: Finding) -> str:

@@ -322,6 +322,11 @@ class RecordedJob:
         return {asked[files][1].rank for files in answered}
 
     @property
+    def hosts(self) -> dict[int, str]:
+        """The host of each rank."""
+        return {rank.rank: rank.started.host for rank in self.ranks}
+
+    @property
     def _several_hosts(self) -> bool:
         return any(not rank.is_here for rank in self.ranks)
 
@@ -403,6 +408,9 @@ class RecordedJob:
         clock_of = self._clocks(state.reports)
         at = max(rank.now_s + clock_of[rank.rank].ahead_s for rank in self.ranks)
         reports = tuple(self._at(one, at, clock_of) for one in state.reports)
+        hosts = self.hosts
+        if len(set(hosts.values())) > 1:
+            reports = tuple(replace(one, host=hosts.get(one.rank, "")) for one in reports)
         branches = rank_branches(self.ranks)
         first = min((rank.started for rank in self.ranks), key=lambda one: one.wall_s)
         known = SourceFiles()
@@ -416,7 +424,6 @@ class RecordedJob:
             notes.append(f"no record of these ranks: {numbers}{self.why_not_recorded()}")
         if self.ended_from_outside:
             notes.append("the ranks were ended from outside; they are shown as they were before")
-        hosts = {rank.rank: rank.started.host for rank in self.ranks}
         unknown = (one for one in self.ranks if one.gone_s is not None and not one.end_is_known)
         notes += about_hosts(hosts)
         notes += about_unknown_ends({rank.rank: hosts[rank.rank] for rank in unknown})
@@ -462,7 +469,7 @@ class RecordedJob:
 
     def _clocks(self, reports: tuple[RankReport, ...]) -> dict[int, Clock]:
         """The clock of each rank's host."""
-        hosts = {rank.rank: rank.started.host for rank in self.ranks}
+        hosts = self.hosts
         wall_s = {rank.started.host: rank.wall_s for rank in self.ranks}
         found = clocks(hosts, reports, wall_s)
         return {rank: found[host] for rank, host in hosts.items()}

@@ -125,6 +125,8 @@ class RankReport:
     ----------
     rank, pid
         Global rank and process id.
+    host
+        The name of its machine; empty if all ranks run on the same one.
     state
         See `RankState`.
     blocked_in
@@ -168,6 +170,7 @@ class RankReport:
 
     rank: int
     pid: int = 0
+    host: str = ""
     state: RankState = "finished"
     blocked_in: int | None = None
     blocked_s: float | None = None

@@ -207,6 +207,11 @@ class Snapshot:
         default = not self.backend and self.origin == "job" and "+cu" in self.torch_version
         return default or any(name in self.backend for name in _ON_DEVICES)
 
+    @property
+    def hosts(self) -> dict[int, str]:
+        """The host of each rank; empty if they ran on one, or if that is not known."""
+        return {report.rank: report.host for report in self.ranks if report.host}
+
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""
         return next(report for report in self.ranks if report.rank == number)

@@ -43,7 +43,9 @@ def hta_folder(snapshot: Snapshot, met: list[Meeting], folder: str | Path) -> Pa
 def _events(snapshot: Snapshot, met: list[Meeting], report: RankReport) -> list[Event]:
     rank, open_wait = report.rank, open_waits(snapshot).get(report.rank)
     events: list[Event] = [
-        _name("process_name", rank, 0, f"rank {rank}"),
+        _name(
+            "process_name", rank, 0, f"rank {rank}" + (f" · {report.host}" if report.host else "")
+        ),
         _name("thread_name", rank, _MAIN, "main thread"),
         _name("thread_name", rank, _COLLECTIVES, "collectives"),
         _name("thread_name", rank, _STEPS, "steps"),

@@ -233,7 +233,7 @@ def _who_came_when(meeting: Meeting) -> str:
     if len(arrived) > _RANKS_LISTED:
         arrived = [arrived[0], f"{len(arrived) - 3} more", *arrived[-2:]]
     if arrived:
-        arrived[0] = f"rank {next(iter(arrivals))} first"
+        arrived[0] = f"{words.ranks([next(iter(arrivals))])} first"
     if missing:
         arrived.append(f"never: {words.ranks(missing)}")
     return ", ".join(arrived)

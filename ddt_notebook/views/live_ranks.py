@@ -110,7 +110,7 @@ class LiveView(Displayable):
         """The table as HTML; a row keeps its height while numbers change in it."""
         rows = [
             (
-                words.rank_list(line.ranks),
+                words.ranks_cell(line.ranks),
                 html.tag("span", _chip(line), f" {line.wait}".rstrip(), style=_NOWRAP),
                 html.name(line.where, 72) if line.where else "",
                 html.tag("span", line.memory, style=_NOWRAP),
@@ -198,7 +198,7 @@ def headline(
 def _row(line: RankLine) -> tuple[str, ...]:
     sign, _ = line.sign
     where = line.where if len(line.where) <= 48 else f"{line.where[:47]}…"
-    return (words.rank_list(line.ranks), f"{sign} {line.said}", where, line.memory)
+    return (words.ranks_cell(line.ranks), f"{sign} {line.said}", where, line.memory)
 
 
 def _chip(line: RankLine) -> html.Markup:

@@ -209,7 +209,9 @@ class MemoryView(RunView, Figured):
         largest = max(self.snapshot.memory, key=_highest)
         what = "on the GPU" if _on_gpu(largest) and largest.gpu_peak else "resident"
         room = [f"{words.size(limit)} is {_LIMITS[name]}" for name, limit in self._limits().items()]
-        needed = f"rank {largest.rank} needed most: {words.size(_highest(largest))} {what}"
+        needed = (
+            f"{words.ranks([largest.rank])} needed most: {words.size(_highest(largest))} {what}"
+        )
         return f"{needed}; {', '.join(room) or 'no limit is known'}"
 
     def _limits(self) -> dict[str, int]:
@@ -305,8 +307,9 @@ def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> li
                 found.append(
                     Flag(
                         "warning",
-                        f"rank {memory.rank} nearly reached {_LIMITS[name]}: {share}; a smaller "
-                        "batch or sharding (FSDP) makes room: ddt.estimate(run) compares them",
+                        f"{words.ranks([memory.rank])} nearly reached {_LIMITS[name]}: {share}; a "
+                        "smaller batch or sharding (FSDP) makes room: ddt.estimate(run) compares "
+                        "them",
                     )
                 )
     shared = next((m.limits["cgroup"] for m in memories if "cgroup" in m.limits), None)
@@ -334,7 +337,8 @@ def _uneven(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> l
     return [
         Flag(
             "warning",
-            f"rank {most.rank} holds {words.size(more)} more than rank {least.rank}, "
+            f"{words.ranks([most.rank])} holds {words.size(more)} more than "
+            f"{words.ranks([least.rank])}, "
             f"most of it {kind}: {sizes}",
         )
     ]

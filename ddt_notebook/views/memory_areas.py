@@ -158,7 +158,7 @@ def _peak(memory: RankMemory, size: int) -> str:
     if memory.highest_at_ms is None or memory.highest_where is None:
         return ""
     when = words.duration(memory.highest_at_ms / 1e3)
-    highest = f"rank {memory.rank} was at the highest, {words.size(size)}, after {when}"
+    highest = f"{words.ranks([memory.rank])} was at the highest, {words.size(size)}, after {when}"
     return f"▲ {highest}, at {memory.highest_where.label}"
 
 

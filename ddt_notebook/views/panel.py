@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from ..formatting import naming_hosts
 from ..model import Finding, Report, Snapshot
 from . import html, safe, source_positions, words
 from .live_ranks import LiveView, RankLine
@@ -82,12 +83,14 @@ def of_view(view: LiveView, resources: Mapping[int, ResourcesLike]) -> dict[str,
 def of_report(report: Report, snapshot: Snapshot) -> dict[str, Any]:
     """What was found in a run, with the lines that a reader may want to go to."""
     shown = report.findings[:_FINDINGS_SHOWN]
+    with naming_hosts(snapshot.hosts):
+        findings = [_finding(finding, snapshot) for finding in shown]
     summary = report.checked if report.ok else ""
     if rest := len(report.findings) - len(shown):
         summary = f"{words.count(rest, 'more finding')} below the cell"
     return {
         "cell": snapshot.cell.number,
-        "findings": [_finding(finding, snapshot) for finding in shown],
+        "findings": findings,
         "summary": summary,
     }
 
@@ -101,7 +104,7 @@ def _row(line: RankLine, resources: Sequence[ResourcesLike]) -> dict[str, Any]:
     return {
         "ranks": list(line.ranks),
         "asked": line.state != "not asked",
-        "label": words.rank_list(line.ranks),
+        "label": words.ranks_cell(line.ranks),
         "sign": sign,
         "state": line.state,
         "colour": html.COLOURS[kind],

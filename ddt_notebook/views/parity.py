@@ -210,7 +210,7 @@ class ParityView(RunView):
         rows = []
         for found in self._differing[:DIFFERING]:
             difference = self._difference(found)
-            groups = " | ".join(words.rank_list(ranks) for ranks in found.groups.values())
+            groups = " | ".join(words.ranks_cell(ranks) for ranks in found.groups.values())
             rows.append(
                 (
                     html.name(found.name),

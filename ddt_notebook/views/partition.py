@@ -245,7 +245,7 @@ def _loader_rows(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, ...]]:
     for _, ranks in alike[: 2 * ROWS]:
         loader = by_rank[ranks[0]]
         first = ", ".join(map(str, loader.epochs[-1].first[:FIRST])) or "no index"
-        rows.append((words.rank_list(ranks), *_counts(loader), first))
+        rows.append((words.ranks_cell(ranks), *_counts(loader), first))
     if len(alike) > 2 * ROWS:
         rows.append((f"and {len(alike) - 2 * ROWS} more rows", *[""] * 5))
     return rows
@@ -307,7 +307,7 @@ def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
         return (f"{shard.local_parameters:,}", f"{share:.1%}", size, spread)
 
     alike = group(by_rank, lambda rank: row(by_rank[rank]))
-    rows = [(words.rank_list(ranks), *cells) for cells, ranks in alike[: 2 * ROWS]]
+    rows = [(words.ranks_cell(ranks), *cells) for cells, ranks in alike[: 2 * ROWS]]
     if len(alike) > 2 * ROWS:
         rows.append((f"and {len(alike) - 2 * ROWS} more rows", *[""] * 4))
     return rows

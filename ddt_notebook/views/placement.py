@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..diagnosis.communication import hold_parts
+from ..formatting import rank_list
 from ..model import Snapshot
 from ..model.collective import shape_label
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
@@ -177,7 +178,7 @@ def _grid(placements: Sequence[RankPlacement]) -> list[tuple[str, ...]]:
 
     rows = {rank: tuple(cell(sizes[device]) for device in shown) for rank, sizes in held.items()}
     alike = group(rows, lambda rank: rows[rank])
-    grid = [(words.rank_list(ranks), *cells) for cells, ranks in alike[:ROWS]]
+    grid = [(words.ranks_cell(ranks), *cells) for cells, ranks in alike[:ROWS]]
     if len(alike) > ROWS:
         rest = words.count(sum(len(ranks) for _, ranks in alike[ROWS:]), "more rank")
         grid.append((f"and {rest}", *[""] * len(shown)))
@@ -307,7 +308,7 @@ def _every_tensor(shown: Sequence[_Shown]) -> Markup:
     rows = [
         (
             f"{s.item.name}{'' if t.name.startswith('[') or not t.name else '.'}{t.name}",
-            words.rank_list(s.ranks),
+            words.ranks_cell(s.ranks),
             t.role,
             t.device,
             t.dtype,
@@ -340,7 +341,7 @@ def _numbered(names: Sequence[str]) -> str:
     """One name for names that differ in the number of the layer: ``layers.0-11.weight``."""
     before, number, after = _parted(names[0])
     if len(names) > 1:
-        number = words.rank_list(int(_parted(name)[1]) for name in names).replace(", ", ",")
+        number = rank_list(int(_parted(name)[1]) for name in names).replace(", ", ",")
     return f"{before}{number}{after}"
 
 

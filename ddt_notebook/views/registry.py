@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..formatting import naming_hosts
+
 if TYPE_CHECKING:
     from ..model import Snapshot
     from .run_view import RunView
@@ -72,10 +74,11 @@ class View:
             Whether the ranks were asked at their prompt, and not at the end of the cell.
         """
         view: RunView
-        if self.asks_ranks:
-            view = self.load()(snapshot, names, asked_now=asked_now)
-        else:
-            view = self.load()(snapshot)
+        with naming_hosts(snapshot.hosts):  # in the flags, which a view makes first
+            if self.asks_ranks:
+                view = self.load()(snapshot, names, asked_now=asked_now)
+            else:
+                view = self.load()(snapshot)
         return view
 
     def is_in(self, snapshot: Snapshot) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from ..diagnosis.corrections import Correction, correction
 from ..diagnosis.wording import is_reason
+from ..formatting import naming_hosts
 from ..model import Finding, Report, Snapshot
 from . import (
     code_diff,
@@ -62,7 +63,8 @@ class DisplayedReport(Displayable, Report):
 
     def to_terminal(self, *, colour: bool) -> str:
         """The findings, 80 columns wide, with ANSI colours or without."""
-        lines = [report_text.report(self, self.snapshot, but=self.but, colour=colour)]
+        with naming_hosts(self._hosts):
+            lines = [report_text.report(self, self.snapshot, but=self.but, colour=colour)]
         made = self._correction(self.findings[: report_text.FINDINGS_SHOWN])
         if made is not None and self.snapshot is not None:
             offer = f"{_OFFER}: " if self.snapshot.origin == "session" else ""
@@ -74,7 +76,12 @@ class DisplayedReport(Displayable, Report):
 
     def to_html(self) -> str:
         """The findings for a notebook."""
-        return _html(self)
+        with naming_hosts(self._hosts):
+            return _html(self)
+
+    @property
+    def _hosts(self) -> dict[int, str]:
+        return self.snapshot.hosts if self.snapshot is not None else {}
 
     @property
     def correction(self) -> Correction | None:

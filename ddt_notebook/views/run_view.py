@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from ..formatting import naming_hosts
 from ..model import Snapshot
 from ..model.torch_features import Feature
 from . import dataframe, flags, html, running, safe, terminal, words
@@ -44,14 +45,16 @@ class RunView(Displayable):
 
     def to_text(self) -> str:
         """The title, the flags and the tables, 80 columns wide."""
-        above = [self._title(), *flags.to_text(self.flags, self._healthy())]
-        asked = [row for line in self._how_asked() for row in terminal.wrap("", line)]
-        return "\n".join([*above, *self._text(), *asked])
+        with naming_hosts(self.snapshot.hosts):
+            above = [self._title(), *flags.to_text(self.flags, self._healthy())]
+            asked = [row for line in self._how_asked() for row in terminal.wrap("", line)]
+            return "\n".join([*above, *self._text(), *asked])
 
     def to_html(self) -> str:
         """The title, the flags and the tables."""
-        above = [html.heading(self._title()), *flags.to_html(self.flags, self._healthy())]
-        return html.view(*above, *self._html(), *map(html.line, self._how_asked()))
+        with naming_hosts(self.snapshot.hosts):
+            above = [html.heading(self._title()), *flags.to_html(self.flags, self._healthy())]
+            return html.view(*above, *self._html(), *map(html.line, self._how_asked()))
 
     def to_json(self) -> dict[str, Any]:
         """The view's name, its flags, and its rows by column as plain data."""

@@ -120,7 +120,7 @@ def _row(members: Sequence[RankStatusLike]) -> tuple[str, ...]:
     memory = [m.memory_bytes for m in members if m.memory_bytes is not None]
     largest = words.size(max(memory)) if memory else ""
     return (
-        words.rank_list(m.rank for m in members),
+        words.ranks_cell(m.rank for m in members),
         str(members[0].pid) if len(members) == 1 else "",
         state,
         f"≤ {largest}" if len(memory) > 1 else largest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..formatting import naming_hosts
 from ..model import Position, RankReport, Snapshot
 from . import html, safe, words
 from .html import Markup
@@ -35,17 +36,19 @@ class StacksView(RunView):
     def to_text(self) -> str:
         """One block per group of ranks, outermost frame first."""
         lines = [self._summary()]
-        for title, frames in self._groups():
-            lines.append(title)
-            lines += [f"  {_frame(frame)}" for frame in frames]
+        with naming_hosts(self.snapshot.hosts):
+            for title, frames in self._groups():
+                lines.append(title)
+                lines += [f"  {_frame(frame)}" for frame in frames]
         return "\n".join(lines)
 
     def to_html(self) -> str:
         """One block per group of ranks, outermost frame first."""
         parts: list[Markup] = []
-        for title, frames in self._groups():
-            parts.append(html.heading(title))
-            parts.append(html.pre("\n".join(map(_frame, frames)) or "no Python frame was seen"))
+        with naming_hosts(self.snapshot.hosts):
+            for title, frames in self._groups():
+                parts.append(html.heading(title))
+                parts.append(html.pre("\n".join(map(_frame, frames)) or "no Python frame was seen"))
         return html.view(html.line(self._summary()), *parts)
 
     def to_frame(self) -> Any:

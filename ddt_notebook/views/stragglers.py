@@ -63,10 +63,10 @@ def straggler_flags(
             continue  # it was ready, and waited for a processor
         stood = "they were idle for" if snapshot.timeline else "it was late by"
         text = (
-            f"rank {rank} came last to {len(notable):,} of {words.count(len(met), 'collective')}, "
-            f"{words.short(statistics.median(notable))} after the others (median): {stood} "
-            f"{words.short(cost)} of {words.short(window_s)}; look at what it alone does before "
-            "them"
+            f"{words.ranks([rank])} came last to {len(notable):,} of "
+            f"{words.count(len(met), 'collective')}, {words.short(statistics.median(notable))} "
+            f"after the others (median): {stood} {words.short(cost)} of {words.short(window_s)}; "
+            "look at what it alone does before them"
         )
         if not known:
             text += ". Whether it only waited for a processor is not known"
@@ -175,5 +175,6 @@ def _message_wait(report: RankReport) -> str:
     call = report.blocked_call
     assert call is not None
     way = "from" if "recv" in call.op else "to"
-    peer = "any rank" if call.peer is None else f"rank {call.peer}"
-    return f"rank {report.rank} waited {words.short(report.blocked_s)} in {call.label} {way} {peer}"
+    peer = "any rank" if call.peer is None else words.ranks([call.peer])
+    waited = f"waited {words.short(report.blocked_s)} in {call.label}"
+    return f"{words.ranks([report.rank])} {waited} {way} {peer}"

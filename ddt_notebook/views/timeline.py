@@ -148,7 +148,7 @@ class TimelineView(RunView, Figured):
             parts.append(html.line(self._summary()))
             shown = self._shown(HTML_ROWS)
             rows = [
-                (words.rank_list(ranks), sparklines.as_html(kinds))
+                (words.ranks_cell(ranks), sparklines.as_html(kinds))
                 for ranks, kinds in self._lanes(shown)
             ]
             if len(shown) < len(self._shares):
@@ -299,10 +299,10 @@ class TimelineView(RunView, Figured):
             until = timeline.traced_until_s
             if until is not None and until < timeline.ended_s - 0.5:
                 length = short(until - timeline.started_s)
-                notes.append(f"rank {timeline.rank}: recorded for the first {length}")
+                notes.append(f"{words.ranks([timeline.rank])}: recorded for the first {length}")
             if timeline.spans_left_out:
                 left_out = words.count(timeline.spans_left_out, "later span")
-                notes.append(f"rank {timeline.rank}: {left_out} left out")
+                notes.append(f"{words.ranks([timeline.rank])}: {left_out} left out")
         return notes[:4]
 
     def _shown(self, limit: int) -> list[RankShare]:
@@ -368,7 +368,7 @@ class TimelineView(RunView, Figured):
         assert self.window is not None
         return [
             (
-                f"rank {wait.until}",
+                words.ranks([wait.until]),
                 f"→ {words.ranks(wait.ranks)}",
                 short(wait.longest_s),
                 short(wait.at_s - self.window.start_s),
@@ -386,7 +386,7 @@ class TimelineView(RunView, Figured):
         """A row for each rank; ranks with the same numbers share one."""
         alike = group(map(self._row, shown), lambda row: row[1:])
         return [
-            (safe.middle(words.rank_list(int(row[0]) for row in rows), _LABEL), *numbers)
+            (safe.middle(words.ranks_cell(int(row[0]) for row in rows), _LABEL), *numbers)
             for numbers, rows in alike
         ]
 

@@ -168,4 +168,4 @@ def _blocks(ranks: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _name(ranks: Sequence[int]) -> str:
-    return safe.middle(words.rank_list(ranks), 16)
+    return safe.middle(words.ranks_cell(ranks), 16)

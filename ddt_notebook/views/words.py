@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .. import formatting
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
 from ..faults import card_ids
-from ..formatting import count, rank_list, size
+from ..formatting import count, ranks_cell, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport, Snapshot
@@ -28,8 +28,8 @@ __all__ = [
     "heading",
     "is_unclassified",
     "more",
-    "rank_list",
     "ranks",
+    "ranks_cell",
     "rate",
     "short",
     "size",

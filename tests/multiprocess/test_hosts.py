@@ -87,12 +87,14 @@ def test_a_hang_across_a_network_is_reported_once(tmp_path: Path, network: list[
     (_, _, first), (_, _, second) = [host.end() for host in hosts]
     assert len(list(folder.glob("report-*.ddt.json"))) == 1
     assert ("hang D.2.1" in first, "hang D.2.1" in second) == (True, False)
+    assert "rank 1 · node1 entered" in first
     (finding,) = report(folder).findings
     assert {rank: place.code for rank, place in finding.places.items()} == {
         0: "dist.barrier()",
         1: "dist.all_reduce(loss)",
     }
     snapshot = ddt.Snapshot.load(folder / "report-1.ddt.json")
+    assert "rank 0 · node0" in str(ddt.collectives(snapshot))
     assert "rank 0 ran on node0, rank 1 on node1" in snapshot.notes
     (aligned,) = (note for note in snapshot.notes if "aligned by collectives" in note)
     assert "with an error of at most" in aligned

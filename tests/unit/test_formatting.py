@@ -55,3 +55,20 @@ def test_counts_and_listings():
     assert formatting.count(2, "batch") == "2 batches"
     assert formatting.count(2000, "call") == "2,000 calls"
     assert formatting.listing(["a", "b", "c"]) == "a, b and c"
+
+
+def test_ranks_of_several_hosts_show_theirs() -> None:
+    hosts = {0: "nodeA.cluster", 1: "nodeA.cluster", 2: "nodeB.cluster"}
+    with formatting.naming_hosts(hosts):
+        assert formatting.ranks_text([2]) == "rank 2 · nodeB"
+        assert formatting.ranks_text([0, 1]) == "ranks 0 and 1 · nodeA"
+        assert formatting.ranks_text([1, 2]) == "ranks 1 and 2"
+        assert formatting.ranks_label([5]) == "rank 5"
+        assert formatting.rank_list([2]) == "2"
+    assert formatting.ranks_text([2]) == "rank 2"
+    for hosts in ({0: "one", 1: "one"}, {0: "one", 1: ""}):
+        with formatting.naming_hosts(hosts):
+            assert formatting.ranks_text([0]) == "rank 0"
+    with formatting.naming_hosts({0: "n.one", 1: "n.<b>\n"}):  # equal up to the dot
+        assert formatting.ranks_text([0]) == "rank 0 · n.one"
+        assert formatting.ranks_text([1]) == "rank 1 · n._b__"
