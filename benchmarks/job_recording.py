@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -20,11 +21,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .common import Figure
+from .common import Figure, check
 from .recording import MLP, SETUP, SPENT, SWITCH, TIMED, TRANSFORMER
 
-RANKS, PAIRS, TURNS = 2, 3, 60
-_LIMIT_S = 180
+RANKS, PAIRS, TURNS = 2, 3, 40
+#: On a busy machine a job takes many times as long.
+_LIMIT_S = 900
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 _HEAD = """
 import json
@@ -152,16 +154,21 @@ def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...
         job = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         job += ["--nproc-per-node", str(RANKS), str(script)]
         run = [sys.executable, "-c", _MAIN, "run", "--to", f"{folder}/job", *options, "--"]
-        done = subprocess.run(
+        started = subprocess.Popen(
             [*run, *job] if recorded else job,
             cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=_LIMIT_S,
-            check=True,
+            start_new_session=True,
         )
-        return json.loads(done.stdout.splitlines()[-1])
+        try:
+            output, _ = started.communicate(timeout=_LIMIT_S)
+        except BaseException:
+            os.killpg(started.pid, signal.SIGTERM)  # torchrun ends its ranks
+            raise
+        check(started.returncode == 0, f"the job ended with status {started.returncode}")
+        return json.loads(output.splitlines()[-1])
 
 
 if __name__ == "__main__":
