@@ -257,7 +257,7 @@ class CellRun:
 
     def _wait(self) -> None:
         """Process everything that arrives within a tick."""
-        waited: list[Any] = [self._pool.server]
+        waited: list[Any] = [self._pool.place]
         for run in self._runs:
             if run.exit_status is None:
                 waited += [run.handle.commands, run.handle.questions]

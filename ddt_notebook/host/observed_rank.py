@@ -8,8 +8,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from ..model import Observation
 from ..model.torch_features import MissingFeature
 from ..wire.branch_ring import BranchRingReader
@@ -29,6 +27,7 @@ from ..wire.messages import (
 )
 from ..wire.records import FlightEntry
 from .call_log_reader import RankRecorder
+from .place import HostProcess
 
 #: A rank's monitor that has not answered for this long counts as unable to answer.
 SILENT_AFTER_S = 1.5
@@ -76,7 +75,8 @@ class ObservedRank:
         self._running_asked: int | None = None  # number of the request
         self.running: RunningAnswer | Failed | None = None  # the last answer
         self._processor = (0.0, 0.0)
-        self._process: psutil.Process | None = None
+        #: Its process as the operating system shows it; None if that cannot be asked.
+        self.host_process: HostProcess | None = None
 
     @property
     def now_s(self) -> float:
@@ -142,11 +142,10 @@ class ObservedRank:
 
     def processor_share(self) -> float:
         """How much of a processor it has used since the last call, as the system counts."""
-        now_s, used_s = time.monotonic(), 0.0
-        if self._process is not None:
-            with suppress(psutil.Error):
-                times = self._process.cpu_times()
-                used_s = times.user + times.system
+        if self.host_process is not None:
+            used_s, now_s = self.host_process.used()
+        else:
+            used_s, now_s = 0.0, time.monotonic()
         before_s, used_before_s = self._processor
         self._processor = (now_s, used_s)
         return (used_s - used_before_s) / max(now_s - before_s, 1e-6)
@@ -159,11 +158,7 @@ class ObservedRank:
     @property
     def stopped(self) -> bool:
         """Whether the operating system has suspended it."""
-        try:
-            process = self._process
-            return process is not None and bool(process.status() == psutil.STATUS_STOPPED)
-        except psutil.Error:
-            return False
+        return self.host_process is not None and self.host_process.stopped
 
     def _file(self, ending: str) -> Path:
         return self.files.with_name(f"{self.files.name}.{ending}")

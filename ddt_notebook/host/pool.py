@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,16 +22,14 @@ from ..wire.messages import (
     Failed,
     FormGroup,
     GroupFormed,
-    MakeDirectory,
     Message,
     RankReady,
     RankSpec,
-    RemoveDirectory,
-    StartStore,
 )
-from . import launcher, surroundings
+from . import surroundings
 from .call_log_reader import SourceLine
 from .errors import SessionError
+from .place import HostProcess, Place, StartedStore
 from .rank_handle import RankHandle
 from .source_files import SourceFiles
 
@@ -91,11 +86,13 @@ class RankPool:
     ----------
     options
         Their options.
+    place
+        Where they run.
     source_line
         Returns the text of a line of a cell.
     """
 
-    def __init__(self, options: PoolOptions, source_line: SourceLine) -> None:
+    def __init__(self, options: PoolOptions, place: Place, source_line: SourceLine) -> None:
         self.options = options
         #: The fork server makes it, so that it removes it whenever the notebook is killed.
         self.directory = Path(surroundings.temporary_folder(), f"ddt-{secrets.token_hex(8)}")
@@ -107,9 +104,8 @@ class RankPool:
         #: Names of variables that each rank lost when it was replaced.
         self._lost: dict[int, set[str]] = {}
         self._source_line = source_line
-        self._store_pid = 0
-        self._port = 0
-        self.server = launcher.server(warm=options.start_method == "fork")
+        self._store: StartedStore | None = None
+        self.place = place
 
     def start(self) -> None:
         """End the ranks that run, start the store and all ranks, and form the group.
@@ -121,13 +117,12 @@ class RankPool:
         """
         with self._changing("the start of the ranks"):
             self.end_ranks()
-            if not self.server.usable:
-                self.server = launcher.server(warm=self.options.start_method == "fork")
-            self._make_directory()
+            self.place.open()
+            self.place.make_directory(self.directory)
             self.notes.clear()
             self._lost.clear()
             self.source_files.forget()
-            self._start_store()
+            self._store = self.place.start_store()
             for rank in range(self.options.world_size):
                 self.handles.append(self._start_rank(rank))
             self._await_ready()
@@ -146,24 +141,19 @@ class RankPool:
             raise error from error.__cause__
         self.failure = None
 
-    def _make_directory(self) -> None:
-        made = self.server.request(MakeDirectory(directory=str(self.directory)))
-        if isinstance(made, Failed):
-            raise SessionError(f"the session's folder could not be made: {made.error}")
-
-    def _start_store(self) -> None:
-        store = self.server.start(StartStore())
-        self._store_pid, self._port = store.pid, store.port
-
     def _start_rank(self, rank: int) -> RankHandle:
         if not self.directory.exists():  # such as after `rm -r /tmp/*`
-            self._make_directory()
+            self.place.make_directory(self.directory)
         options = self.options
+        assert self._store is not None
         spec = RankSpec(
             rank=rank,
             world_size=options.world_size,
+            local_rank=rank,
+            local_world_size=options.world_size,
             directory=str(self.directory),
-            port=self._port,
+            store_address=self._store.address,
+            port=self._store.port,
             backend=options.backend,
             device=options.device,
             simulated_gpus=options.simulated_gpus,
@@ -171,12 +161,10 @@ class RankPool:
             group_timeout_s=options.group_timeout_s,
             memory=options.memory,
             seed=options.seed,
-            cwd=os.getcwd(),
-            sys_path=tuple(sys.path),
-            environ=_users_environment(),
             confined=options.confined,
         )
-        return RankHandle(self.server, fork=options.start_method == "fork", spec=spec)
+        started = self.place.start_rank(spec, fork=options.start_method == "fork")
+        return RankHandle(rank, started)
 
     def _await_ready(self) -> None:
         waiting = [handle for handle in self.handles if not handle.ready]
@@ -226,12 +214,13 @@ class RankPool:
 
     def _form_group(self, *, join: bool) -> None:
         self.reap()
-        if not self._store_pid:  # killed from outside
-            self._start_store()
+        if self._store is None:  # killed from outside
+            self._store = self.place.start_store()
         for attempt in range(2):
             self.generation += 1
             prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"
-            form = FormGroup(prefix=prefix, generation=self.generation, port=self._port, join=join)
+            port = self._store.port
+            form = FormGroup(prefix=prefix, generation=self.generation, port=port, join=join)
             answers = self.command(form, limit_s=_FORM_LIMIT_S, together=True)
             for handle in self.handles:
                 if handle.recorder is not None:
@@ -297,7 +286,7 @@ class RankPool:
         """
         self._await_reports()
         dead = [handle.rank for handle in self.handles if not handle.alive]
-        if dead and not self.server.usable:
+        if dead and not self.place.usable:
             advice = "session.restart() starts new ranks"
             raise SessionError("the ranks were killed from outside", advice, reason="broken")
         if dead:
@@ -328,7 +317,7 @@ class RankPool:
         deadline = time.monotonic() + limit_s
         while len(answers) < len(handles):
             waiting = [handle for handle in handles if handle.rank not in answers]
-            waited: list[Any] = [self.server, *(h.commands for h in waiting)]
+            waited: list[Any] = [self.place, *(h.commands for h in waiting)]
             ready: list[Any] = wait_for(waited, timeout=0.1)
             for handle in waiting:
                 if handle.commands in ready:
@@ -349,15 +338,17 @@ class RankPool:
 
     def reap(self) -> None:
         """Note which processes have ended."""
-        by_pid = {handle.pid: handle for handle in self.handles}
-        if not by_pid and not self._store_pid:
+        by_process = {_key(handle.process): handle for handle in self.handles}
+        store = [self._store.process] if self._store is not None else []
+        if not by_process and not store:
             return  # at rest, when the fork server may have ended, too
-        for pid, status in self.server.ended([*by_pid, self._store_pid]).items():
-            if pid in by_pid:
-                by_pid[pid].exit_status = status
+        processes = [*(handle.process for handle in self.handles), *store]
+        for process, status in self.place.ended(processes).items():
+            if process in by_process:
+                by_process[process].exit_status = status
             else:
-                self._store_pid = 0
-        if not self.server.usable:  # its children ended with it
+                self._store = None
+        if not self.place.usable:  # its children ended with it
             for handle in self.handles:
                 if handle.exit_status is None:
                     handle.exit_status = -signal.SIGKILL
@@ -369,7 +360,7 @@ class RankPool:
         while any(handle.ending for handle in self.handles):
             if time.monotonic() > deadline:
                 return
-            wait_for([self.server.fileno()], timeout=0.05)
+            wait_for([self.place.fileno()], timeout=0.05)
             self.reap()
 
     def end_ranks(self) -> None:
@@ -383,10 +374,9 @@ class RankPool:
         self._await_ends()
         for handle in self.handles:
             handle.close()
-        if self._store_pid:
-            with suppress(ProcessLookupError):
-                os.kill(self._store_pid, signal.SIGKILL)
-            self._store_pid = 0
+        if self._store is not None:
+            self._store.process.signal(signal.SIGKILL)
+            self._store = None
         self.handles = []
 
     def rest(self) -> None:
@@ -397,15 +387,13 @@ class RankPool:
     def close(self) -> None:
         """End everything and remove the session's files."""
         self.end_ranks()
-        if self.server.usable and self.server.ready:  # else it has made none
-            with suppress(SessionError):
-                self.server.request(RemoveDirectory(directory=str(self.directory)))
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.place.remove_directory(self.directory)
+        self.place.close()
 
     def _await_ends(self) -> None:
         deadline = time.monotonic() + _STOP_LIMIT_S
         while any(handle.alive for handle in self.handles) and time.monotonic() < deadline:
-            wait_for([self.server.fileno()], timeout=0.05)
+            wait_for([self.place.fileno()], timeout=0.05)
             self.reap()
 
     @property
@@ -414,10 +402,10 @@ class RankPool:
         return tuple(dict.fromkeys(m for h in self.handles for m in h.missing_features))
 
     def process_ids(self) -> list[int]:
-        """Process ids of ranks, store and fork server."""
-        ranks = [handle.pid for handle in self.handles]
-        server = [self.server.pid] if self.server.usable else []
-        return [*ranks, *filter(None, [self._store_pid]), *server]
+        """Process ids of ranks, store and fork server, as far as they run on this machine."""
+        processes = [handle.process for handle in self.handles]
+        processes += [self._store.process] if self._store is not None else []
+        return [*(p.pid for p in processes if not p.host), *self.place.process_ids()]
 
 
 def group_timeout_s(timeout_s: float | None, backend: str) -> float:
@@ -441,7 +429,5 @@ def _with_advice(error: SessionError) -> SessionError:
     return SessionError(error.fact, advice, reason=error.reason, fitting_ranks=error.fitting_ranks)
 
 
-def _users_environment() -> dict[str, str]:
-    """The notebook's environment without the variables that a rank gets from its parent process."""
-    kept = ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "TORCH_", "MPLBACKEND")
-    return {name: value for name, value in os.environ.items() if not name.startswith(kept)}
+def _key(process: HostProcess) -> tuple[str, int]:
+    return process.host, process.pid

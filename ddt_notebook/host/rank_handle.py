@@ -2,63 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import suppress
-from pathlib import Path
-
-import psutil
 
 from ..model import FormatError
 from ..wire.branch_ring import BranchRingReader
-from ..wire.channel import Channel, Closed, channel_pair
-from ..wire.messages import (
-    Envelope,
-    Message,
-    RankReady,
-    RankSpec,
-    StartRank,
-)
+from ..wire.channel import Channel, Closed
+from ..wire.messages import Envelope, Message, RankReady
 from ..wire.ring import RingReader
 from .call_log_reader import RankRecorder, SourceLine
-from .launcher import ForkServerHandle
 from .listeners import Stream
 from .observed_rank import ObservedRank
 from .output_files import Tail
+from .place import StartedRank
 
 
 class RankHandle(ObservedRank):
-    """Starts one rank and talks to it.
+    """Talks to one rank.
 
     Parameters
     ----------
-    server
-        The fork server that starts and watches it.
-    fork
-        True to fork it, False to spawn it in a new interpreter.
-    spec
-        The specification of the rank.
+    rank
+        Its number.
+    started
+        Its process, its connections and its files.
     """
 
-    def __init__(self, server: ForkServerHandle, *, fork: bool, spec: RankSpec) -> None:
-        directory = Path(spec.directory)
-        super().__init__(spec.rank, directory / f"rank{spec.rank}")
+    def __init__(self, rank: int, started: StartedRank) -> None:
+        super().__init__(rank, started.files)
         self.ready = False
         self.device = ""
-        self._directory = directory
-        self.commands, rank_commands = channel_pair()
-        self.questions, rank_questions = channel_pair()
-        with rank_commands, rank_questions:
-            # a new process needs a new log: the ring's count must start at 0
-            (directory / f"rank{self.rank}.calls").unlink(missing_ok=True)
-            (directory / f"rank{self.rank}.branches").unlink(missing_ok=True)
-            descriptors = rank_commands.fileno(), rank_questions.fileno()
-            self.pid = server.start(StartRank(fork=fork), descriptors).pid
-        self._process = psutil.Process(self.pid)
-        self.commands.send(spec)
+        self.process = self.host_process = started.process
+        self.pid = started.process.pid
+        self.commands = started.commands
+        self.questions: Channel = started.questions
+        self._started = started
         self.tails: dict[Stream, Tail] = {
-            "stdout": Tail(directory / f"rank{self.rank}.out"),
-            "stderr": Tail(directory / f"rank{self.rank}.err"),
+            "stdout": Tail(self._file("out")),
+            "stderr": Tail(self._file("err")),
         }
         for tail in self.tails.values():  # a new process appends to its predecessor's text
             tail.read_all()
@@ -69,10 +50,21 @@ class RankHandle(ObservedRank):
         self.torch_version = ready.torch_version
         self.missing_features = ready.missing_features
         self.device = ready.device
-        ring_file = self._directory / f"rank{self.rank}.calls"
+        ring_file = self._file("calls")
         if ring_file.exists():
-            self.recorder = RankRecorder(RingReader(ring_file), source_line)
-            self.branch_ring = BranchRingReader(self._directory / f"rank{self.rank}.branches")
+            self.recorder = RankRecorder(
+                RingReader(ring_file), source_line, wall_s=self._started.wall_s
+            )
+            self.branch_ring = BranchRingReader(self._file("branches"))
+
+    @property
+    def now_s(self) -> float:
+        """The time on the monotonic clock of its host."""
+        return super().now_s + self._started.ahead_s
+
+    def lasts_s(self, since_s: float) -> float:
+        """For how long a wait that began at ``since_s`` on the rank's clock has lasted so far."""
+        return self.now_s - since_s
 
     @property
     def alive(self) -> bool:
@@ -87,10 +79,7 @@ class RankHandle(ObservedRank):
         """
         if not self.alive or self.commands.hung_up:
             return self.alive
-        try:
-            return self._process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        except psutil.Error:
-            return True
+        return self.process.ending
 
     def command(self, message: Message, payload: bytes | None = None) -> int:
         """Send a command to the main thread; returns its number. A dead rank is skipped."""
@@ -125,8 +114,7 @@ class RankHandle(ObservedRank):
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if its end has not been reported (then the pid is still its own)."""
         if self.alive:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+            self.process.signal(number)
 
     def close(self) -> None:
         """Close everything on the notebook's side."""

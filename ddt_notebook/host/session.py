@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 from ..model import Cell
 from ..model.observation import Observation
 from ..wire.messages import Failed, FetchVariable
@@ -23,6 +21,7 @@ from .cell_run import CellRun
 from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
+from .local_place import LocalPlace
 from .pool import PoolOptions, RankPool, group_timeout_s
 from .pushed_objects import PushedObjects
 from .run_result import RunResult
@@ -144,7 +143,8 @@ class Session:
             start_method=self.start_method,
             confined=confined,
         )
-        self.pool = RankPool(options, self.source_line)
+        place = LocalPlace(warm=self.start_method == "fork")
+        self.pool = RankPool(options, place, self.source_line)
         try:
             self.pool.start()
         except BaseException:
@@ -181,10 +181,10 @@ class Session:
             self.resting = True
             self.last_run = None
             self.pool.rest()
-            server = self.pool.server
+            place = self.pool.place
             others = (s for s in _sessions if s is not self and not (s.stopped or s.resting))
-            if not any(s.pool.server is server for s in others):
-                server.close()
+            if not any(s.pool.place.shares_with(place) for s in others):
+                place.rest()
 
     def wake(self) -> None:
         """Start new ranks if `rest` has ended them.
@@ -530,7 +530,7 @@ class Session:
     def alive(self) -> bool:
         """Whether every rank's process runs, as the operating system reports."""
         return not (self.stopped or self.resting) and all(
-            psutil.pid_exists(pid) for pid in self.pids
+            handle.process.exists for handle in self.pool.handles
         )
 
     @property

@@ -10,9 +10,6 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from .. import system_memory
 from ..model import Position
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
@@ -147,18 +144,12 @@ def _rank_status(
     return RankStatus(
         rank=handle.rank,
         pid=handle.pid,
-        alive=handle.alive and psutil.pid_exists(handle.pid),
+        alive=handle.alive and handle.process.exists,
         state=state,
         position=handle.status.position if running and handle.status else None,
-        memory_bytes=_memory_share(handle.pid),
+        memory_bytes=handle.process.memory_share(),
         generation=generation,
     )
-
-
-def _memory_share(pid: int) -> int:
-    with suppress(psutil.NoSuchProcess):
-        return system_memory.pss_bytes(pid) or system_memory.resident_bytes(pid)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,27 +191,11 @@ def rank_resources(pool: RankPool, *, resident: bool) -> dict[int, RankResources
     return {
         handle.rank: RankResources(
             device=f"{handle.device}{simulated}" if handle.device else "",
-            resident_bytes=_resident(handle.pid) if resident and handle.alive else None,
-            allocated_bytes=_allocated(handle.pid, cap)
+            resident_bytes=handle.process.resident_bytes() if resident and handle.alive else None,
+            allocated_bytes=handle.process.allocated_bytes(cap)
             if cap is not None and handle.alive
             else None,
             cap_bytes=cap,
         )
         for handle in tuple(pool.handles)
     }
-
-
-def _resident(pid: int) -> int | None:
-    with suppress(psutil.Error):
-        return system_memory.resident_bytes(pid)
-    return None
-
-
-def _allocated(pid: int, cap: int) -> int | None:
-    """What has been allocated since the limit was set to ``cap`` bytes above the use at start."""
-    with suppress(psutil.Error, AttributeError):  # it has ended, or this is not Linux
-        limit, _ = psutil.Process(pid).rlimit(psutil.RLIMIT_DATA)
-        used = system_memory.data_bytes(pid)
-        if used is not None and limit != psutil.RLIM_INFINITY:
-            return max(0, used - (int(limit) - cap))
-    return None

@@ -14,6 +14,7 @@ import psutil
 
 from ..host.call_log_reader import RankRecorder
 from ..host.observed_rank import ObservedRank
+from ..host.process import LocalProcess
 from ..model import FormatError
 from ..wire import job_files
 from ..wire.branch_ring import BranchRingReader
@@ -76,6 +77,7 @@ class RecordedRank(ObservedRank):
         )
         self._blocked_seen = 0.0, 0.0  # since when it waits on its own clock, and here
         self._watched = watched
+        self._process: psutil.Process | None = None
         self._calls = RingReader(self._file("calls"))
         self.recorder = RankRecorder(self._calls, lambda cell, line: "", wall_s=self.wall_s)
         with suppress(OSError, FormatError):
@@ -84,7 +86,7 @@ class RecordedRank(ObservedRank):
             with suppress(psutil.Error):
                 process = psutil.Process(self.pid)
                 if abs(process.create_time() - started.born_s) < _SAME_START_S:
-                    self._process = process
+                    self._process, self.host_process = process, LocalProcess(process)
 
     @property
     def generation(self) -> tuple[str, int]:

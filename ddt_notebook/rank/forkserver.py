@@ -129,7 +129,7 @@ class ForkServer:
                 start = self._fork_rank if request.fork else self._spawn_rank
                 return Started(pid=start(descriptors))
             case StartStore():
-                return self._fork_store()
+                return self._fork_store(request.address)
             case RemoveDirectory():
                 self._directories.discard(request.directory)
                 shutil.rmtree(request.directory, ignore_errors=True)
@@ -191,10 +191,10 @@ class ForkServer:
         process.returncode = 0  # this server reaps it: Popen must not warn
         return process.pid
 
-    def _fork_store(self) -> Started:
+    def _fork_store(self, address: str) -> Started:
         """Start the TCPStore of a session in a separate process, since it runs threads."""
         listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((address, 0))
         listener.listen(1024)
         port = listener.getsockname()[1]
 
@@ -202,7 +202,7 @@ class ForkServer:
             import torch.distributed as dist
 
             store = dist.TCPStore(  # noqa: F841  (serves as long as it exists)
-                "127.0.0.1",
+                address,
                 port,
                 is_master=True,
                 wait_for_workers=False,

@@ -6,7 +6,7 @@ import gc
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..model.torch_features import MODELS_FOLLOW
+from ..wire.messages import RankSpec
 from . import deepspeed_state, torch_private
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
@@ -30,32 +31,15 @@ class RankGroup:
 
     Parameters
     ----------
-    rank, world_size, backend
-        As for ``init_process_group``.
-    port
-        Port of the session's TCPStore on loopback.
-    timeout_s
-        The time limit of the backend, in seconds. It is longer than the session's own limit.
-    formed_by_session
-        False if the user's cells form the group.
+    spec
+        The rank.
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        world_size: int,
-        backend: str,
-        port: int,
-        timeout_s: float,
-        formed_by_session: bool,
-    ) -> None:
-        self.rank = rank
-        self.world_size = world_size
-        self.backend = backend
-        self.port = port
-        self.timeout = timedelta(seconds=timeout_s)
-        self.formed_by_session = formed_by_session
+    def __init__(self, spec: RankSpec) -> None:
+        self.spec = spec
+        self.port = spec.port
+        #: The time limit of the backend; it is longer than the session's own limit.
+        self.timeout = timedelta(seconds=spec.group_timeout_s)
         self.sockets = GroupSockets()
         self.calls = CallLog(self.sockets)
         self.calls.default_timeout = self.timeout
@@ -87,22 +71,22 @@ class RankGroup:
         self.leave()
         self.calls.new_generation()
         # a cell may have set another rendezvous, which ends with the group
-        os.environ.update(torchrun_environment(self.rank, self.world_size, self.port))
+        os.environ.update(torchrun_environment(self.spec, self.port))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(generation)
         os.environ.pop(_AGENT_STORE, None)
         self._generation, self._inits = generation, 0
-        self._joined = join and self.formed_by_session
+        self._joined = join and self.spec.group
         if not self._joined:
             return []
         self._forming = True
         try:
             with self.sockets.watching():
-                store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+                store = self._connect()
                 dist.init_process_group(
-                    self.backend,
+                    self.spec.backend,
                     store=dist.PrefixStore(prefix, store),
-                    rank=self.rank,
-                    world_size=self.world_size,
+                    rank=self.spec.rank,
+                    world_size=self.spec.world_size,
                     timeout=self.timeout,
                 )
         finally:
@@ -117,6 +101,11 @@ class RankGroup:
             torch_private.use_group(model, self._default)
         models = "your DDP model" if len(followers) == 1 else "your DDP models"
         return [*notes, f"the process group was formed again; you can go on with {models}"]
+
+    def _connect(self) -> Any:
+        """A connection to the session's store."""
+        address = self.spec.store_address
+        return dist.TCPStore(address, self.port, is_master=False, timeout=self.timeout)
 
     def leave(self) -> None:
         """Destroy every group; this ends the calls of peers that are blocked in one of them."""
@@ -167,7 +156,7 @@ class RankGroup:
             os.environ[_AGENT_STORE] = "True"
         elif options.get("store") is None and self._uses_store(options):
             # a group that is formed again must not find the keys of the previous group
-            store = dist.TCPStore("127.0.0.1", self.port, is_master=False, timeout=self.timeout)
+            store = self._connect()
             options["store"] = dist.PrefixStore(f"users/{self._generation}/{self._inits}", store)
             options.pop("init_method", None)
             for name, variable in (("rank", "RANK"), ("world_size", "WORLD_SIZE")):
@@ -181,7 +170,8 @@ class RankGroup:
         """Whether a cell has set another host for the port of the session's store."""
         environment = options.get("init_method") in (None, "env://")
         host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
-        return environment and port == str(self.port) and bool(host) and not _is_here(host)
+        own = port == str(self.port) and bool(host)
+        return environment and own and not _is_at(host, self.spec.store_address)
 
     def _uses_store(self, options: Mapping[str, Any]) -> bool:
         """Whether a call of init_process_group is to meet at the session's store.
@@ -199,7 +189,7 @@ class RankGroup:
                 return False  # torch takes them from the address, or refuses
             scheme, _, address = str(method).partition("://")
             host, _, port = address.rpartition(":") if scheme == "tcp" else ("", "", "")
-        return port == str(self.port) and _is_here(host)
+        return port == str(self.port) and _is_at(host, self.spec.store_address)
 
 
 @contextmanager
@@ -215,8 +205,12 @@ def _agent_store() -> Iterator[None]:
         os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
 
 
-def _is_here(host: str) -> bool:
-    """Whether an address belongs to this machine, on which the session's store listens."""
+def _is_at(host: str, store_address: str) -> bool:
+    """Whether an address belongs to the machine on which the session's store listens."""
+    if store_address not in _LOOPBACK:
+        with suppress(OSError):
+            return host == store_address or socket.gethostbyname(host) == store_address
+        return False
     if not host or host in _LOOPBACK:
         return bool(host)
     with socket.socket() as probe:
@@ -227,7 +221,7 @@ def _is_here(host: str) -> bool:
     return True
 
 
-def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str]:
+def torchrun_environment(spec: RankSpec, port: int) -> dict[str, str]:
     """The variables that torchrun sets, so that a script's code runs unchanged.
 
     TORCHELASTIC_USE_AGENT_STORE is not among them: processes that a rank starts would inherit it,
@@ -235,24 +229,24 @@ def torchrun_environment(rank: int, world_size: int, port: int) -> dict[str, str
     store instead.
     """
     return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world_size),
+        "RANK": str(spec.rank),
+        "LOCAL_RANK": str(spec.local_rank),
+        "WORLD_SIZE": str(spec.world_size),
+        "LOCAL_WORLD_SIZE": str(spec.local_world_size),
+        "GROUP_RANK": str(spec.node),
+        "GROUP_WORLD_SIZE": str(spec.nodes),
+        "ROLE_RANK": str(spec.rank),
+        "ROLE_WORLD_SIZE": str(spec.world_size),
         "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": spec.store_address,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "ddt_notebook",
     }
 
 
-def pick_device(name: str | None, rank: int) -> torch.device:
-    """The device of a rank: the requested one, with an index by rank for ``"cuda"``."""
+def pick_device(name: str | None, local_rank: int) -> torch.device:
+    """The device of a rank: the requested one, with an index by local rank for ``"cuda"``."""
     if name in (None, "cpu"):
         return torch.device("cpu")
     device = torch.device(str(name))
@@ -261,6 +255,6 @@ def pick_device(name: str | None, rank: int) -> torch.device:
             "there is no CUDA device here: use gloo on the CPU, or simulate GPUs (as in cuda:2)"
         )
     if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", rank % max(1, torch.cuda.device_count()))
+        device = torch.device("cuda", local_rank % max(1, torch.cuda.device_count()))
         torch.cuda.set_device(device)
     return device

@@ -112,25 +112,18 @@ class Rank:
         self._directory = Path(spec.directory)
         _keep_sockets_in(self._directory)
         self._redirect_output()
-        sys.path[:] = spec.sys_path
+        sys.path[:] = spec.sys_path or ("", *sys.path)
         with contextlib.suppress(OSError):
             os.chdir(spec.cwd)
         if spec.confined:
             confine(self._directory)
         rank, world_size = spec.rank, spec.world_size
         os.environ.update(spec.environ)
-        os.environ.update(torchrun_environment(rank, world_size, spec.port))
+        os.environ.update(torchrun_environment(spec, spec.port))
         self._recording = os.environ.get("DDT_RECORDING", "on") != "off"
         self._running = False
         self._flight = FlightReader()
-        self._group = RankGroup(
-            rank=rank,
-            world_size=world_size,
-            backend=spec.backend,
-            port=spec.port,
-            timeout_s=spec.group_timeout_s,
-            formed_by_session=spec.group,
-        )
+        self._group = RankGroup(spec)
         self._group.calls.install()
         forked_ranks.refuse(spec.world_size)
         deepspeed_state.install()
@@ -311,7 +304,7 @@ class Rank:
 
     def _run_script(self, command: RunCell) -> RankError | None:
         spec = self._spec
-        environment = torchrun_environment(spec.rank, spec.world_size, self._group.port)
+        environment = torchrun_environment(spec, self._group.port)
         seed(spec.seed, spec.rank)
         forget_launch()
         deepspeed_state.forget_groups()
@@ -392,16 +385,16 @@ class Rank:
             simulated_cuda.install(gpus)
             simulated_processes.install(rank, world_size)
             self._group.calls.backends = simulated_processes.MappedBackends()
-            self._device = torch.device("cuda", rank % gpus)
+            self._device = torch.device("cuda", self._spec.local_rank % gpus)
         elif self._spec.simulated_gpus:
             self._device = torch.device("cpu")
         else:
-            self._device = pick_device(self._spec.device, rank)
+            self._device = pick_device(self._spec.device, self._spec.local_rank)
         namespace = self._shell.user_ns
         given = {
             "rank": rank,
             "world_size": world_size,
-            "local_rank": rank,
+            "local_rank": self._spec.local_rank,
             "device": self._device,
             "torch": torch,
             "dist": dist,

@@ -128,10 +128,14 @@ class RankSpec(Message):
     ----------
     rank, world_size, backend
         As for ``init_process_group``.
+    local_rank, local_world_size
+        Number of the rank among those of its host, and how many these are.
+    node, nodes
+        Number of its host, and how many hosts there are.
     directory
         Folder of the session's files.
-    port
-        Port of the session's TCPStore on loopback.
+    store_address, port
+        Where the session's TCPStore listens.
     device
         Value of the variable ``device``: ``"cpu"`` or ``"cuda"``.
     simulated_gpus
@@ -145,14 +149,18 @@ class RankSpec(Message):
     seed
         As in `rank.script.seed`.
     cwd, sys_path, environ
-        Working directory, ``sys.path`` and environment of the notebook's process.
+        Working directory, ``sys.path`` and environment of the notebook's process, or of the agent
+        on another host.
     confined
         Whether the rank may read only Python and the system, and write only ``directory``.
     """
 
     rank: int
     world_size: int
+    local_rank: int
+    local_world_size: int
     directory: str
+    store_address: str
     port: int
     backend: str
     device: str
@@ -161,10 +169,12 @@ class RankSpec(Message):
     group_timeout_s: float
     memory: int | None
     seed: int | None
-    cwd: str
-    sys_path: tuple[str, ...]
-    environ: dict[str, str]
+    cwd: str = ""
+    sys_path: tuple[str, ...] = ()
+    environ: dict[str, str] = field(default_factory=dict)
     confined: bool = False
+    node: int = 0
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +221,7 @@ class FormGroup(Message):
     generation
         How often the session's group has been formed, this time included.
     port
-        Port of the session's TCPStore on loopback.
+        Port of the session's TCPStore.
     join
         False only to leave: a script forms its groups itself.
     """
@@ -533,7 +543,9 @@ class StartRank(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartStore(Message):
-    """Start the TCPStore of a session; `Started` answers."""
+    """Start the TCPStore of a session at an address of this machine; `Started` answers."""
+
+    address: str = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -567,7 +579,7 @@ class Started(Message):
     pid
         Its process id.
     port
-        For a store: its port on loopback.
+        For a store: its port.
     """
 
     pid: int

@@ -455,7 +455,9 @@ def test_sessions_start_run_and_stop_in_threads() -> None:
     killed = sessions[0].pids[1]
     os.kill(killed, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while not sessions[1].pool.server.ended([killed]):  # it receives the message of the end first
+    while not sessions[1].pool.place.server.ended(
+        [killed]
+    ):  # it receives the message of the end first
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert sessions[1].run(REDUCE).ok
@@ -551,7 +553,7 @@ def test_a_server_that_ends_with_a_request_unread_is_reported() -> None:
         killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))
         killer.start()
         with pytest.raises(ddt.SessionError, match="parent process"):
-            session.pool.server.request(StartStore())
+            session.pool.place.server.request(StartStore())
         killer.join(30)
         session.restart()  # with another server
         assert session.run(REDUCE).ok

@@ -28,7 +28,12 @@ EVERY: list[Message] = [
     messages.RankSpec(
         rank=1,
         world_size=4,
+        local_rank=1,
+        local_world_size=2,
+        node=1,
+        nodes=2,
         directory="/tmp/ddt-x",
+        store_address="192.0.2.1",
         port=29500,
         backend="gloo",
         device="cpu",
