@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..model.torch_features import MODELS_FOLLOW
 from ..wire.messages import RankSpec
-from . import deepspeed_state, torch_private
+from . import torch_private
+from .frameworks import registered as frameworks
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
@@ -92,7 +93,7 @@ class RankGroup:
         finally:
             self._forming = False
         self._default = dist.group.WORLD
-        notes = deepspeed_state.forget_groups()
+        notes = frameworks.forget_groups()
         if not followers:
             return notes
         if not torch_private.available(MODELS_FOLLOW):

@@ -43,12 +43,12 @@ from ..wire.messages import (
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
-from . import condition_values, deepspeed_state, forked_ranks, torch_private
-from .accelerate_state import forget_launch
+from . import condition_values, forked_ranks, torch_private
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
 from .confinement import confine
+from .frameworks import registered as frameworks
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
 from .memory_cap import MemoryCap
@@ -126,7 +126,7 @@ class Rank:
         self._group = RankGroup(spec)
         self._group.calls.install()
         forked_ranks.refuse(spec.world_size)
-        deepspeed_state.install()
+        frameworks.install(self._group.calls)
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
         observe_callbacks(self._branch_events)
@@ -269,7 +269,7 @@ class Rank:
                 *notes,
                 *restored,
                 *simulated.take_notes(),
-                *deepspeed_state.take_notes(),
+                *frameworks.take_notes(),
                 *forked_ranks.take_notes(),
             ),
             imported=self._script_imported if command.file else self._imported.new(),
@@ -306,8 +306,7 @@ class Rank:
         spec = self._spec
         environment = torchrun_environment(spec, self._group.port)
         seed(spec.seed, spec.rank)
-        forget_launch()
-        deepspeed_state.forget_groups()
+        frameworks.begin_script()
         with as_main(command.file, command.arguments, environment) as main:
             self._script_names = vars(main)
             error = self._shell.run_script(command.source, main)

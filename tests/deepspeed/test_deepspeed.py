@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.rank.deepspeed_state import ENGINES_HOLD_FORMER_GROUPS
+from ddt_notebook.rank.frameworks.deepspeed import ENGINES_HOLD_FORMER_GROUPS
 from tests.trainers.programs import program, run
 
 from .deepspeed_programs import PIPELINE, zero

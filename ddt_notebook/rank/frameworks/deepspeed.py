@@ -1,0 +1,89 @@
+"""What DeepSpeed builds and keeps in a process, so that a rank can run one cell after the other.
+
+Checked with DeepSpeed 0.19. Every attribute is looked up with a default: with a version that lacks
+one, the rank works as without this module.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ..after_import import AfterImport
+from .framework import Framework
+
+if TYPE_CHECKING:
+    from ..probes.calls import CallLog
+
+_NOT_COMPILED = "DeepSpeed's operator deepspeed_shm_comm is not compiled: no training uses it"
+#: What `DeepSpeed.forget_groups` says if the cells still hold an engine.
+ENGINES_HOLD_FORMER_GROUPS = (
+    "the process group was formed again; DeepSpeed engines hold the former one: make them again "
+    "with deepspeed.initialize()"
+)
+
+
+class DeepSpeed(Framework):
+    """DeepSpeed; its calls pass through ``torch.distributed``."""
+
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+
+    def install(self, calls: CallLog) -> None:
+        """Have DeepSpeed leave out an operator that no training uses, when it is imported."""
+        AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
+
+    def begin_script(self) -> None:
+        """Forget the groups of an earlier script."""
+        self.forget_groups()
+
+    def take_notes(self) -> list[str]:
+        """The notes since the last call."""
+        taken = self._notes[:]
+        self._notes.clear()
+        return taken
+
+    def _leave_out_shared_memory(self, module: ModuleType) -> None:
+        """Do not compile ``deepspeed_shm_comm`` when the groups are formed.
+
+        It took 105 s of processor time and 1.5 GB, and only ``inference_all_reduce`` uses it, which
+        calls ``all_reduce`` without it.
+        """
+        if not hasattr(module, "build_shm_op"):
+            return
+
+        self._notes.append(_NOT_COMPILED)
+        module.build_shm_op = lambda: None  # type: ignore[attr-defined]
+
+    def forget_groups(self) -> list[str]:
+        """Forget the groups that have ended; returns a note if an engine still holds them.
+
+        DeepSpeed keeps its copy of the default group, and others, in variables of its modules;
+        every later ``deepspeed.initialize`` would use them and fail.
+        """
+        communication = sys.modules.get("deepspeed.comm.comm")
+        if communication is None:
+            return []
+        communication.cdb = None  # type: ignore[attr-defined]
+        groups = sys.modules.get("deepspeed.utils.groups")
+        release = getattr(groups, "_release_process_group_references", None)
+        if release is not None:
+            release()
+        elif groups is not None:
+            groups._WORLD_GROUP = None  # type: ignore[attr-defined]
+        engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
+        return [ENGINES_HOLD_FORMER_GROUPS] if engine is not None and _some_exist(engine) else []
+
+
+def _some_exist(kind: type) -> bool:
+    """Whether objects of a class exist, beyond those that only garbage refers to."""
+
+    def found() -> bool:
+        return any(issubclass(type(held), kind) for held in gc.get_objects())
+
+    if not found():
+        return False
+    gc.collect()  # an engine is a part of cycles
+    return found()
