@@ -75,6 +75,7 @@ class _Records:
     """A ring whose last call has not ended, but on one rank, which has not made it."""
 
     table_full = False
+    turn = bytes(8)
 
     def __init__(self, rank: int, groups: dict[str, Group]) -> None:
         self.count = CALLS - 1 if rank == ABSENT else CALLS

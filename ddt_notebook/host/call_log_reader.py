@@ -111,6 +111,10 @@ class RankRecorder:
         self._next = 0
         self._noted: dict[int, _Noted] = {}
         self._open: set[int] = set()
+        self._turn = b""  # the ring's turn when its records were read last
+        #: Since when the rank was blocked when its records were read last; None if it was not.
+        self.blocked_since_s: float | None = None
+        self._awaits_work = False  # whether a call may end without a turn, as asynchronous ones do
         self._run_start = 0
         self._joined: _Noted | None = None  # the last init_process_group of an earlier cell
         self._new_groups = 0
@@ -162,8 +166,12 @@ class RankRecorder:
         self._open.clear()
         self._joined = None
 
-    def drain(self) -> None:
-        """Read the new records of the ring, and the ends of earlier calls."""
+    def drain(self) -> bool:
+        """Read the new records of the ring, and the ends of earlier calls, if there may be any."""
+        turn = self._reader.turn
+        if turn == self._turn and not self._awaits_work:
+            return False
+        self._turn = turn
         count = self._reader.count  # read first: all calls before a new record have ended by then
         for index in sorted(self._open):
             self._refresh(index)
@@ -176,6 +184,11 @@ class RankRecorder:
                 continue
             self._number(record)
         self._next = count
+        blocked = self._reader.blocked_in
+        self.blocked_since_s = None if blocked is None else blocked[1]
+        open_ = (self._noted[index].record for index in self._open if index in self._noted)
+        self._awaits_work = any(record.status == ring.ISSUED for record in open_)
+        return True
 
     def add_flight(self, entries: Iterable[FlightEntry]) -> None:
         """Add entries of the Flight Recorder; a later version of an entry replaces it."""

@@ -250,9 +250,10 @@ class RankRun:
         """Whether it should be examined; takes microseconds."""
         if not self.unfinished:
             return False
-        blocked = self.handle.recorder.blocked if self.handle.recorder is not None else None
+        recorder = self.handle.recorder
+        since_s = recorder.blocked_since_s if recorder is not None else None
         return (
-            (blocked is not None and self.handle.lasts_s(blocked[1]) > _EXAMINE_AFTER_S)
+            (since_s is not None and self.handle.lasts_s(since_s) > _EXAMINE_AFTER_S)
             or self.library_wait is not None
             or self.handle.silent_s > SILENT_AFTER_S / 3
         )
@@ -327,9 +328,9 @@ def read_calls(runs: Iterable[RankRun]) -> None:
     recorders = {
         run.handle.rank: run.handle.recorder for run in runs if run.handle.recorder is not None
     }
-    for recorder in recorders.values():
-        recorder.drain()
-    thin(recorders)
+    news = [recorder.drain() for recorder in recorders.values()]
+    if any(news):
+        thin(recorders)
 
 
 def brief(run: RankRun) -> RankReport:

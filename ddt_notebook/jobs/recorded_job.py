@@ -11,7 +11,7 @@ import os
 import re
 import time
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
@@ -123,29 +123,31 @@ class RecordedJob:
         A watcher goes on with the ranks of a later launch only in `begin_next_launch`.
         """
         self._find()
-        # while ranks of the same launch run here, nothing shows that those elsewhere have ended
         ends = self._ends.ended()
-        runs = {
-            id(rank): (rank.files not in ends if self._ends.watches(rank.files) else rank.runs)
-            and not rank.is_exiting
-            for rank in self.ranks
-            if rank.gone_s is None
-        }
-        some_run = any(rank.is_here and runs.get(id(rank), False) for rank in self.ranks)
         ended = [
             (run, rank)
-            for run, rank in zip(self.runs, self.ranks, strict=True)
-            if not runs.get(id(rank), True) and not (some_run and rank.may_run_elsewhere)
+            for run, rank in self._pairs()
+            if rank.gone_s is None and not self._goes_on(rank, ends)
         ]
+        if ended:
+            # while ranks of the same launch run here, nothing shows that those elsewhere have ended
+            over = {id(rank) for _, rank in ended}
+            living = (rank for rank in self.ranks if rank.gone_s is None and id(rank) not in over)
+            if any(rank.is_here for rank in living):
+                ended = [(run, rank) for run, rank in ended if not rank.may_run_elsewhere]
         if ended:
             self._note_ends(ended)
         read_calls(self.runs)
+
+    def _goes_on(self, rank: RecordedRank, ends: set[Hashable]) -> bool:
+        runs = rank not in ends if self._ends.watches(rank) else rank.runs
+        return runs and not rank.is_exiting
 
     def _find(self) -> None:
         found = self._files.find()
         for rank in found:
             if self._watched and rank.process is not None:
-                self._ends.add(rank.files, rank.process)
+                self._ends.add(rank, rank.process)
         dropped = self._files.drop_others()
         if dropped:
             self._take({one.rank: one for one in self.ranks if one.started.job not in self.beside})

@@ -55,23 +55,29 @@ class MappedReader:
     def __init__(self, path: Path, size: int, check: Callable[[int], None]) -> None:
         self._size = size
         self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self._descriptor = self._file.fileno()
         try:
-            check(self._file.fileno())
+            check(self._descriptor)
             self._refuse_shorter()
         except BaseException:
             self._file.close()
             raise
 
     def _refuse_shorter(self) -> None:
-        if os.fstat(self._file.fileno()).st_size < self._size:
+        if os.fstat(self._descriptor).st_size < self._size:
             raise FormatError("this file of a rank is shorter than it was made")
 
-    def _content(self, at: int, size: int) -> bytes:
+    def _bytes(self, at: int, size: int) -> bytes:
         """What the file has there now: zeros behind the end of a file that was cut."""
-        size = max(0, min(size, self._size - at))
-        found = os.pread(self._file.fileno(), size, at) if size else b""
+        found = os.pread(self._descriptor, size, at)
         return found if len(found) == size else found.ljust(size, b"\0")
+
+    def _content(self, at: int, size: int) -> bytes:
+        """As `_bytes`, of a place that the rank wrote, which may lie outside of the file."""
+        size = max(0, min(size, self._size - at))
+        return self._bytes(at, size) if size else b""
 
     def close(self) -> None:
         """Close the file."""
+        self._descriptor = -1  # the number may soon be that of another file
         self._file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -279,6 +280,37 @@ def test_reading_calls_at_each_step_gives_the_same_list_as_reading_at_the_end(
             assert [_timeless(c) for c in known.calls] == [_timeless(c) for c in expected.calls]
             assert (known.by_record, known.by_flight) == (expected.by_record, expected.by_flight)
             assert log.recorder.calls(members, last) is known
+
+
+def test_a_log_without_news_is_not_read(log: RankLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher looks at hundreds of logs many times a second."""
+    log.open = log.begin("barrier")
+    assert log.recorder.drain()
+    places: list[int] = []
+    read = os.pread
+
+    def noted(descriptor: int, size: int, at: int) -> bytes:
+        places.append(at)
+        return read(descriptor, size, at)
+
+    monkeypatch.setattr(os, "pread", noted)
+    assert not log.recorder.drain()
+    assert places == [0], "one look at the turn"
+    assert log.recorder.blocked_since_s is not None
+    log.end(log.open)
+    assert log.recorder.blocked is None
+    assert log.recorder.drain(), "that somebody else looked at the head hides nothing"
+    assert log.recorder.blocked_since_s is None
+    assert [call.status for call in log.calls()] == ["done"]
+
+
+def test_an_asynchronous_call_that_ends_by_itself_is_seen(log: RankLog) -> None:
+    index = log.begin(asynchronous=True)
+    log.end(index, ring.ISSUED)
+    assert [call.status for call in log.calls()] == ["issued"]
+    log.writer.settle(index, ring.DONE, 1.0)  # as is_completed() does: the rank enters nothing
+    assert [call.status for call in log.calls()] == ["done"]
+    assert not log.recorder.drain()
 
 
 def _timeless(call: Call) -> Call:
