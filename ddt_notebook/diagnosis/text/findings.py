@@ -23,7 +23,14 @@ from .ranking import Ranked
 #: Of 120 labelled reports, 27 have a probability of `_CERTAIN`, of which 26 are right. With 0.8, 27
 #: of 29 are right. Of the alternatives to a first finding, 10 of 36 are right at or above the limit
 #: for likely, and 10 of 184 below.
-_CERTAIN, _LIKELY = 0.82, 0.12
+_CERTAIN, _LIKELY = 0.6, 0.12
+#: A message of so many words is quoted and not described.
+_QUOTED = 4
+#: Signs of a line that a program printed.
+_BY_PROGRAM = re.compile(
+    r"(?i:\w*(?:error|exception|fatal|failed|warn(?:ing)?)\b\W{0,3}:)|\w+(?:Error|Exception)\b|\.so\b"
+    r"|\bNCCL\b.*\b(?:WARN|INFO)\b|\bcode=\d|\bat \S+:\d+\b"
+)
 #: The symptom of a stage for what has no name in the study.
 _RESTS = ("others",)
 #: Number of lines of the text, cards and characters that are shown. Chosen, not measured.
@@ -53,7 +60,7 @@ def finding(
             values=_symptom(ranked) if said is None else said,
             places=_places(ranked),
             facts=_facts(ranked, lines, log),
-            confidence=_confidence(ranked),
+            confidence=_confidence(ranked, lines),
             fixes=advising.fixes(
                 ranked.symptom,
                 cause,
@@ -66,8 +73,13 @@ def finding(
     )
 
 
-def _confidence(ranked: Ranked) -> Confidence:
-    if ranked.probability >= _CERTAIN and any(_is_proof(m, ranked.symptom) for m in ranked.matches):
+def _confidence(ranked: Ranked, lines: Sequence[Line]) -> Confidence:
+    texts = {line.number: line.text for line in lines}
+    proofs = (
+        _is_proof(match, ranked.symptom) and _is_printed(match, texts[match.line])
+        for match in ranked.matches
+    )
+    if ranked.probability >= _CERTAIN and any(proofs):
         return "certain"
     # What was being done, such as training or saving, hints at a symptom and shows none.
     shown = any(match.kind != "context" or match.message for match in ranked.matches)
@@ -75,15 +87,21 @@ def _confidence(ranked: Ranked) -> Confidence:
 
 
 def _is_proof(match: Match, symptom: str) -> bool:
-    """Whether a match alone shows the symptom: a printed error that means one thing only.
+    """Whether a match alone shows the symptom: an error that means one thing only.
 
-    What a person describes shows nothing for certain, and neither does a message that belongs to
-    several symptoms, or to the rest of a stage that has no name.
+    A message shows nothing for certain if it belongs to several symptoms, or to the rest of a stage
+    that has no name.
     """
     if match.kind != "error" or match.weight < 1.0 or taxonomy.symptom(symptom).title in _RESTS:
         return False
     entry = match.message
     return entry is None or (not entry.general and entry.symptoms == (symptom,))
+
+
+def _is_printed(match: Match, line: str) -> bool:
+    """Whether a program printed the words of a match: a person also writes "out of memory"."""
+    quoted = match.message is not None and len(match.words.split()) >= _QUOTED
+    return quoted or match.raised is not None or _BY_PROGRAM.search(line) is not None
 
 
 def _messages(ranked: Ranked) -> list[Message]:
