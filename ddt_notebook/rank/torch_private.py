@@ -236,13 +236,21 @@ version = operator.attrgetter("_version") if available(PARAMETER_WRITES) else _u
 
 
 def saved_values(node: Any) -> Iterator[Any]:
-    """The values that a node of an autograd graph keeps for its backward pass."""
+    """The values that a node of an autograd graph keeps for its backward pass.
+
+    It yields what hooks have packed: to unpack a checkpointed value would compute it.
+    """
     names = []
     if available(ACTIVATIONS):
         names = [name for name in dir(type(node)) if name.startswith("_saved_")]
     for name in (*names, "saved_tensors"):
         try:
-            yield getattr(node, name, None)
+            raw = getattr(node, f"_raw_{name.removeprefix('_')}", None)
+            if isinstance(raw, (list, tuple)):
+                yield [getattr(one, "data", None) for one in raw]
+            else:
+                # before `data` was added to it, there was no way to ask without unpacking
+                yield raw.data if hasattr(raw, "data") else getattr(node, name, None)
         except RuntimeError:  # freed already, or changed in place: backward itself will raise
             continue
 

@@ -82,8 +82,9 @@ def test_the_fault_and_its_repair_are_run(folder: Path, code: str) -> None:
     fixed = [cell for cell in parts["The fixed run"] if cell.cell_type == "code"]
     assert any(cell.outputs for cell in fixed)
     assert any(re.search(r"^\s*(assert|print)\b", cell.source, re.MULTILINE) for cell in fixed)
-    checked = [cell for cell in code_cells if "# NBVAL_CHECK_OUTPUT" in cell.source]
+    checked = [c for c in code_cells if "nbval-check-output" in c.metadata.get("tags", [])]
     assert checked
+    assert not any("NBVAL" in cell.source for cell in code_cells), "tags are for tests, not readers"
     assert all(cell.outputs for cell in checked)
     assert "%ddt_stop" in code_cells[-1].source
 
