@@ -51,7 +51,7 @@ exercises of each lesson after it:
 """
 #: From the first hang to rarer faults.
 _PATH = ("D.2.1", "D.2.4", "C.7", "D.1.4", "C.1", "D.2.2", "C.4", "D.1.2", "B.1")
-_PATH_TODAY = ("E.1", "E.2", "E.8")
+_PATH_TODAY = ("E.1", "E.2", "E.8", "E.9", "E.11")
 _TODAY_HEAD = """
 ## E. Today
 

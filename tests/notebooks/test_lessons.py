@@ -29,7 +29,8 @@ PATHS = {
 #: Part E, by the code in the name of the file.
 TODAY = {Path(path).name.split("-")[0]: path for path in lessons.lessons_of_today()}
 ALL = PATHS | TODAY
-WIDEST = 78
+#: An image of a lesson: its description and its file.
+PICTURE = re.compile(r"!\[([^\]]*)\]\(\.\./pictures/([\w.-]+)\)")
 #: A row that quotes the sources of PyTorch: the file below the folder torch, and the words there.
 SOURCE = re.compile(
     r"\]\(https://github\.com/pytorch/pytorch/blob/v[\d.]+/torch/([^)]+)\)"
@@ -65,10 +66,12 @@ def test_the_reader_is_asked_before_the_answer_is_shown(folder: Path, code: str)
 def test_the_reason_is_drawn_and_the_fix_is_a_diff(folder: Path, code: str) -> None:
     parts = sections(read(folder / ALL[code]))
     why = text_of(parts["Why"])
-    diagrams = [body for kind, body in FENCE.findall(why) if kind in ("", "text")]
     views = [cell for cell in parts["Why"] if cell.source.startswith("%ddt_show ")]
-    assert diagrams or views or "\n|---|" in why
-    assert all(len(line) <= WIDEST for body in diagrams for line in body.splitlines())
+    shown = PICTURE.findall(why)
+    assert shown or views or "\n|---|" in why
+    assert all((folder / "pictures" / file).is_file() for _, file in shown)
+    assert all(len(described) >= 40 for described, _ in shown)
+    assert "" not in [kind for kind, _ in FENCE.findall(why)], "drawn with letters"
     diffs = [body for kind, body in FENCE.findall(text_of(parts["The fix"])) if kind == "diff"]
     assert any(re.search(r"^[-+]", body, re.MULTILINE) for body in diffs)
 
