@@ -18,6 +18,7 @@ from ..model.expression_guards import ExpressionGuard, Span
 from ..model.user_code import is_user_code
 from .branch_recorder import BranchRecorder
 from .condition_values import guards_in
+from .user_signals import let_through
 
 #: From this version on, observing costs so little that it is always on.
 ALWAYS_ON = sys.version_info >= (3, 12)
@@ -202,6 +203,7 @@ def _guarded(trace: Trace, recorder: BranchRecorder) -> Trace:
         except Exception as error:  # noqa: BLE001  (it would be raised in the user's code)
             recorder.unobserved = f"{type(error).__name__}: {error}"
             sys.settrace(None)
+            let_through(error)
             return None
         return guarded
 

@@ -25,6 +25,7 @@ import torch.distributed as dist
 busy = threading.Lock()
 _entries: list[dict[str, Any]] = []
 _state = threading.Lock()
+_LIMIT_S = 300.0
 
 
 class _Issued(dist.Work):
@@ -102,11 +103,17 @@ class _Group(dist.ProcessGroup):
 
     def _run(self) -> None:
         while True:
-            entry, op, run = self._stream.get()
+            try:
+                entry, op, run = self._stream.get(timeout=_LIMIT_S)
+            except queue.Empty:
+                return
             entry["state"] = "started"
             key = f"{entry['op_id']} {op}"
             self._store.add(key, 1)
+            until_s = time.monotonic() + _LIMIT_S
             while self._store.add(key, 0) < self.size():
+                if time.monotonic() > until_s:
+                    return  # a stream that is stuck, in a process that a test has left behind
                 time.sleep(0.02)
             run().wait()
             with _state:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.faults import loader
 
 from .processes import gone
 
@@ -324,6 +325,15 @@ def test_a_rank_that_ends_itself_is_named_and_replaced(
     assert (finding.kind, finding.ranks, finding.waiting) == ("died", [1], [0])
     died = run.snapshot.rank(1)
     assert (died.exit_code, died.exit_signal) == (exit_code, signal)
+    assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
+
+
+def test_processes_that_a_cell_spawns_are_named(session: ddt.Session) -> None:
+    card = loader.card("spawn-in-a-cell")
+    once = card.broken.replace("mp.spawn(train, args=(2,), nprocs=2)", "")
+    run = session.run(f"{once}\nif rank == 0:\n    mp.spawn(train, args=(1,), nprocs=1)")
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.cause, finding.ranks) == (card.id, [0])
     assert session.run(REDUCE).outputs == {0: "2.0\n", 1: "2.0\n"}
 
 

@@ -135,6 +135,8 @@ def other_orders(context: Context) -> Iterator[Finding]:
             continue
         if len({tuple(sorted(known)) for known in names.values()}) > 1:
             continue  # the names differ, not only the order
+        if len(set(names.values())) == 1:
+            continue  # the record of a rank was damaged
         deviating = minority(grouped(names).values())
         reference = next((r for r in names if r not in deviating), min(names))
         other = next(r for r in names if names[r] != names[reference])

@@ -35,6 +35,7 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
+from ..user_signals import let_through
 from . import (
     accumulated,
     evaluations,
@@ -189,6 +190,7 @@ class CallLog:
             except Exception as error:
                 if self.sockets is not None:
                     raise
+                let_through(error)
                 self.problem = f"{type(error).__name__}: {error}"
                 found = None
             if found is None:

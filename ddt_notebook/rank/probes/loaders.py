@@ -34,6 +34,7 @@ from ...model import Position
 from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
+from ..user_signals import let_through
 from . import accumulated, checkpoints, evaluations, training
 from .fingerprints import joint_content, on_cpu
 from .frames import user_line
@@ -135,6 +136,7 @@ class Pass:
                 else:
                     accumulated.RECORD.uses(self.sums, self.last_samples, frame)
         except Exception as error:  # noqa: BLE001  (the loop may hold objects of any class)
+            let_through(error)
             self.sums = None
             self.log.problem = f"{type(error).__name__}: {error}"
 
@@ -313,6 +315,7 @@ def install() -> None:
             try:
                 current.took(waiting.popleft() if waiting else None, batch, asked_at, got_at)
             except Exception as error:  # noqa: BLE001  (a batch may be of any class)
+                let_through(error)
                 current.log.problem = f"{type(error).__name__}: {error}"
         return batch
 

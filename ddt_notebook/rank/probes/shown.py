@@ -24,6 +24,7 @@ from ...model import Position
 from ...model.shown import RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from ..user_signals import let_through
 from . import accumulated, evaluations, loaders, training, written_files
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
@@ -127,6 +128,7 @@ class ShownRecord:
 
     def stop(self, error: Exception) -> None:
         """Record nothing more in this run, and keep the reason."""
+        let_through(error)
         self.thread, self.problem = None, f"{type(error).__name__}: {error}"
 
     # -- values are read -----------------------------------------------------------------------

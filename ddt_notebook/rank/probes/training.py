@@ -28,6 +28,7 @@ from torch.optim.optimizer import (
 from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
+from ..user_signals import let_through
 from . import evaluations, loss_graph, replicated, summed_activations
 from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
@@ -154,6 +155,7 @@ class TrainingRecord:
 
     def _end(self, error: Exception) -> None:
         """End the recording after an error in it; the error must not reach the user's code."""
+        let_through(error)
         self.problem = f"{type(error).__name__}: {error}"
         self._thread = None
 

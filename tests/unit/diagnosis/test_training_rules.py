@@ -367,3 +367,6 @@ def test_renamed_submodules_are_not_taken_for_exchanged_ones() -> None:
     renamed = [RankTraining(rank=n, models=(m,)) for n, m in enumerate((models[0], models[2]))]
     assert only(diagnose(trained(*exchanged))).cause == "submodules-in-another-order"
     assert diagnose(trained(*renamed)).ok
+    damaged = [replace(models[0], names_digest=n) for n in (0, 1)]
+    same = [RankTraining(rank=n, models=(one,)) for n, one in enumerate(damaged)]
+    assert diagnose(trained(*same)).ok

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 from types import FrameType
@@ -158,3 +160,32 @@ def test_parameters_that_a_library_exchanges_in_each_step_are_not_watched() -> N
     assert only.steps == 2
     assert not only.watched
     assert all(not state.values for state in only.states)
+
+
+def test_a_time_limit_of_the_user_that_passes_in_the_recorder_goes_through() -> None:
+    record, model, optimizer = _trained()
+
+    class TimedOut(Exception):
+        pass
+
+    class Slow(torch.nn.parallel.DistributedDataParallel):
+        def __init__(self) -> None:
+            pass  # no group
+
+        def __getattr__(self, name: str) -> None:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            raise AttributeError(name)
+
+    def passed(*_: object) -> None:
+        raise TimedOut
+
+    before = signal.signal(signal.SIGUSR1, passed)
+    try:
+        with pytest.raises(TimedOut):
+            record.wrapped(Slow())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not record.problem
+    _step(record, model, optimizer)
+    (found,) = record.observed(0, {"optimizer": optimizer}).optimizers
+    assert found.steps == 1
