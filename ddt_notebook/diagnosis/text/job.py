@@ -358,7 +358,7 @@ class Reader:
         for rank, size in self._rank_of.values():
             if size == max(self._world, 1):
                 self._ranks.add(rank)
-        world = self._world if self._world > max(self._ranks, default=-1) else None
+        world = self._world if self._world > max(self._ranks, default=0) else None
         limits = self._timeouts()
         skews = self._clocks.skews()
         gave_up = {rank: line for rank, (_, line) in self._gave_up.items()}

@@ -27,6 +27,9 @@ _OUTSIDE_OF_COLLECTIVES = "examples/s"
 _ABOUT_FAILURE = re.compile(
     r"ProcessGroup|NCCL|atchdog|eartbeat|SIG[A-Z]{3,4}|[Ee]rror|Traceback|elastic|Exception|exit"
 )
+#: A bar that shows this part of the time limit ran for the whole wait: it is drawn again only after
+#: some items, and the others began to wait a little before it began.
+_WHOLE = 0.95
 #: A line in the last part of the wait shows that the rank was at work when the others gave up.
 _LAST_PART = 0.2
 #: A rank is quiet if its last line is older than this part of the time limit.
@@ -127,10 +130,12 @@ def _by_bar(lines: list[Origin], moments: Mapping[str, int], limit: float) -> Wo
         moment = moments.get(line.file)
         for bar in _bars(line.text):
             after = moment is not None and line.order > moment
-            advanced = bar.what in before and before[bar.what].done != bar.done
+            known = before.get(bar.what, bar)
+            # Another bar of the same name, of another rank or for the next file, begins at 0.
+            advanced = known.done != bar.done and known.passed_s < bar.passed_s
             if after and advanced:
                 return Work(rank=line.rank, worked_s=bar.passed_s, after=True, line=line.quoted())
-            if bar.outside and bar.passed_s >= limit:
+            if bar.outside and bar.passed_s >= _WHOLE * limit:
                 found = Work(rank=line.rank, worked_s=bar.passed_s, after=after, line=line.quoted())
             if not after:
                 before[bar.what] = bar

@@ -192,6 +192,36 @@ def test_a_bar_that_goes_on_shows_work():
     assert kinds(report)[0] == "limit-too-short"
 
 
+def test_a_bar_on_the_line_of_the_watchdog_shows_work():
+    """The log of https://github.com/hiyouga/LlamaFactory/issues/2424: a bar ends no line."""
+    watchdog = (
+        "[E ProcessGroupNCCL.cpp:475] [Rank {}] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) "
+        "ran for 1800328 milliseconds before timing out."
+    )
+    bar = "Running tokenizer:   9%|█ | 280000/2969526 [29:55<4:48:08, 155.57 examples/s]"
+    second = "Running tokenizer:   0%|  | 0/2969526 [00:00<?, ? examples/s]"
+    lines = [bar + watchdog.format(2), watchdog.format(1), second + watchdog.format(3)]
+    report = diagnose_text("\n".join(lines))
+    assert kinds(report)[0] == "limit-too-short"
+    assert report.findings[0].values["worked_s"] == 29 * 60 + 55
+    # As in issue 8261 there: training stood still one minute after it began.
+    training = bar.replace("29:55", "01:08").replace("155.57 examples/s", "2.88s/it")
+    assert "limit-too-short" not in kinds(diagnose_text(training + watchdog.format(5)))
+
+
+def test_a_machine_without_infiniband_is_healthy():
+    """The log of https://github.com/facebookresearch/detectron2/issues/4730."""
+    lines = """host1:1379562:1379562 [0] NCCL INFO Bootstrap : Using enp36s0f1:168.188.129.189<0>
+host1:1379562:1379562 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+host1:1379562:1379562 [0] NCCL INFO NET/Socket : Using [0]enp36s0f1:168.188.129.189<0>
+host1:1379562:1379562 [0] NCCL INFO Using network Socket
+host2:1379564:1379564 [2] NCCL INFO Using network Socket
+[7839] rank = 0, world_size = 2, n = 1, device_ids = [0]"""
+    found = diagnose_text(lines).findings
+    assert not [one for one in found if one.confidence != "possible"]
+
+
 def test_a_rank_that_ended_did_not_work_too_long():
     bar = "Map:  99%|█████████▉| 1980/2000 [30:31<00:20, 5.40 examples/s]"
     end = "  rank      : 0 (local_rank: 0)\n  exitcode  : -9 (pid: 90)"
