@@ -9,6 +9,7 @@ its arms lead.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -41,6 +42,8 @@ IN_CALLBACK = 2
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
 #: Exceptions with which an iterator ends.
 _END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
+#: How the value of a float is shown that is no whole number.
+_MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
 Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
 
@@ -85,6 +88,12 @@ class _Candidate:
     def ends_loop(self) -> bool:
         """Whether only the end of a loop differs; something before may have caused it."""
         return isinstance(self.decision.node, (ast.For, ast.AsyncFor, ast.While))
+
+    @property
+    def measures(self) -> bool:
+        """Whether the condition looks at a measured number, such as a loss, and not at a count."""
+        shown = [one for one in (self.absent, self.waiter) if one is not None]
+        return any(_MEASURED.fullmatch(text) for one in shown for text in one.values.values())
 
 
 class Partings:
@@ -565,7 +574,7 @@ class Partings:
         )
         return Reason(
             cause=self._cause(
-                decision, taken=taken, frames=frames, callback=found.priority == IN_CALLBACK
+                found, taken=taken, frames=frames, callback=found.priority == IN_CALLBACK
             ),
             kind="parted",
             place=place,
@@ -576,8 +585,9 @@ class Partings:
         )
 
     def _cause(
-        self, decision: Decision, *, taken: bool, frames: list[Position], callback: bool
+        self, found: _Candidate, *, taken: bool, frames: list[Position], callback: bool
     ) -> str:
+        decision = found.decision
         if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
             caught = getattr(decision.node, "type", None)
             ended = caught is not None and last_name(caught) in _END_OF_DATA
@@ -599,7 +609,7 @@ class Partings:
         leaves_loop = in_loop or callback or isinstance(leaving, ast.Break)
         if conditions.reads_clock(test) and leaves_loop:
             return "loop-ends-by-clock"
-        if in_loop or self._forms_batches(decision, frames):
+        if self._forms_batches(decision, frames) or (in_loop and not found.measures):
             return "uneven-iterations"
         return "collective-under-local-condition"
 

@@ -238,6 +238,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"line {f.values['line']} divides by the number of ranks what {label_of(f.values)} has "
         "averaged"
     ),
+    "loss-divided-by-world": (
+        "line {line} divides the loss by {size:rank}, and DDP divides the gradients of {model} by "
+        "this number again"
+    ),
     # data
     "samplers-share-a-part": (
         "the samplers of {loader} do not divide the data by {size:rank}: several ranks get the "
@@ -301,6 +305,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "sum-over-own-count": lambda f: _wrong_mean(
         f, "the sum of all ranks divided by what one rank has counted"
     ),
+    "sum-of-means": lambda f: _wrong_mean(f, "the sum of the means of the ranks"),
     "no-batch": "{loader} gave {ranks} no batch at all",
     # layers
     "batch-norm-statistics-differ": (
@@ -540,6 +545,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "the gradients that {optimizer} used were the sum of those of the ranks, in each sampled "
         "step"
     ),
+    "loss-averaged-by-ddp": "the loss is a mean over the rank's own samples",
     "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
     "gradients-as-accumulated": "the step used the gradients as the backward passes left them",
     "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",

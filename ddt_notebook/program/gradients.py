@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from ddt_notebook.model import Place, Position
 
+from .conditions import is_world_size
 from .nodes import (
     FunctionNode,
     LoopNode,
@@ -14,6 +15,7 @@ from .nodes import (
     calls_in,
     contains,
     key,
+    last_name,
     names_in,
     variables_in,
 )
@@ -127,6 +129,66 @@ def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> I
         for node in ast.walk(loop):
             if isinstance(node, ast.stmt) and graphs.are_collected(node):
                 yield program.place(node)
+
+
+def loss_divided_by_world(program: Program, where: Position) -> Place | None:
+    """The line that divides a loss by the number of ranks, of which ``where`` runs ``backward``.
+
+    The line itself, an assignment to the loss in the same function, or the ``return`` of a function
+    of the program that computes the loss.
+    """
+    statement = program.statement_at(where)
+    calls = [call for call in program.calls_at(where) if called_name(call) == "backward"]
+    if statement is None or not calls or not isinstance(calls[0].func, ast.Attribute):
+        return None
+    loss = calls[0].func.value
+    block, function = program.following(statement)
+    scope = ast.walk(function) if function is not None else (n for b in block for n in b)
+    found: list[ast.AST] = [loss]
+    for node in scope:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                found += [value] if key(loss) in map(key, targets) else []
+            case ast.AugAssign(target=target):
+                found += [node] if key(target) == key(loss) else []
+    called = {called_name(call) for one in found for call in calls_in(one)}
+    for name in called & program.functions.keys():
+        returns = (n for one in program.functions[name] for n in ast.walk(one))
+        found += [n.value for n in returns if isinstance(n, ast.Return) and n.value is not None]
+    for one in found:
+        for node in ast.walk(one):
+            match node:
+                case (
+                    ast.AugAssign(op=ast.Div(), value=divisor)
+                    | ast.BinOp(op=ast.Div(), right=divisor)
+                    | ast.Call(func=ast.Attribute(attr="div" | "div_"), args=[divisor])
+                ) if _is_world_size(program, divisor):
+                    return program.place(node, "changes")
+    return None
+
+
+def _is_world_size(program: Program, node: ast.expr) -> bool:
+    """Whether an expression is the number of ranks, or a name that is bound to nothing else."""
+    if is_world_size(node):
+        return True
+    name = last_name(node)
+    bound = [
+        value
+        for targets, whole in _bound(program.nodes)
+        for target in targets
+        for one, value in _pairs(target, whole)
+        if type(one) is type(node) and last_name(one) == name
+    ]
+    return bool(name) and bool(bound) and all(map(is_world_size, bound))
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of one assignment, each with what it is bound to."""
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+            yield from zip(targets, values, strict=True)
+        case _:
+            yield target, value
 
 
 def holds_gradients(program: Program, node: ast.AST, depth: int = 3) -> bool:

@@ -65,6 +65,22 @@ for epoch in range(2):
     dist.all_reduce(torch.ones(2))
     callbacks.fire("epoch_end", {"loss": 1.0} | ({"aux": 0.5} if rank == 0 else {}))
 """
+UNTIL_GOOD = """
+class Critic:
+    def __init__(self):
+        self.model = DDP(torch.nn.Linear(4, 1))
+    def step(self, target):
+        self.model(torch.ones(4, 4)).pow(2).mean().backward()
+        return target
+    def train(self, targets):
+        loss, rounds = float("inf"), 0
+        while loss > 0.5 and rounds < 6:  #!
+            loss = self.step(targets[rounds])
+            rounds += 1
+
+Critic().train([1.5, 0.9, 0.7 if rank == 0 else 0.4, 0.6, 0.3, 0.2])
+dist.barrier()
+"""
 FILTERED = """
 def full_batches(loader, size):
     for batch in loader:
@@ -338,6 +354,7 @@ FAULTS = {
     "comprehension": Fault(COMPREHENSION, "collective-under-local-condition"),
     "generator": Fault(FILTERED, "collective-under-local-condition"),
     "collectives of DDP alone": Fault(DDP_ALONE, "collective-under-local-condition"),
+    "loop until a loss is small": Fault(UNTIL_GOOD, "collective-under-local-condition", (0, 1)),
     "file": Fault(MODULE, "collective-under-rank-condition"),
     "registered callback": Fault(REGISTERED, "collective-under-rank-condition", ranks=(0, 1)),
     "function cut short": Fault(CUT_SHORT, "exception-swallowed", ranks=(0, 1)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import or_
@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.partition import Division, unpack_indices
-from ddt_notebook.model.training import RankTraining
+from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
 
 from .loaders import Shared, samples, shared_loaders
 from .parallel_groups import take_parts
@@ -330,18 +330,13 @@ def replicated_apart(context: Context) -> Iterator[Finding]:
             if len({(one.where, one.shape) for one in together}) > 1:
                 break
             if len({one.content for one in together}) > 1:
-                places = {
-                    rank: place
-                    for rank, one in zip(members, together, strict=True)
-                    if (place := context.place(one.where, "called")) is not None
-                }
                 yield conclude(
                     "D.2.4",
                     "replicated-apart",
                     cause="tensor-parallel-inputs-differ",
                     ranks=members,
                     values={"shape": together[0].shape},
-                    places=places,
+                    places=_called_at(context, members, together),
                     facts=[Fact(kind="declared-equal", ranks=members)],
                 )
                 return
@@ -380,18 +375,13 @@ def _summed_apart(context: Context) -> Iterator[Finding]:
         apart = any(
             max(each) - min(each) > _LOSS * abs(max(each)) for each in zip(*losses, strict=False)
         )
-        places = {
-            rank: place
-            for rank, one in zip(members, together, strict=True)
-            if (place := context.place(one.where, "called")) is not None
-        }
         yield conclude(
             "D.2.4",
             "summed-apart",
             cause="tensor-parallel-inputs-differ",
             ranks=members,
             values={"shape": together[0].shape},
-            places=places,
+            places=_called_at(context, members, together),
             facts=[
                 Fact(
                     kind="activations-summed-at",
@@ -403,6 +393,17 @@ def _summed_apart(context: Context) -> Iterator[Finding]:
             op="all_reduce",
         )
         return
+
+
+def _called_at(
+    context: Context, members: Sequence[int], together: Sequence[ReplicatedTensor | SummedForward]
+) -> dict[int, Place]:
+    """Return where each rank was given its tensor of one set of inputs."""
+    return {
+        rank: place
+        for rank, one in zip(members, together, strict=True)
+        if (place := context.place(one.where, "called")) is not None
+    }
 
 
 def _averages(trainings: Iterable[RankTraining], members: tuple[int, ...]) -> bool:

@@ -69,7 +69,11 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     if before is None:
         return _apart_from_the_start(context, group)
     unequal = [r for r, o in group.ranks.items() if o.synchronised < o.steps]
-    settings = _differing_settings(group, step if _scheduled_apart(group) else before)
+    scheduled = _scheduled_apart(group) or (
+        # between two sampled steps, nothing but the schedules is known to have parted the ranks
+        _parted_by_schedules(group) and not any(o.changed_before for o in group.ranks.values())
+    )
+    settings = _differing_settings(group, step if scheduled else before)
     if settings:
         return _different_settings(context, group, step, settings)
     if unequal and _averages_itself(context, group):

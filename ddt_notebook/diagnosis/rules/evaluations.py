@@ -100,6 +100,15 @@ _DIGITS = 4
 _FAR = 0.01
 
 
+#: The fault card of each kind of mean.
+_CAUSES = {
+    "mean-of-uneven-batches": "mean-of-uneven-means",
+    "mean-of-uneven-ranks": "mean-of-uneven-means",
+    "sum-over-own-count": "sum-over-own-count",
+    "sum-of-means": "sum-shown-as-mean",
+}
+
+
 @dataclass(frozen=True)
 class _Mean:
     """What a program may show as the mean over all samples.
@@ -116,11 +125,13 @@ class _Mean:
 
     value: float
     true: float
-    kind: Literal["mean-of-uneven-batches", "mean-of-uneven-ranks", "sum-over-own-count"]
+    kind: Literal[
+        "mean-of-uneven-batches", "mean-of-uneven-ranks", "sum-over-own-count", "sum-of-means"
+    ]
 
 
 def uneven_means(context: Context) -> Iterator[Finding]:
-    """Report metrics that are sums of all ranks divided by one rank's count, or far-off means.
+    """Report metrics that are sums of the ranks' means or divided by one rank's count, or far off.
 
     Each rank noted what its evaluation added up, what it gave the other ranks of that, and which
     numbers it wrote after that.
@@ -191,14 +202,18 @@ def _means(
 
     totals = {rank: one.total for rank, one in parts.items()}
     per_batch = {rank: one.total / one.batches for rank, one in parts.items()}
+    if all(one.total in (one.batches, one.samples) for one in parts.values()):
+        return  # a count
     if gave(totals):
         yield _Mean(sum(totals.values()) / batches, of_means, "mean-of-uneven-batches")
     if gave(per_batch):
         yield _Mean(sum(per_batch.values()) / ranks, of_means, "mean-of-uneven-batches")
+        yield _Mean(sum(per_batch.values()), of_means, "sum-of-means")
     for what, true in (("total", of_sums), ("weighted", of_means)):
         own = {rank: getattr(one, what) / one.samples for rank, one in parts.items()}
         if gave(own):
             yield _Mean(sum(own.values()) / ranks, true, "mean-of-uneven-ranks")
+            yield _Mean(sum(own.values()), true, "sum-of-means")
         whole = {rank: getattr(one, what) for rank, one in parts.items()}
         counts = {float(one.samples) for one in parts.values()}
         if not divided or gave({r: float(one.samples) for r, one in parts.items()}):
@@ -247,14 +262,14 @@ def _mean_finding(
     shown: Mapping[int, ShownNumber],
 ) -> Finding:
     ranks = sorted(shown)
-    own = mean.kind == "sum-over-own-count"
+    wrong = mean.kind in ("sum-over-own-count", "sum-of-means")
     far = abs(mean.value - mean.true) > _FAR * abs(mean.true)
     places = {rank: context.place(shown[rank].where, "reads") for rank in ranks}
     samples = tuple(one.samples for one in parts.values())
     return conclude(
         "D.2.4",
         mean.kind,
-        cause="sum-over-own-count" if own else "mean-of-uneven-means",
+        cause=_CAUSES[mean.kind],
         ranks=ranks,
         values={
             "line": shown[ranks[0]].where.line,
@@ -271,7 +286,9 @@ def _mean_finding(
                 values={"name": next(iter(parts.values())).name},
             ),
         ],
-        confidence="likely" if own or (far and mean.kind == "mean-of-uneven-ranks") else "possible",
+        confidence="likely"
+        if wrong or (far and mean.kind == "mean-of-uneven-ranks")
+        else "possible",
         op="all_reduce",
     )
 

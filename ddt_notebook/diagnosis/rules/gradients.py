@@ -14,6 +14,7 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.training import LossGraph, RankTraining
+from ddt_notebook.program.gradients import loss_divided_by_world
 
 from .steps import usual_passes
 
@@ -157,6 +158,51 @@ def accumulated_undivided(context: Context) -> Iterator[Finding]:
         )
 
 
+def divided_again(context: Context) -> Iterator[Finding]:
+    """Report mean losses that are divided by the number of ranks although DDP averages gradients.
+
+    The graph of the loss shows the factor, and the source that the number of ranks is its reason.
+    """
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = _trainings(context)
+    for group in replicas.replicas(context.snapshot):
+        size = len(group.first.members)
+        passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
+        number = next(iter(passes)) if len(passes) == 1 else None
+        if group.first.wrapper != "DDP" or size < 2 or number is None:
+            continue
+        models = [replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()]
+        if any(model is None or model.communication_hook for model in models):
+            continue  # the hook may add up
+        losses = [trainings[rank].loss for rank in group.ranks]
+        if not all(_is_divided(loss, size, number) for loss in losses):
+            continue
+        where = trainings[min(group.ranks)].where
+        place = loss_divided_by_world(context.program, where) if where is not None else None
+        if place is None:
+            continue
+        yield conclude(
+            "D.2.4",
+            "loss-divided-by-world",
+            cause="averaged-twice",
+            ranks=group.ranks,
+            values={"line": place.line, "model": group.first.model, "size": size},
+            places=dict.fromkeys(group.ranks, place),
+            facts=[Fact(kind="loss-averaged-by-ddp")],
+            confidence="likely",
+            op="backward",
+        )
+
+
+def _is_divided(loss: LossGraph | None, size: int, passes: int) -> bool:
+    """Whether a mean loss was divided by the number of ranks, and perhaps of micro-batches."""
+    if loss is None or loss.reduction != "mean" or loss.factor is None:
+        return False
+    factors = (1.0 / size, 1.0 / (size * passes))
+    return any(math.isclose(abs(loss.factor), one, rel_tol=1e-6) for one in factors)
+
+
 def _uses_no_sync(context: Context, group: Replicas, passes: int) -> bool:
     """Whether all passes of a step but the last were inside ``no_sync()``: one batch in parts."""
     for rank, optimizer in group.ranks.items():
@@ -172,5 +218,5 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
     return {one.rank: one for one in context.snapshot.training}
 
 
-RULES = (clipped_first,)
+RULES = (clipped_first, divided_again)
 HINTS = (summed, accumulated_undivided)

@@ -47,7 +47,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "remove the division after {op} with ReduceOp.AVG, or reduce with ReduceOp.SUM",
+            "remove the division by the number of ranks: DDP and ReduceOp.AVG have divided already",
         ),
     ),
     cluster="""
