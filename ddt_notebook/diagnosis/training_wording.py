@@ -221,6 +221,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} {clips|clip} the gradients of {name} before they are averaged: this clips only "
         "the gradients of each rank's own batch"
     ),
+    "clipped-while-scaled": (
+        "{ranks} {clips|clip} the gradients of {optimizer} while they are multiplied by the factor "
+        "of the gradient scaler"
+    ),
     "gradients-summed": lambda f: (
         f"{f.values['optimizer']} uses the sum of the gradients of {f.values['size']} ranks, not "
         f"their mean: its steps are {f.values['size']} times as large"
@@ -546,6 +550,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "step"
     ),
     "loss-averaged-by-ddp": "the loss is a mean over the rank's own samples",
+    "not-unscaled": "no unscale_() came before {steps:step} for which gradients were clipped",
     "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
     "gradients-as-accumulated": "the step used the gradients as the backward passes left them",
     "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",

@@ -5,9 +5,9 @@ still arrive is only slow; it ends with the session's timeout, if the session ha
 
 A hang is proved if every rank that could end a wait has finished, raised, died or was suspended, or
 waits itself in a call that cannot end (`model.waits.cannot_complete`). A rank that sleeps,
-computes, reads, waits for a lock or is in C code may still arrive, however long that takes. A
-transfer that every member has entered, and a rendezvous at an address that does not answer, may
-still end, too.
+computes, reads, waits for a lock or is in C code may still arrive, however long that takes; one
+that waits for a thread which an exception has ended may not. A transfer that every member has
+entered, and a rendezvous at an address that does not answer, may still end, too.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class HangWatch:
 
     @staticmethod
     def to_interrupt(state: RunState, *, over_the_limit: bool) -> frozenset[int]:
-        """Ranks to interrupt: those that are stopped, or that keep others waiting too long."""
+        """Ranks to interrupt: those that can never go on, or that keep others waiting too long."""
         states = {report.rank: report.state for report in state.reports}
-        chosen = {rank for rank, what in states.items() if what == "stopped"}
+        chosen = {r.rank for r in state.reports if r.state == "stopped" or r.waits_for_ever}
         if over_the_limit:
             awaited = {rank for wait in state.waiting.values() for rank in wait.missing}
             chosen |= {rank for rank in awaited if states.get(rank) in ("running", "silent")}

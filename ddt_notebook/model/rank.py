@@ -25,9 +25,19 @@ RankState = Literal[
 
 #: What a main thread waits for outside of collectives: "lock" is also a wait for another thread,
 #: "data" comes from a pipe or a socket. For a "missing file" and a "busy lock" it asks again and
-#: again. Empty if it runs, or if that is not known.
+#: again. An exception has ended an "ended thread", and no other thread can end the wait. Empty if
+#: it runs, or if that is not known.
 WaitsFor = Literal[
-    "", "time", "file", "lock", "file lock", "process", "data", "missing file", "busy lock"
+    "",
+    "time",
+    "file",
+    "lock",
+    "file lock",
+    "process",
+    "data",
+    "missing file",
+    "busy lock",
+    "ended thread",
 ]
 
 #: A rank that uses this share of a core is at work. One that sleeps or waits uses a few per cent,
@@ -104,12 +114,15 @@ class Activity:
         Path of the file that it read, wanted to lock, or asked for.
     held_by
         Process id of the holder of that lock; None if it waits for none, or it is not known.
+    thread_error
+        The exception that ended the thread for which it waits; None if it waits for none.
     """
 
     cpu_share: float
     waits_for: WaitsFor = ""
     file: str = ""
     held_by: int | None = None
+    thread_error: RankError | None = None
 
     @property
     def computes(self) -> bool:
@@ -189,6 +202,12 @@ class RankReport:
     memory_bytes: int | None = None
     killed: bool = False
     garbled: bool = False
+
+    @property
+    def waits_for_ever(self) -> bool:
+        """Whether it runs, but waits for a thread that has ended."""
+        waits_for = self.activity.waits_for if self.activity is not None else ""
+        return self.state == "running" and waits_for == "ended thread"
 
     @property
     def blocked_call(self) -> Call | None:

@@ -118,6 +118,9 @@ class OptimizerTraining:
     scaler_skipped, scaler_where
         How many of its steps a gradient scaler left out because of infinite gradients, and the
         line of the first one.
+    clipped_scaled
+        Before how many of its steps gradients were clipped that a gradient scaler had scaled, and
+        not unscaled yet.
     stale, left_out
         How many of its parameters had no gradient and are not part of the model that holds the
         others; and how many parameters of that model had one but are not in this optimizer.
@@ -148,6 +151,7 @@ class OptimizerTraining:
     schedules: tuple[Schedule, ...] = ()
     scaler_skipped: int = 0
     scaler_where: Position | None = None
+    clipped_scaled: int = 0
     stale: int = 0
     left_out: tuple[str, ...] = ()
     gone: bool = False

@@ -315,7 +315,8 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     moving = [
         r.rank
         for r in reports
-        if (r.state in MOVING and r.rank not in holders) or (r.rank in waiting and r.may_go_on)
+        if (r.state in MOVING and r.rank not in holders and not r.waits_for_ever)
+        or (r.rank in waiting and r.may_go_on)
     ]
     moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
     can_move = set(moving)

@@ -29,7 +29,7 @@ from ..wire.messages import (
     RunningAnswer,
 )
 from .branch_recorder import BranchRecorder
-from .probes import polled_files
+from .probes import ended_threads, polled_files
 from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
@@ -113,6 +113,9 @@ class Monitor(threading.Thread):
         waits_for, file = main_thread_waits_for()
         stack = current_stack(self._main)
         held_by = holder_of_lock() if waits_for == "file lock" else None
+        ended = ended_threads.RECORD.awaited()
+        if ended is not None:
+            waits_for = "ended thread"
         if waits_for in ("", "time"):
             polled, path, holder = polled_files.RECORD.waits_for(stack)
             if polled:
@@ -128,4 +131,5 @@ class Monitor(threading.Thread):
             waits_for=waits_for,
             file=file,
             held_by=held_by,
+            thread_error=ended,
         )

@@ -47,6 +47,7 @@ from .probes import (
     accumulated,
     automatic,
     checkpoints,
+    ended_threads,
     evaluations,
     loaders,
     performance,
@@ -178,6 +179,7 @@ class RecordedRank:
         self._server = self._listen()
         for probe in (loaders, training, checkpoints, schedules, shown, replicated, polled_files):
             probe.install()
+        ended_threads.install()
         leave_recorder_uncompiled()
         self._begin_run()
         self._note_end()
@@ -215,7 +217,7 @@ class RecordedRank:
     def _begin_run(self) -> None:
         for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
             probe.RECORD.begin_run()
-        for probe in (performance, replicated, summed_activations, polled_files):
+        for probe in (performance, replicated, summed_activations, polled_files, ended_threads):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

@@ -58,6 +58,7 @@ from .probes import (
     accumulated,
     automatic,
     checkpoints,
+    ended_threads,
     evaluations,
     loaders,
     performance,
@@ -132,12 +133,9 @@ class Rank:
         observe_callbacks(self._branch_events)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
-            loaders.install()
-            training.install()
-            checkpoints.install()
-            schedules.install()
-            shown.install()
-            polled_files.install()
+            for probe in (loaders, training, checkpoints, schedules, shown, polled_files):
+                probe.install()
+            ended_threads.install()
             replicated.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
@@ -221,6 +219,7 @@ class Rank:
         accumulated.RECORD.begin_run()
         shown.RECORD.begin_run()
         polled_files.RECORD.begin_run()
+        ended_threads.RECORD.begin_run()
         summed_activations.RECORD.begin_run()
         replicated.RECORD.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None

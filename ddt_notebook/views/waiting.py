@@ -75,6 +75,9 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
         case "missing file":
             there = ", which does not exist"
             return f"waits for the file{file}{there}", f"wait for the file{file}{there}", where
+        case "ended thread":
+            one = "for a thread that an exception has ended"
+            return f"waits {one}", f"wait {one}", where
         case waits_for if waits_for not in _WAITED:
             return "is", "are", where or " at work"
     what = _WAITED[activity.waits_for]

@@ -479,7 +479,7 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
-    waits_for, file, held_by
+    waits_for, file, held_by, thread_error
         As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
@@ -494,6 +494,7 @@ class MonitorStatus(Message):
     waits_for: WaitsFor = ""
     file: str = ""
     held_by: int | None = None
+    thread_error: RankError | None = None
     on_device: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -93,6 +93,25 @@ def awaited_files(context: Context, ranks: Iterable[int]) -> list[Fact]:
     ]
 
 
+def awaited_threads(context: Context, ranks: Iterable[int]) -> list[Fact]:
+    """Return the exceptions that ended the threads for which ranks wait."""
+    found = []
+    for rank in ranks:
+        report = context.reports.get(rank)
+        seen = report.activity if report is not None and report.waits_for_ever else None
+        if seen is not None and seen.thread_error is not None:
+            error = seen.thread_error
+            found.append(
+                Fact(
+                    kind="thread-ended",
+                    place=context.place(error.where, "raised"),
+                    ranks=(rank,),
+                    values={"error": str(error).partition("\n")[0]},
+                )
+            )
+    return found
+
+
 def nobody_makes_them(context: Context, awaited: list[Fact]) -> bool:
     """Whether no other rank is at work, which might still make the files."""
     asking = {rank for fact in awaited for rank in fact.ranks}

@@ -79,6 +79,32 @@ def _clipping_changed(group: Replicas) -> bool:
     )
 
 
+def clipped_scaled(context: Context) -> Iterator[Finding]:
+    """Report gradients that were clipped while they were multiplied by a gradient scaler's factor.
+
+    A program that asks for the factor may clip at a limit that is scaled, too.
+    """
+    found = {
+        one.rank: (one, optimizer)
+        for one in context.snapshot.training
+        for optimizer in one.optimizers
+        if optimizer.clipped_scaled
+    }
+    if context.snapshot.outcome != "ok" or not found or context.program.calls("get_scale"):
+        return
+    optimizer = found[min(found)][1]
+    yield conclude(
+        "D.2.4",
+        "clipped-while-scaled",
+        cause="clipped-while-scaled",
+        ranks=found,
+        places={r: context.place(one.clips_at, "changes") for r, (one, _) in found.items()},
+        values={"optimizer": optimizer.name},
+        facts=[Fact(kind="not-unscaled", values={"steps": optimizer.clipped_scaled})],
+        confidence="likely",
+    )
+
+
 def summed(context: Context) -> Iterator[Finding]:
     """Report, as a hint, gradients of mean losses that are summed over the ranks, not averaged."""
     if context.snapshot.outcome != "ok":
@@ -218,5 +244,5 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
     return {one.rank: one for one in context.snapshot.training}
 
 
-RULES = (clipped_first, divided_again)
+RULES = (clipped_first, clipped_scaled, divided_again)
 HINTS = (summed, accumulated_undivided)

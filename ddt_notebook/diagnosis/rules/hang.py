@@ -18,6 +18,7 @@ from ddt_notebook.program.iterations import have_fixed_rounds
 
 from .facts import (
     awaited_files,
+    awaited_threads,
     blocked_in,
     did_instead,
     gone_on,
@@ -134,8 +135,11 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
     locks, awaited = _locks(context, ranks), awaited_files(context, ranks)
+    threads = awaited_threads(context, ranks)
     found: dict[int, Reason] = {}
-    if locks:
+    if threads:
+        cause, explained = "thread-ended", threads
+    elif locks:
         cause, explained = "file-lock-held-at-collective", locks
     elif nobody_makes_them(context, awaited):
         cause, explained = "file-never-appears", awaited
@@ -220,7 +224,7 @@ def _what_happened(
         if context.snapshot.origin == "dumps":
             return "no-dump", {}
         return ("no-record" if ranks[0] < context.snapshot.world_size else "no-such-rank"), {}
-    if state in _MOVING:
+    if state in _MOVING and not any(context.reports[rank].waits_for_ever for rank in ranks):
         limit_s = context.blocked_for(waiting)
         if limit_s is None and context.snapshot.origin == "dumps":
             return "never-entered", {}  # for how long the others wait is not in dumps

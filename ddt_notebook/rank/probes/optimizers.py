@@ -96,6 +96,9 @@ class OptimizerLog:
         self.schedules: dict[int, Schedule] = {}
         self.scaler_skipped = 0
         self.scaler_where: Position | None = None
+        #: Whether its gradients were unscaled for the next step of the scaler.
+        self.unscaled = False
+        self.clipped_scaled = 0
 
     def begin(
         self, optimizer: Optimizer, run: int, replicas: Mapping[Any, ReplicaLog], backwards: int
@@ -392,6 +395,7 @@ class OptimizerLog:
             schedules=tuple(self.schedules.values()) if beside else (),
             scaler_skipped=self.scaler_skipped if beside else 0,
             scaler_where=self.scaler_where if beside else None,
+            clipped_scaled=self.clipped_scaled if beside else 0,
             changed_before=tuple(self.changed_before),
             twin=self.twin,
             stale=self.stale,

@@ -36,6 +36,7 @@ def install() -> None:
                     setattr(value, name, _counted(getattr(value, name), name == "step"))
     scaler = torch.amp.GradScaler
     scaler.step = _scaled(scaler.step)  # type: ignore[method-assign]
+    scaler.unscale_ = _unscaled(scaler.unscale_)  # type: ignore[method-assign]
 
 
 def _counted(original: Any, steps: bool) -> Any:
@@ -77,7 +78,13 @@ def _scaled(original: Any) -> Any:
         __tracebackhide__ = True
         log = training.RECORD.log_beside(optimizer) if self.is_enabled() else None
         before = _steps(log)
-        result = original(self, optimizer, *args, **kwargs)
+        if training.RECORD.clipped_since_step:
+            training.RECORD.clipped_since_step = False
+            if log is not None and not log.unscaled:
+                log.clipped_scaled += 1
+        result = original(self, optimizer, *args, **kwargs)  # it may unscale them itself
+        if log is not None:
+            log.unscaled = False
         if log is not None and _steps(log) == before:
             log.scaler_skipped += 1
             if log.scaler_where is None:
@@ -85,6 +92,18 @@ def _scaled(original: Any) -> Any:
         return result
 
     return step
+
+
+def _unscaled(original: Any) -> Any:
+    @functools.wraps(original)
+    def unscale_(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        log = training.RECORD.log_beside(optimizer) if self.is_enabled() else None
+        if log is not None:
+            log.unscaled = True
+        return original(self, optimizer, *args, **kwargs)
+
+    return unscale_
 
 
 def _steps(log: OptimizerLog | None) -> tuple[int, int] | None:

@@ -90,6 +90,8 @@ class TrainingRecord:
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
+        #: Whether gradients were clipped since a gradient scaler's last step.
+        self.clipped_since_step = False
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         #: Optimizers before whose next step gradients are examined.
@@ -108,6 +110,7 @@ class TrainingRecord:
         self._stepping = self._stepping_log = self.compiled = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
+        self.clipped_since_step = False
         self._losses = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
@@ -328,6 +331,7 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
+            self.clipped_since_step = True
             if self._first_clip is None:
                 self._first_clip = user_line(sys._getframe())
             log = self._last_passed
