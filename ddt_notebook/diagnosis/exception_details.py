@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ddt_notebook.model import Fact, Place, Position, RankError, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse
+from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.gradients import kept_graphs
 from ddt_notebook.program.modules import module_names
 from ddt_notebook.program.tensor_attributes import plain_attribute
@@ -18,7 +19,7 @@ from .errors import Meaning
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
 _OWN_NUMBER = re.compile(r"^\[\d+\]:")
-_CELL_LINE = re.compile(r'File "(cell\[\d+\])", line (\d+)')
+_LINE = re.compile(r'File "([^"]+)", line (\d+), in ')
 #: Python names the file of a syntax error at the end; text passed to eval has another file.
 _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 
@@ -114,11 +115,11 @@ def _failed_load(context: Context, error: RankError, path: str) -> CheckpointUse
 
 
 def _in_worker(context: Context, error: RankError) -> list[Fact]:
-    """Return what a DataLoader worker raised, and at which line of a cell."""
+    """Return what a DataLoader worker raised, and at which line of the user's code."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     if "Original Traceback" not in error.message or len(lines) < 2:
         return []
-    places = _CELL_LINE.findall(error.message)
+    places = [one for one in _LINE.findall(error.message) if is_user_code(one[0])]
     at = Position(file=places[-1][0], line=int(places[-1][1])) if places else None
     raised = context.place(at, "raised")
     return [Fact(kind="raised-in-worker", place=raised, values={"error": lines[-1]})]

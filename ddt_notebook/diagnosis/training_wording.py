@@ -137,6 +137,30 @@ def _rank_lags(finding: Finding) -> str:
     )
 
 
+def _uneven_steps(finding: Finding) -> str:
+    taken = listing(
+        f"{count(fact.values['steps'], 'step')} on {ranks_text(fact.ranks)}"
+        for fact in finding.facts
+        if fact.kind == "took-steps"
+    )
+    return (
+        f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
+        "every rank: the parameters differ between the ranks at the end"
+    )
+
+
+def _uneven_passes(finding: Finding) -> str:
+    made = listing(
+        f"{count(fact.values['passes'], 'backward pass')} on {ranks_text(fact.ranks)}"
+        for fact in finding.facts
+        if fact.kind == "passes-in-a-step"
+    )
+    return (
+        f"each step of {finding.values['optimizer']} follows {made}: the mean over the ranks "
+        "weighs their samples differently"
+    )
+
+
 #: Kind of a finding -> its title.
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     # values
@@ -225,6 +249,8 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} {clips|clip} the gradients of {optimizer} while they are multiplied by the factor "
         "of the gradient scaler"
     ),
+    "uneven-steps": _uneven_steps,
+    "uneven-passes": _uneven_passes,
     "gradients-summed": lambda f: (
         f"{f.values['optimizer']} uses the sum of the gradients of {f.values['size']} ranks, not "
         f"their mean: its steps are {f.values['size']} times as large"

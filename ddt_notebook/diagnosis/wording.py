@@ -410,31 +410,6 @@ def _new_group_skipped(finding: Finding) -> str:
     return f"{rendered(text, finding)}{waits} for each other{_for(finding)}"
 
 
-def _uneven_steps(finding: Finding) -> str:
-    taken = listing(
-        f"{count(fact.values['steps'], 'step')} on {ranks_text(fact.ranks)}"
-        for fact in finding.facts
-        if fact.kind == "took-steps"
-    )
-    return (
-        f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
-        "every rank: the parameters differ between the ranks at the end"
-    )
-
-
-def _uneven_passes(finding: Finding) -> str:
-    made = listing(
-        f"{count(fact.values['passes'], 'backward pass')} on {ranks_text(fact.ranks)}"
-        for fact in finding.facts
-        if fact.kind == "passes-in-a-step"
-    )
-    return (
-        f"each step of {finding.values['optimizer']} follows {made}: the mean over the ranks "
-        "weighs their samples differently"
-    )
-
-
-#: Kind of a finding -> its title.
 def _limit_too_short(finding: Finding) -> str:
     values = finding.values
     who = ranks_text(finding.waiting) if finding.waiting else "ranks"
@@ -453,6 +428,7 @@ def _limit_too_short(finding: Finding) -> str:
     )
 
 
+#: Kind of a finding -> its title.
 TITLES: dict[str, Title] = {
     **training_wording.TITLES,
     # hang
@@ -569,8 +545,6 @@ TITLES: dict[str, Title] = {
         )
     ),
     # values
-    "uneven-steps": _uneven_steps,
-    "uneven-passes": _uneven_passes,
     "reduced-elsewhere": (
         "{ranks} {uses|use} a tensor in line {line}, but {label} left the result on rank {root} "
         "only"
