@@ -30,8 +30,9 @@ _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:n
 _SHORT = 20
 #: So does a title of a column of at most this many characters.
 _BRIEF = 8
-#: The width of a longer one on a narrow page, which then scrolls.
-_NARROWEST = "9em"
+#: The least width of a longer cell, in its characters: on a narrow page, which then scrolls, it has
+#: about two lines. As limits in ``em``.
+_TWO_LINES, _NARROWEST, _WIDEST = 3, 9, 22
 _MONO = "font-family:monospace;font-size:0.95em"
 
 
@@ -98,7 +99,8 @@ def name(text: str, limit: int = 48) -> Markup:
     """A foreign name, shortened in the middle; the tooltip shows all of it."""
     short = safe.middle(text, limit)
     whole = safe.one_line(text) if short != text else ""
-    return tag("span", short, style=f"{_MONO};white-space:pre-wrap", role="code", title=whole)
+    wrap = "pre" if len(short) <= _SHORT else "pre-wrap"
+    return tag("span", short, style=f"{_MONO};white-space:{wrap}", role="code", title=whole)
 
 
 def pre(text: str) -> Markup:
@@ -156,8 +158,9 @@ def _style(cell: str) -> str:
     if isinstance(cell, Markup):
         return _CELL
     if len(cell) > _SHORT:
-        return f"{_CELL};min-width:{_NARROWEST}"
-    return _CELL.replace("white-space:normal", "white-space:nowrap") if " " in cell else _CELL
+        width = min(max(len(cell) // _TWO_LINES, _NARROWEST), _WIDEST)
+        return f"{_CELL};min-width:{width}em"
+    return _CELL.replace("white-space:normal", "white-space:nowrap")
 
 
 def details(summary: str, *content: str) -> Markup:

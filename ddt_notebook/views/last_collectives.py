@@ -17,6 +17,16 @@ COLUMNS, TEXT_COLUMNS = 5, 3
 #: Lanes shown; the others are counted.
 LANES = 8
 
+#: Where there is little room, the first ones are left out: the ranks parted at the last one.
+_NARROW = Markup(
+    "<style>"
+    ".ddt-latest{container-type:inline-size}"
+    "@container(max-width:32em){.ddt-latest tr>:nth-last-child(n+4):not(:first-child)"
+    "{display:none}}"
+    "@container(max-width:26em){.ddt-latest tr>:nth-last-child(n+3):not(:first-child)"
+    "{display:none}.ddt-latest td:first-child{white-space:normal!important}}"
+    "</style>"
+)
 _STYLES: dict[Step, str] = {
     "done": f"border-bottom:3px solid {COLOURS['ok']}",
     "issued": "border-bottom:3px dotted currentColor",
@@ -34,7 +44,8 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
     roles = [marks.role(marks.of_call(found.group, number)) for number, _ in found.columns]
     head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
     rows = [[_label(lane.ranks), *map(_box, lane.entries, roles)] for lane in found.lanes[:LANES]]
-    return [html.table(rows, head), *map(html.line, _rest(found))]
+    picture = html.tag("div", _NARROW, html.table(rows, head), role="latest")
+    return [picture, *map(html.line, _rest(found))]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:

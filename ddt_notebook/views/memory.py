@@ -299,19 +299,23 @@ class MemoryView(RunView, Figured):
 
 def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> list[Flag]:
     found = []
-    for memory in memories:
-        for name, used in (("rank", _data_peak(memory)), ("GPU", memory.gpu_peak)):
-            limit = memory.limits.get(name)
+    for name, peak in (("rank", _data_peak), ("GPU", lambda memory: memory.gpu_peak)):
+        full: list[tuple[float, str, int]] = []
+        for memory in memories:
+            limit, used = memory.limits.get(name), peak(memory)
             if limit and used and used >= _NEARLY_FULL * limit:
                 share = f"{words.size(used)} of {words.size(limit)}"
-                found.append(
-                    Flag(
-                        "warning",
-                        f"{words.ranks([memory.rank])} nearly reached {_LIMITS[name]}: {share}; a "
-                        "smaller batch or sharding (FSDP) makes room: ddt.estimate(run) compares "
-                        "them",
-                    )
+                full.append((used / limit, share, memory.rank))
+        if full:
+            most = "up to " * (len(full) > 1) + max(full)[1]
+            found.append(
+                Flag(
+                    "warning",
+                    f"{words.ranks([rank for *_, rank in full])} nearly reached {_LIMITS[name]}: "
+                    f"{most}; a smaller batch or sharding (FSDP) makes room: "
+                    "ddt.estimate(run) compares them",
                 )
+            )
     shared = next((m.limits["cgroup"] for m in memories if "cgroup" in m.limits), None)
     needed = sum(m.pss_bytes or m.rss_bytes for m in memories)
     if shared and needed >= _NEARLY_FULL * shared:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from ..formatting import ranks_label
 from ..model import Snapshot
 from ..model.partition import Coverage, Division, LoaderPartition, ModelShard, coverage, division
 from . import html, safe, sparklines, terminal, words
@@ -264,8 +265,9 @@ def _strips(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, str]]:
         return []
     seen = division(by_rank)
     padded = seen.overlap <= seen.padding  # repeated on purpose, so that all ranks have as many
-    shown = found.read.items() if len(found.read) <= ROWS else ()
-    strips = [(f"rank {rank}", "".join(map(_share_sign, shares))) for rank, shares in shown]
+    alike = group(found.read, lambda rank: "".join(map(_share_sign, found.read[rank])))
+    shown = alike if len(alike) <= ROWS else ()
+    strips = [(safe.middle(ranks_label(ranks), 40), signs) for signs, ranks in shown]
     return [(f"samples 0-{found.size - 1}", _marks(found, bool(seen.gaps), padded)), *strips]
 
 

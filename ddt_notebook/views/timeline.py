@@ -154,12 +154,12 @@ class TimelineView(RunView, Figured):
             if len(shown) < len(self._shares):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
                 rows.append(("", Markup(f"and {rest}, which waited neither least nor most")))
-            head = Markup(f"{sparklines.legend_as_html()}{self._blank()}")
+            parts.append(html.line(Markup(f"{sparklines.legend_as_html()}{self._blank()}")))
             if self._path:
                 rows.append(("path", sparklines.fixed_width(self._path_strip())))
             ruler = sparklines.ruler(self.window.end_s - self.window.start_s)
             rows.append(("", sparklines.fixed_width(ruler)))
-            parts.append(html.table(rows, ("rank", head)))
+            parts.append(html.table(rows, ("rank", "time")))
             if self._path:
                 parts.append(html.line(self._path_words()))
             if self._waits:

@@ -83,6 +83,11 @@ def test_pages_are_accessible_and_fit_wide_and_narrow(
         # parts scroll, the page does not
         wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{name}, {width} pixels wide"
+        if name == "hang":  # also on a narrow page: where the ranks parted
+            last = tab.get_by_text("never entered", exact=True)
+            box = last.bounding_box()
+            assert box
+            assert box["x"] + box["width"] <= width
         if SCREENSHOTS:
             path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
             tab.screenshot(path=path, full_page=True)

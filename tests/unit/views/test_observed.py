@@ -349,7 +349,7 @@ def test_old_snapshots_load_without_newer_observations() -> None:
 
 
 def strips(*parts: range | list[int], size: int | None = 8, **changes: object) -> list[str]:
-    """What the strips show: how many ranks read each sample, then one strip for each rank."""
+    """What the strips show: how many ranks read each sample, then a strip for ranks that agree."""
     ranks = tuple(
         RankPartition(rank=rank, loaders=(loader(*part, dataset_size=size, **changes),))
         for rank, part in enumerate(parts)
@@ -365,10 +365,14 @@ def test_strips_show_where_in_the_data_each_rank_read() -> None:
 
 
 def test_a_slot_of_several_samples_shows_the_share_that_was_read() -> None:
-    marks, one, other = strips(range(0, 560, 2), range(1, 560, 2), size=560)
+    marks, both = strips(range(0, 560, 2), range(1, 560, 2), size=560)
     assert set(marks) == {"1"}
-    assert one == other == "▒" * 56
+    assert both == "▒" * 56
     assert strips(range(300), range(300, 559), size=560)[0] == "1" * 55 + "0"
+
+
+def test_ranks_that_read_the_same_share_a_strip() -> None:
+    assert strips(*[range(8)] * 63, range(4)) == ["++++++++", "████████", "████    "]
 
 
 def test_padding_and_a_dropped_rest_are_not_flagged() -> None:

@@ -305,6 +305,9 @@ def test_a_full_container_and_a_full_rank_are_flagged() -> None:
     assert "fill the container" in str(ddt.memory(run))
     capped = replace(run.memory[0], limits={"rank": 200_000_000})
     assert "nearly reached the cap" in str(ddt.memory(replace(run, memory=(capped,))))
+    several = tuple(replace(capped, rank=rank) for rank in range(64))
+    flags = [flag.text for flag in ddt.memory(replace(run, memory=several)).flags]
+    assert [text for text in flags if text.startswith("ranks 0-63 nearly reached")] == flags[:1]
 
 
 def test_a_rank_that_holds_more_is_flagged() -> None:
