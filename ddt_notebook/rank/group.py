@@ -90,6 +90,7 @@ class RankGroup:
                     world_size=self.spec.world_size,
                     timeout=self.timeout,
                 )
+                self.sockets.refuse_strangers()
         finally:
             self._forming = False
         self._default = dist.group.WORLD
@@ -165,7 +166,7 @@ class RankGroup:
                     options[name] = int(os.environ[variable])
         # with another port, the cell chose its own rendezvous, and rank 0 serves the store itself
         served = os.environ.get("MASTER_PORT") == str(self.port)
-        return _agent_store() if served else nullcontext()
+        return _agent_store(self.sockets) if served else nullcontext()
 
     def _misses_store(self, options: Mapping[str, Any]) -> bool:
         """Whether a cell has set another host for the port of the session's store."""
@@ -194,7 +195,7 @@ class RankGroup:
 
 
 @contextmanager
-def _agent_store() -> Iterator[None]:
+def _agent_store(sockets: GroupSockets) -> Iterator[None]:
     """Let no rank serve the store for the time of a call, as under torchrun.
 
     Afterwards, processes that the rank starts must not inherit this.
@@ -202,6 +203,7 @@ def _agent_store() -> Iterator[None]:
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     try:
         yield
+        sockets.refuse_strangers()
     finally:
         os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
 

@@ -72,6 +72,37 @@ print(json.dumps(given))
 """
 
 
+#: Run by that user: prints a port at which it listens, and takes one connection.
+_LISTENS = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+connection = listener.accept()[0]
+print(len(connection.recv(1)), flush=True)
+"""
+#: One connection of the group that rank 0 forms leads to that user's process.
+_JOINED = """
+import socket
+from torch.distributed import distributed_c10d as c10d
+forms = c10d._new_process_group_helper
+def joined(*args, **kwargs):
+    if rank == 0:
+        joined.connection = socket.create_connection(("127.0.0.1", {port}))
+    return forms(*args, **kwargs)
+c10d._new_process_group_helper = joined
+try:
+    group = dist.new_group([0, 1])
+finally:
+    c10d._new_process_group_helper = forms
+dist.all_reduce(torch.ones(1), group=group)
+"""
+
+
 @pytest.fixture(scope="module")
 def before() -> set[Any]:
     """Addresses at which this process listens without a session, as some of pytest's plugins do."""
@@ -98,19 +129,20 @@ def everyone(session: ddt.Session) -> list[psutil.Process]:
 
 
 def test_every_socket_that_listens_is_on_loopback(session: ddt.Session, before: set[Any]) -> None:
-    ranks = set(session.pids)
+    ranks, serving = set(session.pids), session.pool._store
+    assert serving is not None
     owners: dict[str, list[Any]] = {"rank": [], "store": [], "other": []}
     for process in everyone(session):
         for one in process.net_connections(kind="inet"):
             listens = one.status == psutil.CONN_LISTEN or one.type == socket.SOCK_DGRAM
             if listens and one.laddr not in before:
-                store = one.laddr.port == session.pool._port
+                store = one.laddr.port == serving.port
                 kind = "store" if store else "rank" if process.pid in ranks else "other"
                 owners[kind].append(one.laddr)
     addresses = {address.ip for found in owners.values() for address in found}
     assert addresses == {"127.0.0.1"}
     assert len(owners["store"]) == 1, "nothing protects it: docs/teaching.md says so"
-    assert len(owners["rank"]) == len(ranks), "gloo's: nothing protects them either"
+    assert len(owners["rank"]) == len(ranks), "gloo's: who has joined is looked at afterwards"
     assert not owners["other"], "the notebook and its helpers talk over pairs of sockets"
 
 
@@ -150,6 +182,23 @@ def test_another_user_cannot_read_or_disturb_a_session(session: ddt.Session) -> 
     assert len(given) == 6 + 8 * len(pids)
     assert {what for what, how in given.items() if how != "PermissionError"} == set()
     assert session.run_cell(REDUCE, number=3).ok
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_group_that_another_user_has_joined_is_refused(session: ddt.Session) -> None:
+    command = [sys.executable, "-c", _LISTENS, str(NOBODY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listening:
+        try:
+            assert listening.stdout is not None
+            run = session.run(_JOINED.format(port=int(listening.stdout.readline())))
+            assert listening.stdout.readline() == "0\n", "the connection was ended"
+        finally:
+            listening.kill()
+    error = run.errors[0]
+    assert error.type == "RuntimeError"
+    assert f"another user (uid {NOBODY}) has connected to this process group" in error.message
+    assert ddt.diagnose(run).findings[0].ranks == [0]
+    assert session.run_cell(REDUCE, number=4).ok
 
 
 def test_another_user_cannot_guess_the_folder_of_the_next_session() -> None:

@@ -225,11 +225,14 @@ class CallLog:
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else None
             with self.sockets.watching() if self.sockets else contextlib.nullcontext(), threads():
                 if self.backends is None or op not in ("init_process_group", "new_group"):
-                    return with_hook(args, kwargs, meeting)
-                args, kwargs = _by_name(function, args, kwargs)
-                self.backends.choose(op, kwargs)
-                result = with_hook(args, kwargs, meeting)
-                self.backends.formed(result if op == "new_group" else dist.group.WORLD)
+                    result = with_hook(args, kwargs, meeting)
+                else:
+                    args, kwargs = _by_name(function, args, kwargs)
+                    self.backends.choose(op, kwargs)
+                    result = with_hook(args, kwargs, meeting)
+                    self.backends.formed(result if op == "new_group" else dist.group.WORLD)
+                if op == "new_group" and self.sockets is not None:
+                    self.sockets.refuse_strangers()
                 return result
 
         def with_hook(

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from .peers import stranger
+
 _DESCRIPTORS = Path("/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd")
 
 
@@ -56,6 +58,27 @@ class GroupSockets:
     def _appeared(self) -> set[tuple[int, int]]:
         before = self._before  # read once: the other thread may end the block meanwhile
         return set() if before is None else set(_open_sockets().items()) - set(before.items())
+
+    def refuse_strangers(self) -> None:
+        """End the connections that appeared in this block if one leads to another user's process.
+
+        Raises
+        ------
+        RuntimeError
+            If there is one.
+        """
+        for descriptor, _ in self._appeared():
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=os.dup(descriptor)) as duplicate,
+            ):
+                user = stranger(duplicate)
+                if user is not None:
+                    self.cut()
+                    raise RuntimeError(
+                        f"a process of another user (uid {user}) has connected to this process "
+                        "group, so it was ended: use a machine or a container of your own"
+                    )
 
     def outdate(self, request: int) -> None:
         """From now on, ignore requests to cut that are older than this one."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from ddt_notebook.rank.probes import sockets
+from ddt_notebook.rank.probes import peers, sockets
 from ddt_notebook.rank.probes.sockets import GroupSockets
 
 
@@ -59,6 +61,38 @@ def test_listener_and_foreign_sockets_are_left_alone(opened: ExitStack) -> None:
     for one, other in (before, after, pair, connect(opened, listener)):
         one.sendall(b"x")
         assert other.recv(1) == b"x"
+
+
+def test_processes_of_the_same_user_are_no_strangers(opened: ExitStack) -> None:
+    group = GroupSockets()
+    with group.watching():
+        near, far = connect(opened, listen(opened))
+        group.refuse_strangers()
+    near.sendall(b"x")
+    assert far.recv(1) == b"x"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the user of a socket")
+def test_the_system_tells_whose_the_other_end_is(opened: ExitStack) -> None:
+    near, far = connect(opened, listen(opened))
+    for own, other in ((near, far), (far, near)):
+        assert peers._user_of(other.getsockname(), own.getsockname()) == os.getuid()
+    assert peers._user_of(("127.0.0.1", 1), ("127.0.0.1", 2)) is None, "there is no such socket"
+
+
+def test_connections_of_another_user_are_ended(
+    opened: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "_user_of", lambda *_: 12345)
+    group, listener = GroupSockets(), listen(opened)
+    before = connect(opened, listener)
+    with group.watching():
+        near, _ = connect(opened, listener)
+        with pytest.raises(RuntimeError, match=r"another user \(uid 12345\)"):
+            group.refuse_strangers()
+    assert near.recv(1) == b""
+    before[0].sendall(b"x")
+    assert before[1].recv(1) == b"x"
 
 
 def test_a_descriptor_used_again_is_not_cut(opened: ExitStack) -> None:
