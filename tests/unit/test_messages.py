@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from ddt_notebook.views import words
 from ddt_notebook.views.message import MessageView
 
 ENTRIES = messages()
+REPORTS = Path(__file__).parents[2] / "benchmarks" / "reports"
 #: A file of torch in the source of an entry.
 FILE = re.compile(r"(?<![\w/])torch/[\w/]+\.py\b")
 #: Where one string literal ends and the next, which Python joins to it, begins.
@@ -58,6 +60,19 @@ def test_the_example_is_diagnosed_as_the_entry_says(entry: Message):
     assert found, [finding.symptom for finding in report.findings]
     advised = {fix.advice for fix in found[0].fixes}
     assert advised & {advice for _, advice in entry.fixes}
+
+
+def test_each_message_that_people_report_was_checked_against_a_thread():
+    """A message is frequent if one of the public reports contains it."""
+    found = set()
+    for file in REPORTS.glob("*.toml"):
+        for report in tomllib.loads(file.read_text(encoding="utf-8"))["report"]:
+            text = report["text"].lower()
+            matched = [entry for entry in ENTRIES if entry.find(text)]
+            general = frozenset[str]().union(*(entry.over for entry in matched))
+            found |= {entry.id for entry in matched} - general
+    assert len(found) >= 150
+    assert [name for name in sorted(found) if message(name).thread is None] == []
 
 
 def test_the_words_are_those_of_the_installed_torch():
