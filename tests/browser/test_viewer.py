@@ -6,9 +6,11 @@ The page needs no JupyterLab, and its policy allows no script but the viewer's.
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as Tab
@@ -17,8 +19,14 @@ from ddt_notebook.model import Snapshot
 from ddt_notebook.views import exported_page, marks
 
 from ..strangers import CORPUS, infected, plain_of
+from .lab import THEMES, Lab, Page
 
 HANG = "docs/gallery/hang-broken.ddt.json"
+#: A cell that shows the widget of a saved run, as ``%ddt_show timeline --zoom`` does.
+WIDGET = """from ddt_notebook.model import Snapshot
+from ddt_notebook.views.timeline import TimelineView
+from ddt_notebook.widgets.timeline_viewer import TimelineViewer
+TimelineViewer(TimelineView(Snapshot.load("hang.ddt.json")))"""
 SHOWN = re.compile(r"(\S+) (\S+) to (\S+) (\S+) of (.+)")
 
 
@@ -178,3 +186,48 @@ def test_axe_finds_nothing_with_a_picked_event(
         found = Axe().run(tab, options={"resultTypes": ["violations"]})
         assert found.response["violations"] == []
         context.close()
+
+
+@pytest.mark.parametrize("shell", ["JupyterLab", "Notebook 7"])
+def test_the_widget_in_a_notebook(page: Page, lab: Lab, root: Path, shell: str) -> None:
+    """Its keys are its own, a line leads to its cell, and a pick is marked in other outputs."""
+    shutil.copy(root / HANG, lab.folder / "hang.ddt.json")
+    cell = Snapshot.load(root / HANG).cell.source  # it fails here, but has the number of the run
+    diagnosis = "import ddt_notebook as ddt; ddt.diagnose(Snapshot.load('hang.ddt.json'))"
+    name = lab.write(f"widget of {shell}.ipynb", cell, WIDGET, diagnosis)
+    if shell == "Notebook 7":
+        pytest.importorskip("notebook", reason="Notebook 7 is not installed")
+        page.open_in_notebook_7(name)
+    else:
+        page.open(name)
+    for number in range(3):
+        page.run_to_end(number)
+    output = page.output(1)
+    picked = output.locator(".ddt-viewer-picked")
+    chart = output.get_by_role("application")
+    chart.focus()
+    whole = output.locator(".ddt-viewer-range").inner_text()
+    chart.press("+")
+    expect(output.locator(".ddt-viewer-range")).not_to_have_text(whole)
+    chart.press("Home")
+    expect(output.locator(".ddt-viewer-range")).to_have_text(whole)
+    chart.press("ArrowDown")
+    expect(picked).to_contain_text("all_reduce")
+    expect(chart).to_be_focused()
+
+    search = output.get_by_label("Search")
+    search.fill("#5")
+    search.press("Enter")
+    expect(picked).to_contain_text("3 of 4 ranks entered")
+    expect(page.output(2).locator(".ddt-picked").first).to_be_attached()
+    for theme in THEMES:
+        page.theme(theme)
+        assert page.violations(".ddt-viewer") == []
+        page.picture(f"widget-{shell}-{theme}")
+    picked.get_by_role("button").click()
+    expect(page.cell(0).locator(".cm-content")).to_be_focused()
+    chart.press("Escape")
+    expect(page.output(2).locator(".ddt-picked")).to_have_count(0)
+    page.output(2).get_by_text("never entered", exact=True).click()
+    expect(picked).to_contain_text("#5")
+    page.errors[:] = page.ours  # Notebook 7 has errors of its own

@@ -71,6 +71,7 @@ const STYLE = `
 .ddt-viewer-picked { min-height: 3em; }
 .ddt-viewer-keys { margin: 2px 0; }
 .ddt-viewer-keys dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 12px; margin: 2px 0; }
+.ddt-viewer-keys dt { float: none; width: auto; white-space: nowrap; }
 .ddt-viewer-keys dd { margin: 0; }
 .ddt-viewer-legend { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 3px 0; padding: 0; list-style: none; }
 .ddt-viewer-legend li { display: inline-flex; gap: 5px; align-items: center; margin: 0; }

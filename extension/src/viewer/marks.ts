@@ -9,10 +9,15 @@ export function markIn(host: ParentNode, marks: string[]): Element[] {
   for (const old of Array.from(host.querySelectorAll(`.${PICKED}`))) {
     old.classList.remove(PICKED);
   }
-  const classes = marks.filter(mark => /^[0-9a-f]+$/.test(mark)).map(mark => `.${PREFIX}${mark}`);
-  const found = classes.length ? Array.from(host.querySelectorAll(classes.join(','))) : [];
+  const found = elementsWith(host, marks);
   found.forEach(element => element.classList.add(PICKED));
   return found;
+}
+
+/** What shows one of these collectives or lines. */
+export function elementsWith(host: ParentNode, marks: string[]): HTMLElement[] {
+  const classes = marks.filter(mark => /^[0-9a-f]+$/.test(mark)).map(mark => `.${PREFIX}${mark}`);
+  return classes.length ? Array.from(host.querySelectorAll<HTMLElement>(classes.join(','))) : [];
 }
 
 /** What the element that was clicked shows; null if it is neither a collective nor a line. */

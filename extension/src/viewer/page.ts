@@ -1,7 +1,7 @@
 /** The viewer in a page that Python wrote, and as an anywidget in any notebook. */
 
-import { decode } from './data';
-import { markIn, markOf } from './marks';
+import { decode, IPlace } from './data';
+import { elementsWith, markIn, markOf } from './marks';
 import { Viewer } from './viewer';
 
 /** The ids of the place of the viewer, and of its data; views/viewer.py writes them. */
@@ -16,26 +16,60 @@ interface IModel {
 async function showIn(page: Document): Promise<void> {
   const place = page.getElementById(PLACE);
   const data = page.getElementById(DATA)?.textContent;
-  if (!place || !data) {
-    return;
+  if (place && data) {
+    place.hidden = false;
+    await show(place, data, page.querySelector('main') ?? page.body);
   }
-  const timeline = await decode(data);
-  const views = page.querySelector('main') ?? page.body;
-  place.hidden = false;
-  const viewer = new Viewer(place, timeline, { picked: marks => markIn(views, marks) });
-  views.addEventListener('click', event => {
-    const mark = markOf(event.target);
-    if (mark && viewer.pick(mark)) {
-      markIn(views, [mark]);
-    }
-  });
 }
 
 /** Show the viewer in an output of a notebook. */
 async function render({ model, el }: { model: IModel; el: HTMLElement }): Promise<() => void> {
-  const timeline = await decode(model.get('data'));
-  const viewer = new Viewer(el, timeline, { picked: marks => markIn(document, marks) });
-  return () => viewer.dispose();
+  return show(el, model.get('data'), document.body);
+}
+
+/** Show the viewer, connected with the views beside it. Returns what ends it. */
+async function show(place: HTMLElement, data: string, views: HTMLElement): Promise<() => void> {
+  const viewer = new Viewer(place, await decode(data), {
+    picked: marks => markIn(views, marks),
+    canReveal: line => lineIn(views, place, line) !== null,
+    reveal: line => {
+      const shown = lineIn(views, place, line);
+      shown?.scrollIntoView({ block: 'center' });
+      if (shown?.isContentEditable) {
+        putCursor(shown);
+      }
+    }
+  });
+  const onClick = (event: MouseEvent): void => {
+    const mark = markOf(event.target);
+    if (mark && viewer.pick(mark)) {
+      markIn(views, [mark]);
+    }
+  };
+  views.addEventListener('click', onClick);
+  return () => {
+    views.removeEventListener('click', onClick);
+    viewer.dispose();
+  };
+}
+
+/**
+ * Where a line of the program is: in the cell that ran as this number, if its line still has this
+ * text, or else in a view. Null if it is in neither.
+ */
+function lineIn(views: HTMLElement, place: HTMLElement, line: IPlace): HTMLElement | null {
+  const cells = Array.from(place.closest('.jp-Notebook')?.querySelectorAll('.jp-CodeCell') ?? []);
+  const ran = cells.filter(cell => cell.querySelector('.jp-InputPrompt')?.textContent === `[${line.cell}]:`);
+  const found = ran.map(cell => cell.querySelectorAll<HTMLElement>('.cm-line')[(line.line ?? 0) - 1]);
+  const code = (one?: Element): string => one?.textContent?.trim() ?? '';
+  const same = found.find(one => code(one) && line.text.endsWith(code(one)));
+  return same ?? elementsWith(views, [line.mark])[0] ?? null;
+}
+
+/** Put the cursor at the beginning of a line of an editor. */
+function putCursor(line: Element): void {
+  line.closest<HTMLElement>('[contenteditable=true]')?.focus();
+  getSelection()?.collapse(line, 0);
 }
 
 void showIn(document);

@@ -11,6 +11,8 @@ export interface IOptions {
   trans?: ITranslate;
   /** Go to a line of the program; without it, the line is only named. */
   reveal?: (place: IPlace) => void;
+  /** Whether there is a line to go to; default: if it is in a cell. */
+  canReveal?: (place: IPlace) => boolean;
   /** Mark these collectives and lines in other views. */
   picked?: (marks: string[]) => void;
 }
@@ -42,7 +44,8 @@ export class Viewer {
     for (const note of _data.notes) {
       this.node.append(element('p', note));
     }
-    this.node.addEventListener('keydown', this._onKey);
+    // before JupyterLab and Notebook 7, which move in the notebook or delete cells by some of the keys
+    window.addEventListener('keydown', this._onKey, true);
     host.append(this.node);
     this._filter();
     this._tell();
@@ -52,6 +55,7 @@ export class Viewer {
 
   dispose(): void {
     this._chart.dispose();
+    window.removeEventListener('keydown', this._onKey, true);
     this.node.remove();
   }
 
@@ -245,8 +249,8 @@ export class Viewer {
       nodes.push(element('p', this._describe(event)));
       const call = this._callOf(event);
       const place = call === null ? null : this._placeOf(call);
-      const { reveal } = this._options;
-      if (place && reveal && place.cell !== null) {
+      const { reveal, canReveal = ({ cell }) => cell !== null } = this._options;
+      if (place && reveal && canReveal(place)) {
         nodes.push(this._button(place.text, this._trans.__('go to this line'), () => reveal(place)));
       } else if (place) {
         nodes.push(element('p', place.text));
@@ -333,7 +337,7 @@ export class Viewer {
   // -- keys --------------------------------------------------------------------------------------
 
   private readonly _onKey = (event: KeyboardEvent): void => {
-    if (event.ctrlKey || event.metaKey || event.altKey) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.node.contains(event.target as Node)) {
       return;
     }
     const isChart = event.target === this._chart.node;
