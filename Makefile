@@ -35,12 +35,12 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/ddt-notebook demo
 
-# Ranks often wait, so three files at a time keep two processors busy. On a busier machine, a rank
+# Ranks often wait, so four files at a time keep two processors busy. On a busier machine, a rank
 # that delays the others is harder to detect, and its tests may fail.
 # A test module shares its sessions, so a file stays together.
-# Files run in the order of their names: those in the browser take longest, and come first.
+# tests/conftest.py orders the files: those in the browser and those with ranks come first, in turns.
 # Tests that ran twice (tests/conftest.py) are listed with a traceback; more than ten fail the run.
-PYTEST_OPTIONS := -n 3 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
+PYTEST_OPTIONS := -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
 # One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.
@@ -48,7 +48,8 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb) notebooks/e
 
 # An image may set it; then each process compiles the project and the tests anew.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: lint chromium neighbours
+test: $(VENV)/.installed
+	$(MAKE) -j 3 lint chromium neighbours
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
 
 # Everything that runs in ranks, with a version of torch other than the pinned one, in an environment

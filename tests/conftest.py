@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,28 @@ _TWICE = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have all notebooks use one kernel, where nbval tests them."""
+    if config.getoption("nbval_lax", False):
+        from .lesson_kernels import LessonKernels
+
+        config.pluginmanager.register(LessonKernels())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each of them a second try; the end of the run names those that needed it."""
+    """Give some a second try, of which the end of the run names those that needed it.
+
+    A browser computes and ranks wait: in turns, their files keep the processors busy.
+    """
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    computing, waiting = (
+        [name for name in files if name.startswith(place)]
+        for place in ("tests/browser/", "tests/multiprocess/")
+    )
+    turns = [name for pair in zip_longest(computing, waiting) for name in pair if name]
+    items[:] = [item for name in dict.fromkeys([*turns, *files]) for item in files[name]]
     for item in items:
         if item.nodeid.startswith(_TWICE):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))

@@ -45,10 +45,11 @@ def page(
 ) -> Iterator[Page]:
     """A page in which every request beyond this machine fails, and fails the test."""
     opened = Page(browser, lab)
-    failed = request.session.testsfailed
+    before = request.session.testsfailed
     yield opened
-    if request.session.testsfailed > failed:
+    failed = request.session.testsfailed > before
+    if failed:
         opened.picture(f"failed-{request.node.name}")
-    opened.close()
+    opened.close(keep_kernel=not failed)
     assert opened.strays == []
     assert opened.errors == []

@@ -76,12 +76,12 @@ class Page:
         if message.type == "error":
             self.console.append(f"{message.text} {message.location.get('url', '')}")
 
-    def close(self) -> None:
-        """Close its tabs and end its kernels."""
+    def close(self, *, keep_kernel: bool = False) -> None:
+        """Close its tabs and end its kernels; one is kept for the next test if wanted."""
         self._context.remove_listener("request", self._note_request)
         for tab in self._context.pages:
             tab.close()
-        self.lab.end_kernels()
+        self.lab.end_kernels(keep=keep_kernel)
 
     def _note_request(self, asked: Request | WebSocket) -> None:
         if not is_here(asked.url):
@@ -91,6 +91,8 @@ class Page:
 
     def open(self, name: str = "") -> None:
         """Open JupyterLab, with a notebook if one is named."""
+        if name:
+            self.lab.lend_kernel(name)
         tree = f"/tree/{name}" if name else ""
         self.tab.goto(f"{self.lab.url}lab{tree}?token={self.lab.token}&reset")
         expect(self.tab.locator("#jp-main-dock-panel")).to_be_visible()
@@ -100,6 +102,7 @@ class Page:
 
     def open_in_notebook_7(self, name: str) -> None:
         """Open a notebook of code in Notebook 7, where it has a page of its own."""
+        self.lab.lend_kernel(name)
         self.tab.goto(f"{self.lab.url}notebooks/{name}?token={self.lab.token}")
         expect(self.notebook.locator(".jp-Cell").first).to_be_visible()
         self.wait_for_kernel()

@@ -17,14 +17,17 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_core.paths import ENV_JUPYTER_PATH, SYSTEM_JUPYTER_PATH
 from jupyterlab_server.config import get_federated_extensions
+
+from ..anew import BEGIN, make_new
 
 #: Runs a command to which Linux sends SIGTERM when the process that started it ends, also when that
 #: process is killed. A server that gets SIGTERM ends its kernels, too.
@@ -49,6 +52,7 @@ BROWSER_ARGUMENTS = (
 )
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _EXTENSION = "ddt-notebook"
+_KERNEL = "python3"
 _APPS = ("LabApp", "JupyterNotebookApp")
 #: No news are fetched, and nothing asks before it acts.
 _SETTINGS = {
@@ -66,8 +70,10 @@ class Lab:
     url: str
     token: str
     folder: Path
+    #: The session and the kernel that wait for the next notebook.
+    kept: dict[str, str] = field(default_factory=dict)
 
-    def write(self, name: str, *cells: str, kernel: str = "python3") -> str:
+    def write(self, name: str, *cells: str, kernel: str = _KERNEL) -> str:
         """Write a notebook of code cells, and return its name."""
         notebook = {
             "cells": [
@@ -109,19 +115,57 @@ class Lab:
         spec = {"argv": argv, "display_name": name, "language": language}
         (folder / "kernel.json").write_text(json.dumps(spec))
 
-    def ask(self, path: str, method: str = "GET") -> Any:
+    def ask(self, path: str, method: str = "GET", content: Any = None) -> Any:
         """Send a request to the server's REST interface."""
         request = urllib.request.Request(
-            f"{self.url}api/{path}", headers={"Authorization": f"token {self.token}"}, method=method
+            f"{self.url}api/{path}",
+            headers={"Authorization": f"token {self.token}"},
+            method=method,
+            data=None if content is None else json.dumps(content).encode(),
         )
         with urllib.request.urlopen(request, timeout=_ANSWER_LIMIT_S) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def end_kernels(self) -> None:
-        """End all kernels, as a person would before the next notebook."""
+    def kernels(self) -> list[str]:
+        """The kernels of this test."""
+        kept = self.kept.values()
+        return [kernel["id"] for kernel in self.ask("kernels") if kernel["id"] not in kept]
+
+    def end_kernels(self, *, keep: bool = False) -> None:
+        """End all kernels, as a person would before the next notebook; keep one, if wanted."""
+        if not keep:
+            self.kept.clear()
         for session in self.ask("sessions"):
-            self.ask(f"sessions/{session['id']}", "DELETE")
+            name, kernel = session["id"], session["kernel"]
+            if keep and not self.kept and self._becomes_new(kernel):
+                self.kept[name] = kernel["id"]
+                self._rename(name, "kept")
+            if name not in self.kept:
+                self.ask(f"sessions/{name}", "DELETE")
+
+    def lend_kernel(self, name: str) -> None:
+        """Give a notebook the kernel that was kept: the front end finds the session by its path."""
+        wanted = json.loads((self.folder / name).read_text())["metadata"]["kernelspec"]["name"]
+        if self.kept and wanted == _KERNEL:
+            session, _ = self.kept.popitem()
+            self._rename(session, name)
+
+    def _becomes_new(self, kernel: dict[str, str]) -> bool:
+        """Whether a kernel of Python is idle, and nothing of this test is left in it."""
+        if (kernel["name"], kernel["execution_state"]) != (_KERNEL, "idle"):
+            return False
+        runtime = self.folder.parent / "runtime"
+        client = BlockingKernelClient(connection_file=str(runtime / f"kernel-{kernel['id']}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            return make_new(client)
+        finally:
+            client.stop_channels()
+
+    def _rename(self, session: str, name: str) -> None:
+        self.ask(f"sessions/{session}", "PATCH", {"path": name, "name": name})
 
 
 def find_chromium() -> str | None:
@@ -153,6 +197,9 @@ def running_lab(home: Path, bundle: Path | None, neighbours: Path | None = None)
         (folders["extensions"] / name).symlink_to(installed)
     if bundle is not None:
         (folders["extensions"] / _EXTENSION).symlink_to(bundle)
+    begin = home / "ipython" / "profile_default" / "startup" / "begin.py"
+    begin.parent.mkdir(parents=True)
+    begin.write_text(BEGIN)
     for plugin, values in _SETTINGS.items():
         scope, name = plugin.split(":")
         target = folders["settings"] / scope / f"{name}.jupyterlab-settings"

@@ -30,7 +30,7 @@ def test_a_snapshot_opens_without_a_kernel(page: Page, lab: Lab, root: Path) -> 
     assert page.violations(".ddt-lab-snapshot") == []
     page.command("docmanager:open", path="broken.ddt.json")
     expect(shown.last).to_contain_text("this is not a ddt_notebook snapshot")
-    assert lab.ask("kernels") == []
+    assert lab.kernels() == []
 
 
 def test_the_launcher_opens_the_tour(page: Page, lab: Lab) -> None:

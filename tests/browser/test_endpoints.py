@@ -48,6 +48,7 @@ def asked(
 @pytest.fixture
 def run(lab: Lab, root: Path) -> Path:
     """A saved run in the folder of the server."""
+    shutil.rmtree(lab.folder / "ddt-notebook", ignore_errors=True)  # of an earlier test
     return Path(shutil.copy(root / "tests" / "fixtures" / _RUN, lab.folder))
 
 

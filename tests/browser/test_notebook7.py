@@ -71,7 +71,7 @@ def test_a_snapshot_and_the_tour_open_from_the_files(book: Page, lab: Lab, root:
     expect(shown).to_contain_text("never entered all_reduce")
     book.picture("notebook7-snapshot")
     assert book.violations(".ddt-lab-snapshot") == []
-    assert lab.ask("kernels") == []
+    assert lab.kernels() == []
 
     book.tab = files
     with book.to_the_new_tab():

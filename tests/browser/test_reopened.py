@@ -102,4 +102,4 @@ def test_an_executed_notebook_reads_untrusted_and_without_a_kernel(
     page.theme(NOTEBOOKS[name])
     assert page.violations(OURS) == []
     page.picture(f"reopened-{path.stem}-theme")
-    assert lab.ask("sessions") == []
+    assert lab.kernels() == []

@@ -12,14 +12,10 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 
-_ANSWER_LIMIT_S = 20
+from ..anew import BEGIN, controlled, make_new, runs
+
+LOAD = "%load_ext ddt_notebook"
 FAILED = pytest.StashKey[bool]()
-#: Removes the extension and the user's variables; the fork server stays.
-_ANEW = """
-get_ipython().run_line_magic("unload_ext", "ddt_notebook")
-get_ipython().run_line_magic("reset", "-f")
-get_ipython().run_line_magic("load_ext", "ddt_notebook")
-"""
 
 
 class Client(ABC):
@@ -28,7 +24,8 @@ class Client(ABC):
     def __init__(self) -> None:
         self.manager: KernelManager
         self.manager, self.client = start_new_kernel(startup_timeout=60)
-        self.run("%load_ext ddt_notebook")
+        assert runs(self.client, BEGIN)
+        self.run(LOAD)
 
     @abstractmethod
     def run(self, source: str) -> Any:
@@ -36,7 +33,7 @@ class Client(ABC):
 
     def create_subshell(self) -> str:
         """The id of a new subshell."""
-        return str(_controlled(self.client, "create_subshell_request")["subshell_id"])
+        return str(controlled(self.client, "create_subshell_request")["subshell_id"])
 
     def send(self, comm: str, data: dict[str, Any], subshell: str | None = None) -> None:
         """Send a message on a comm, in a subshell if one is named."""
@@ -69,11 +66,12 @@ class Reused(Generic[C]):
     @contextmanager
     def lent_to(self, test: pytest.Item) -> Iterator[C]:
         """A client of a kernel in which nothing of an earlier test is left."""
+        if self._made is not None and not make_new(self._made.client):
+            self.close()  # it was restarted, for example
         if self._made is None:
             self._made = self._start()
         else:
-            _end_subshells(self._made.client)
-            self._made.run(_ANEW)
+            self._made.run(LOAD)
             _drain(self._made.client)
         yield self._made
         if test.stash.get(FAILED, False):
@@ -84,20 +82,6 @@ class Reused(Generic[C]):
         if self._made is not None:
             self._made.close()
             self._made = None
-
-
-def _end_subshells(client: BlockingKernelClient) -> None:
-    for subshell in _controlled(client, "list_subshell_request")["subshell_id"]:
-        _controlled(client, "delete_subshell_request", {"subshell_id": subshell})
-
-
-def _controlled(
-    client: BlockingKernelClient, request: str, content: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The answer of the control channel."""
-    client.control_channel.send(client.session.msg(request, content))
-    answer = client.control_channel.get_msg(timeout=_ANSWER_LIMIT_S)
-    return dict(answer["content"])
 
 
 def _drain(client: BlockingKernelClient) -> None:

@@ -11,7 +11,7 @@ import ddt_notebook as ddt
 
 from .kernels import Client, Reused
 
-LIMIT_S = 30.0
+LIMIT_S = 90.0
 WAITS = "%%ddt\nimport time\nkept = rank\nif rank == 0:\n    time.sleep(20)\ndist.barrier()"
 
 Message = dict[str, Any]

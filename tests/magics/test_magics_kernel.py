@@ -12,8 +12,8 @@ import pytest
 
 from .kernels import Client, Reused
 
-LIMIT_S = 30.0
-GONE_LIMIT_S = 10.0
+LIMIT_S = 90.0
+GONE_LIMIT_S = 30.0
 
 
 class Kernel(Client):
