@@ -40,7 +40,7 @@ dist = types.SimpleNamespace(ReduceOp=dist.ReduceOp, **dict.fromkeys(calls, noth
 rank, world_size = 0, 1
 """
 #: The sampler asks the process group itself; ranks that all write one file disturb one another.
-_ALONE_FAILS = {"new-epoch": "parity", "too-early": ""}
+_ALONE_FAILS = {"new-epoch": "parity", "second-half": "", "too-early": ""}
 #: Where cells that do nothing run on ranks; a unit test judges what they leave in all exercises.
 _WITHOUT_WORK = ("shared-slice", "in-the-background")
 
