@@ -94,7 +94,8 @@ class Context:
     ) -> Reason | None:
         """Why ``absent`` did not reach ``call``, which ``caller`` has made.
 
-        An observed parting of the ranks comes first; the source is read only if there is none.
+        An observed parting of the ranks comes first; the source is read only if there is none, and
+        not believed about a condition at which both ranks were seen to go the same ways.
 
         Parameters
         ----------
@@ -102,7 +103,16 @@ class Context:
             Where ``absent`` was instead; None if it had finished the cell.
         """
         observed = self.where_parted(call, caller, absent, at)
-        return observed or self.escape_paths.why_absent(call, caller, absent, at)
+        return observed or self.why_inferred(call, caller, absent, at)
+
+    def why_inferred(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None:
+        """The same, from the source alone."""
+        reason = self.escape_paths.why_absent(call, caller, absent, at)
+        if reason is not None and self.partings.went_alike(reason.place, caller.rank, absent.rank):
+            return None
+        return reason
 
     def where_parted(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None

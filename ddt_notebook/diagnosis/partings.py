@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from ddt_notebook.model import Call, Fact, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
@@ -161,7 +162,7 @@ class Partings:
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         if found is None:
-            return None
+            return self._called_another(caller.rank, absent.rank, frames)
         found = self._broken_off(compared, found, absent.rank) or found
         reason = self._reason(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
@@ -244,6 +245,78 @@ class Partings:
             if (same and bounds & stored) or (one.always and owners & named):
                 return _Candidate(decision, one.other, one.one, 0)
         return None
+
+    def _called_another(self, caller: int, absent: int, frames: list[Position]) -> Reason | None:
+        """The line at which the ranks called functions of one name that are not the same.
+
+        It may call a method of an object whose class was chosen before, on each rank by itself. If
+        the ranks went different ways at only one condition that stores something, that chose it.
+        """
+        for inner, outer in pairwise(frames):
+            function = function_at(self._program, inner)
+            around = function_at(self._program, outer)
+            if not isinstance(function, FunctionNode) or around is None:
+                continue
+            if ran(self._branches[absent], inner.file, function):
+                continue
+            others = [
+                other
+                for other in self._program.functions.get(function.name, [])
+                if other is not function
+                and ran(self._branches[absent], self._program.place(other).file, other)
+                and not ran(self._branches[caller], self._program.place(other).file, other)
+            ]
+            if len(others) != 1:
+                continue
+            chosen = [
+                one
+                for one in apart(self._program, self._branches[caller], self._branches[absent])
+                if one.always and self._stores(one.decision)
+            ]
+            if len(chosen) == 1:
+                found = _Candidate(chosen[0].decision, chosen[0].other, chosen[0].one, 0)
+                return self._reason(found, absent, caller, None, frames)
+            line = self._program.statement_at(outer)
+            if line is None:
+                return None
+            ways = [(caller, function), (absent, others[0])]
+            named = tuple((rank, self._qualified(one)) for rank, one in ways)
+            return Reason(
+                cause="rank-skips-collective",
+                kind="called-another",
+                place=self._program.place(line, "passed"),
+                rank=absent,
+                values={"functions": named},
+            )
+        return None
+
+    @staticmethod
+    def _stores(decision: Decision) -> bool:
+        arms = [one for taken in (True, False) for one in decision.arm(taken=taken)]
+        return any(map(_has_effect_outside, arms)) or any(
+            isinstance(name.ctx, ast.Store) for name in _names(arms)
+        )
+
+    def _qualified(self, function: FunctionNode) -> str:
+        """``Console.flush``."""
+        names = list(self._owners(self._program.place(function).file, function))
+        return ".".join(reversed(names))
+
+    def went_alike(self, place: Place, one: int, other: int) -> bool:
+        """Whether two ranks were seen to take the same ways at a line, equally often."""
+        if not {one, other} <= self._wholly:
+            return False
+        ways = [
+            {
+                outcome.to_line: outcome.times
+                for outcome in self._branches[rank].outcomes
+                if (outcome.file, outcome.line) == (place.file, place.line)
+                and outcome.kind in ("branch", "guard")
+                and outcome.times
+            }
+            for rank in (one, other)
+        ]
+        return bool(ways[0]) and ways[0] == ways[1]
 
     def _owners(self, file: str, function: ast.AST) -> Iterator[str]:
         """The names of a function, and of the classes and functions around it."""

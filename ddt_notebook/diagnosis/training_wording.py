@@ -294,6 +294,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{samples:sample} of {loader} went to more than one of {ranks}: each has a data set of its "
         "own, and these hold the same samples"
     ),
+    "same-inputs": "{ranks} each train {model} on the same inputs",
     "same-slices": "{ranks} each train {model} on the same slices of a tensor",
     "replicated-apart": (
         "{ranks} differ in a tensor ({shape}) that a tensor-parallel layer takes as equal on them"
@@ -575,6 +576,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "the gradients that {optimizer} used were the sum of those of the ranks, in each sampled "
         "step"
     ),
+    "inputs-from": "the inputs come from {place}",
+    "random-states-apart": (
+        "torch's random states differ between the ranks, so the inputs are not drawn from them"
+    ),
     "loss-averaged-by-ddp": "the loss is a mean over the rank's own samples",
     "not-unscaled": "no unscale_() came before {steps:step} for which gradients were clipped",
     "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
@@ -592,6 +597,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "trained on by one rank and evaluated on by another: {samples:sample}"
     ),
     "split-at": "split at {place}",
+    "share-chosen": "the rank's share of the data set is computed at {place}",
     "loader-made": "the loader was made at {place}",
     "sampler-made": "the sampler was made at {place}",
     "handed-out": (
@@ -642,6 +648,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "sampler-epoch": (
         "{sampler} shuffles by its seed and its epoch, and its epoch was always {epochs}"
     ),
+    "set-epoch-called": "set_epoch is called at {place}, always with the same number",
     "less-than-a-batch": _less_than_a_batch,
     # layers
     "statistics-differ": "{statistics:statistic} differ, first {name}",

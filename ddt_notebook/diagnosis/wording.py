@@ -919,6 +919,10 @@ def _uneven_rounds(fact: Fact) -> str:
 
 #: Kind of a likely reason from the source -> what the line of its place does.
 REASONS: dict[str, Sentence] = {
+    "called-another": lambda f: (
+        f"the ranks parted at {f.place.label}: "  # type: ignore[union-attr]
+        + listing(f"rank {rank} called {name}" for rank, name in f.values["functions"])
+    ),
     "keeps-from-line": "keeps {ranks} from line {call_line}",
     "keeps-from-call": "keeps {ranks} from the call",
     "decided-by-each-rank": "may come out differently on each rank",

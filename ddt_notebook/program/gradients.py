@@ -131,6 +131,24 @@ def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> I
                 yield program.place(node)
 
 
+def inputs_from(program: Program, where: Position) -> Place | None:
+    """The line before ``where``, in its function, that bound the names which a call there is given.
+
+    None if no call at the line is given a variable, or no assignment to it comes before.
+    """
+    for call in program.calls_at(where):
+        for name in (one.id for one in call.args if isinstance(one, ast.Name)):
+            for block in program.blocks(program.statement_at(where)):
+                for statement in reversed(block.before):
+                    if isinstance(statement, ast.Assign) and any(
+                        name in variables_in(target) for target in statement.targets
+                    ):
+                        return program.place(statement, "reads")
+                if isinstance(block.owner, FunctionNode):
+                    break
+    return None
+
+
 def loss_divided_by_world(program: Program, where: Position) -> Place | None:
     """The line that divides a loss by the number of ranks, of which ``where`` runs ``backward``.
 

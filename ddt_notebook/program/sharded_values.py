@@ -7,6 +7,8 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ddt_notebook.model import Place
+
 from .collective_functions import collective_functions
 from .nodes import (
     LEAVES,
@@ -235,6 +237,24 @@ def slices_by_rank(program: Program) -> bool:
                 if contains(index, ast.Slice) or is_call(value, *_CUTS):
                     return True
     return False
+
+
+def shares_in_class(program: Program, names: Container[str]) -> Iterator[Place]:
+    """The assignments in classes of these names that compute with the rank.
+
+    In a data set, they choose the rank's share. A name or an attribute that only keeps the rank is
+    no computation.
+    """
+    for node in program.nodes:
+        if not isinstance(node, ast.ClassDef) or node.name not in names:
+            continue
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign):
+                value = inner.value
+                parts = value.args if isinstance(value, ast.Call) else [value]
+                computed = [one for one in parts if not isinstance(one, (ast.Name, ast.Attribute))]
+                if any(map(program.conditions.reads_rank, computed)):
+                    yield program.place(inner)
 
 
 def leaves_part_out(program: Program) -> bool:

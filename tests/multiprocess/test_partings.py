@@ -181,6 +181,29 @@ if rank == 0:  #!
     callbacks.append(Summary())
 Trainer(callbacks).fit()
 """
+CHOSEN = """
+class Silent:
+    def flush(self):
+        pass
+
+class Console:
+    def flush(self):
+        dist.barrier()
+
+class Config:
+    def __init__(self):
+        self.logger = Console
+        if rank != 0:  #!
+            self.logger = Silent
+
+def fit(logger):
+    for step in range(1, 4):
+        dist.all_reduce(torch.ones(3))
+        if step % 2 == 0:
+            logger.flush()
+
+fit(Config().logger())
+"""
 CUT_SHORT = """
 import contextlib
 
@@ -357,6 +380,7 @@ FAULTS = {
     "loop until a loss is small": Fault(UNTIL_GOOD, "collective-under-local-condition", (0, 1)),
     "file": Fault(MODULE, "collective-under-rank-condition"),
     "registered callback": Fault(REGISTERED, "collective-under-rank-condition", ranks=(0, 1)),
+    "class chosen before": Fault(CHOSEN, "collective-under-rank-condition", ranks=(0, 1)),
     "function cut short": Fault(CUT_SHORT, "exception-swallowed", ranks=(0, 1)),
 }
 

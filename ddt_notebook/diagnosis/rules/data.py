@@ -13,6 +13,8 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.partition import Division, unpack_indices
 from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
+from ddt_notebook.program.gradients import inputs_from
+from ddt_notebook.program.sharded_values import shares_in_class
 
 from .loaders import Shared, samples, shared_loaders
 from .parallel_groups import take_parts
@@ -27,6 +29,8 @@ NEARLY_ALL = 0.9
 _FEW_EQUAL = 2
 #: A program that feeds fewer different inputs may measure something. Chosen, not measured.
 _DIFFERENT_INPUTS = 2
+#: So many different inputs in turn, equal on all ranks, are no coincidence. Chosen, not measured.
+_SAME_INPUTS = 3
 #: Losses that differ by less than this share may differ by rounding. Chosen, not measured.
 _LOSS = 1e-4
 #: Samplers that use the whole data set.
@@ -281,13 +285,7 @@ def slices_of_everything(context: Context) -> Iterator[Finding]:
 def _same_slices(context: Context) -> Iterator[Finding]:
     if context.snapshot.outcome != "ok":
         return
-    loading = any(
-        epoch.run == partition.run and epoch.trained
-        for partition in context.snapshot.partition
-        for loader in partition.loaders
-        for epoch in loader.epochs
-    )
-    for models in () if loading else replicas.models(context.snapshot):
+    for models in () if _loads(context) else replicas.models(context.snapshot):
         inputs = {model.first_inputs for model in models.values()}
         cuts = {model.cut_inputs for model in models.values()}
         first, cut = models[min(models)], next(iter(cuts))
@@ -314,6 +312,50 @@ def _same_slices(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely" if left_out else "possible",
         )
+
+
+def same_inputs(context: Context) -> Iterator[Finding]:
+    """Report ranks that give a DDP model the same inputs, which no loader brought.
+
+    Made-up data may be equal because torch's random states are; then it is no data of anyone.
+    """
+    if context.snapshot.outcome != "ok" or _loads(context):
+        return
+    for models in replicas.models(context.snapshot):
+        first = models[min(models)]
+        if set(first.members) != set(models) or any(model.cut_inputs for model in models.values()):
+            continue
+        if len({model.first_inputs for model in models.values()}) > 1:
+            continue
+        if len({model.random_state for model in models.values()}) < len(models):
+            continue
+        if len(set(first.first_inputs)) < _SAME_INPUTS:
+            continue
+        origin = inputs_from(context.program, first.where) if first.where is not None else None
+        yield conclude(
+            "C.7",
+            "same-inputs",
+            cause="no-distributed-sampler",
+            ranks=models,
+            values={"model": first.name},
+            places={rank: context.place(model.where, "runs") for rank, model in models.items()},
+            facts=[
+                Fact(kind="inputs-equal", values={"passes": len(first.first_inputs)}),
+                *([Fact(kind="inputs-from", place=origin)] if origin is not None else []),
+                Fact(kind="random-states-apart"),
+            ],
+            confidence="likely",
+        )
+
+
+def _loads(context: Context) -> bool:
+    """Whether loaders brought training data in this run."""
+    return any(
+        epoch.run == partition.run and epoch.trained
+        for partition in context.snapshot.partition
+        for loader in partition.loaders
+        for epoch in loader.epochs
+    )
 
 
 def replicated_apart(context: Context) -> Iterator[Finding]:
@@ -471,6 +513,9 @@ def _made(shared: Shared) -> Iterator[Fact]:
     place = shared.context.place(shared.first().made_at, "created")
     if place is not None:
         yield Fact(kind="loader-made", place=place)
+    kinds = {loader.dataset for loader in shared.loaders.values()}
+    for share in shares_in_class(shared.context.program, kinds):
+        yield Fact(kind="share-chosen", place=share)
 
 
 def _gap(shared: Shared, seen: Division) -> Iterator[Finding]:
@@ -532,5 +577,6 @@ RULES = (
     replicated_apart,
     summed_apart,
     slices_left_out,
+    same_inputs,
 )
 HINTS = (slices_of_everything, perhaps_summed_apart)

@@ -11,7 +11,7 @@ from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import Epoch, LoaderPartition
 
-from .loaders import loops, samples, shared_loaders, used_loaders
+from .loaders import Shared, loops, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
 #: Samples without index are compared by content: this many in a row must be equal. From 2 to 16
@@ -99,10 +99,19 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(kind="epochs-begin-alike", values={"indices": start} | _numbers(first, alike)),
                 Fact(kind="sampler-epoch", values={"sampler": first.sampler, "epochs": given}),
+                *_set_at(context, shared),
             ],
             # there may have been several trainings of one epoch each
             confidence="likely" if single else "possible",
         )
+
+
+def _set_at(context: Context, shared: Shared) -> Iterator[Fact]:
+    """Return the line that calls ``set_epoch``, if the sampler was given a number all the same."""
+    calls = context.program.calls("set_epoch")
+    called = all(x.epochs[-1].epoch_set for x in shared.loaders.values())
+    if called and len(calls) == 1:
+        yield Fact(kind="set-epoch-called", place=context.program.place(calls[0], "called"))
 
 
 def epochs_not_resumed(context: Context) -> Iterator[Finding]:

@@ -186,7 +186,7 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
     if seen is not None:
         led = seen.priority == 0 or (seen.priority == IN_CALLBACK and mismatch.fields == ("op",))
         return seen if led and seen.cause != "uneven-iterations" else None
-    reason = context.escape_paths.why_absent(side.call, caller, absent, at)
+    reason = context.why_inferred(side.call, caller, absent, at)
     kept_out = (
         reason is not None
         and reason.cause == "collective-under-rank-condition"

@@ -56,7 +56,8 @@ CARD = FaultCard(
         Advice(
             "fix distributed API usage",
             "give the loader sampler=DistributedSampler(dataset), without shuffle=True, and call "
-            "sampler.set_epoch(epoch) before each epoch",
+            "sampler.set_epoch(epoch) before each epoch; without a loader, add the rank to the "
+            "seed with which the program draws its samples",
         ),
         Advice(
             "fix device assignment",
