@@ -12,6 +12,7 @@ from ddt_notebook.model import Place
 from .collective_functions import collective_functions
 from .nodes import (
     LEAVES,
+    FunctionNode,
     argument,
     called_name,
     calls_in,
@@ -39,6 +40,49 @@ Owner = ast.FunctionDef | None  #: the function that contains something
 _Value = tuple[ast.expr | None, Owner]  #: an expression, and the function that contains it
 
 
+#: A name together with the function whose variable it is; None for a global name or an attribute.
+_Variable = tuple[ast.AST | None, str]
+
+
+class Scopes:
+    """Finds the function to which a name belongs, so that functions may use one name differently.
+
+    Parameters
+    ----------
+    program
+        The program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._bound: dict[ast.AST, frozenset[str]] = {}
+
+    def variable(self, name: str, at: ast.AST) -> _Variable:
+        """The variable that a name, or the first name of ``name[0]``, is at a node."""
+        if "." in name:
+            return None, name
+        root, parents = name.partition("[")[0], self._program.tree_of(at).parents
+        function = parents.get(at)
+        while function is not None:
+            if isinstance(function, FunctionNode) and root in self._bound_in(function):
+                return function, name
+            function = parents.get(function)
+        return None, name
+
+    def _bound_in(self, function: FunctionNode) -> frozenset[str]:
+        """The names that a function binds itself, or a function within it."""
+        if function not in self._bound:
+            shared: set[str] = set()
+            stored = set(parameters(function))
+            for node in ast.walk(function):
+                if isinstance(node, (ast.Global, ast.Nonlocal)):
+                    shared.update(node.names)
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    stored.add(node.id)
+            self._bound[function] = frozenset(stored - shared)
+        return self._bound[function]
+
+
 class Shards:
     """Traces names, attributes, parameters and results of functions back to their origin.
 
@@ -56,10 +100,15 @@ class Shards:
         self._known: dict[tuple[Owner, str], bool] = {}
 
     @cached_property
-    def carried(self) -> frozenset[str]:
-        """Names that are arguments of calls that may carry them to other ranks."""
+    def scopes(self) -> Scopes:
+        """Which function each name belongs to."""
+        return Scopes(self._program)
+
+    @cached_property
+    def carried(self) -> frozenset[_Variable]:
+        """Variables that are arguments of calls that may carry them to other ranks."""
         return frozenset(
-            name
+            self.scopes.variable(name, call)
             for tree in self._program.trees.values()
             for called, calls in tree.calls.items()
             if called in self._carriers
@@ -101,7 +150,9 @@ class Shards:
             case ast.Attribute(attr=name, ctx=ast.Load()):
                 value = self._program.conditions.value(f".{name}")
                 return value is not None and self.holds(value, self._owners.get(value), depth)
-            case ast.Name(id=name, ctx=ast.Load()) if name not in self.carried:
+            case ast.Name(id=name, ctx=ast.Load()):
+                if self.scopes.variable(name, node) in self.carried:
+                    return False
                 if owner is not None and name in parameters(owner):
                     return self._is_part_argument(owner, name, depth)
                 return self._is_part_name(name, owner, depth)
@@ -388,7 +439,7 @@ class ShardedValues:
                 trains = value.trains or _trains([function])
                 for part in parts(node.value, use.keys):
                     for statement, target in self._returned.receivers(function, part):
-                        if not self._is_sent(target):
+                        if not self._is_sent(target, statement):
                             yield ShardedValue(statement, (target,), trains)
                     for statement, text in self._returned.prints(function, part):
                         yield ShardedValue(statement, (text,), trains, shown=True)
@@ -404,11 +455,11 @@ class ShardedValues:
                     for name, computed in _accumulated(node):
                         added[name] = added.get(name, False) or computed
                     names = tuple(name for name, computed in added.items() if computed)
-                    if names and not any(map(self._is_sent, added)):
+                    if names and not any(self._is_sent(name, node) for name in added):
                         yield ShardedValue(node, names, _trains([node]))
                 elif isinstance(node, ast.Assign) and self._computes(node.value, owner):
                     target = key(node.targets[0])
-                    if target is not None and not self._is_sent(target):
+                    if target is not None and not self._is_sent(target, node):
                         yield ShardedValue(node, (target,), self._is_beside_training(node))
 
     def _computes(self, value: ast.expr, owner: Owner) -> bool:
@@ -417,20 +468,22 @@ class ShardedValues:
             return False
         return self._shards.holds(value, owner)
 
-    def _is_sent(self, name: str) -> bool:
+    def _is_sent(self, name: str, at: ast.AST) -> bool:
         """Whether a value, or the collection of which it is an item, may go to other ranks."""
-        return name in self._sent or name.partition("[")[0] in self._sent
+        variable = self._shards.scopes.variable
+        return any(variable(one, at) in self._sent for one in (name, name.partition("[")[0]))
 
     @cached_property
-    def _sent(self) -> set[str]:
-        """The arguments of carriers, and the names from which these are computed."""
-        computed: dict[str, set[str]] = {}
+    def _sent(self) -> set[_Variable]:
+        """The arguments of carriers, and the variables from which these are computed."""
+        variable = self._shards.scopes.variable
+        computed: dict[_Variable, set[_Variable]] = {}
         for node in self._program.nodes:
             if isinstance(node, (ast.Assign, ast.AugAssign)):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                read = keys_in(node.value)
+                read = {variable(one, node) for one in keys_in(node.value)}
                 for target in targets:
-                    computed.setdefault(key(target) or "", set()).update(read)
+                    computed.setdefault(variable(key(target) or "", node), set()).update(read)
         found, todo = set(self._shards.carried), list(self._shards.carried)
         while todo:
             new = computed.get(todo.pop(), set()) - found

@@ -28,6 +28,28 @@ def evaluate(model, batches):
         total += len(y)
     return good / total
 """
+REDUCED = """\
+def reduced(batches):
+    good = total = 0
+    for x, y in batches:
+        good += (model(x) == y).sum().item()
+        total += len(y)
+    acc = torch.tensor(good / total)
+    dist.all_reduce(acc)
+    return acc.item() / 3
+"""
+NESTED = """\
+def evaluate(model, batches):
+    good = total = 0
+    def share():
+        t = torch.tensor([good, total])
+        dist.all_reduce(t)
+    for x, y in batches:
+        good += (model(x) == y).sum().item()
+        total += len(y)
+    share()
+    return good / total
+"""
 PAIR = EVALUATE.replace("return good", "return loss / total, good")
 ITEMS = EVALUATE.replace("return good / total", "return {'loss': loss, 'acc': good / total}")
 MEAN = "def mean(v):\n    t = torch.tensor(v)\n    dist.all_reduce(t)\n    return t.item() / 3\n"
@@ -77,6 +99,7 @@ def run(source: str, **fields: object) -> Report:
             f"def load():\n    {LOADER}    return other, loader\ntrain, loader = load()\n{COUNT}"
             "if rank == 0:\n    print(correct / total)"
         ),
+        f"{REDUCED}{EVALUATE}{LOADER}{CALL}{SHOWN}",
         "own = Subset(data, range(rank, 9, 3))\nacc = test(own)\nif rank < 1:\n    print(acc)",
         f"{TAKEN}acc = (model(x) == y).float().mean().item()\n{SHOWN}",
         f"mine = range(rank, len(data), 3)\nx, y = data.take(mine)\nacc = test(x, y)\n{SHOWN}",
@@ -97,6 +120,7 @@ def test_a_metric_of_one_rank_is_reported(source: str) -> None:
     "source",
     [
         f"{LOADER}{COUNT}print('accuracy', correct / total)",
+        f"{NESTED}{LOADER}{CALL}{SHOWN}",
         f"{LOADER}{COUNT}if rank == 0:\n    print('accuracy of rank 0', correct / total)",
         (
             f"{LOADER}{COUNT}stats = torch.tensor([correct, total])\ndist.all_reduce(stats)\n"
