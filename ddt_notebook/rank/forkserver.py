@@ -265,7 +265,7 @@ class ForkServer:
 
 def warm_up() -> None:
     """Import what ranks need."""
-    gc.disable()  # imports make no garbage; collection would take a tenth of their time
+    gc.disable()  # imports make little garbage; collection would take a tenth of their time
     from . import torch_private
 
     for name in _WARM:
@@ -273,6 +273,7 @@ def warm_up() -> None:
     torch_private.import_ahead()
     from . import worker
 
+    gc.freeze()  # each collection below would visit half a million objects
     worker.prepare()
     gc.enable()
     gc.collect()
