@@ -37,6 +37,8 @@ class Laggard:
         The longest time that ranks waited for any other rank.
     times, steps
         In how many steps it was noticeably late, and how many steps there were.
+    collectives
+        How many collectives of its group were compared.
     window_s
         From the end of the first step to the end of the last.
     call
@@ -52,6 +54,7 @@ class Laggard:
     others_s: float
     times: int
     steps: int
+    collectives: int
     window_s: float
     call: Call
     delays_s: tuple[float, ...]
@@ -114,6 +117,7 @@ def laggard(snapshot: Snapshot) -> Laggard | None:
         others_s=max((total for one, total in sums.items() if one != rank), default=0.0),
         times=sum(length > _NOISE * sums[rank] / steps for length in lengths[rank][-steps:]),
         steps=steps,
+        collectives=len(met),
         window_s=end - begin,
         call=late[len(late) // 2].call,
         delays_s=tuple(lengths[rank][-steps:]),

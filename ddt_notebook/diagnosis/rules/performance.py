@@ -22,6 +22,8 @@ _SHARE, _LEAST_S = 0.2, 0.05
 #: It is late in this share of the steps (0.3 to 0.9), the run has at least this many steps (5
 #: to 10), and it delays the others this many times longer than any other rank does (0.75 to 12).
 _REGULAR, _STEPS, _DOMINANT = 0.6, 5, 3.0
+#: With fewer collectives, a rank may be late by chance, as in the views.
+_COLLECTIVES = 10
 #: What it did instead takes this share of that time (0.2 to 0.8; 0.03 to 0.4).
 _EXPLAINED, _NOTICEABLE = 0.4, 0.1
 #: It spent this many times more on it (0.25 to 2); a smaller excess may come from a busy machine.
@@ -105,6 +107,7 @@ def _lags(found: Laggard) -> bool:
     return (
         found.held_up_s >= max(_LEAST_S, _SHARE * found.window_s, _DOMINANT * found.others_s)
         and found.steps >= _STEPS
+        and found.collectives >= _COLLECTIVES
         and found.times >= _REGULAR * found.steps
     )
 
