@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def many(run: Snapshot) -> Snapshot:
         performance=performances,
         world_size=len(ranks),
     )
+
+
+def test_a_frame_without_scripts_shows_the_same(
+    browser: Browser, root: Path, tmp_path: Path
+) -> None:
+    """As in Colab's frame and in VS Code: of no origin, without scripts, and without a network."""
+    views = [html for run in runs(root).values() for _, html in exported_page.parts(run)]
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    frames = "".join(f'<iframe sandbox srcdoc="{escape(head + html)}"></iframe>' for html in views)
+    plain = "".join(f"<div>{html}</div>" for html in views)
+    file = tmp_path / "frames.html"
+    file.write_text(f'<!DOCTYPE html><meta charset="utf-8">{frames}{plain}', encoding="utf-8")
+    tab = browser.new_page(viewport={"width": 1200, "height": 800})
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto(file.as_uri())
+    tab.add_style_tag(content="iframe{width:1184px;height:2000px;border:0}")
+    beside = [block.inner_text().split() for block in tab.locator("body > div").all()]
+    inside = [frame.locator("body").inner_text().split() for frame in tab.frames[1:]]
+    assert len(views) > 10
+    assert inside == beside
+    assert said == []
+    tab.close()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 400)])
