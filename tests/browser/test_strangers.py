@@ -14,16 +14,18 @@ from typing import Any
 
 import plotly
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Request
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Request, expect
 
 import ddt_notebook as ddt
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Snapshot
-from ddt_notebook.views import exported_page, panel
+from ddt_notebook.views import exported_page, panel, viewer, viewer_data
 from ddt_notebook.views.registry import VIEWS
 from ddt_notebook.views.report import show
 
-from ..strangers import CORPUS, infected, runs, texts_in
+from ..strangers import CORPUS, infected, plain_of, runs, texts_in
+from .lab import Lab, Page
+from .test_output import opened
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -63,6 +65,27 @@ _DRAW = """async (figures) => {
         Plotly.Fx.hover(at, [{curveNumber: curve, pointNumber: 0}]);
   }
   await new Promise(done => setTimeout(done, 0));
+}"""
+
+
+#: What could run, load or lead elsewhere in what ddt_notebook shows in JupyterLab.
+_STRANGE = """() => {
+  const strange = [];
+  const ours = '#ddt-notebook-ranks *, .ddt-lab-output *, .jp-OutputArea-output *';
+  for (const one of document.querySelectorAll(ours)) {
+    if (['script', 'img', 'iframe'].includes(one.localName)) strange.push(one.outerHTML);
+    for (const {name, value} of one.attributes)
+      if (name.startsWith('on') || value.startsWith('javascript:'))
+        strange.push(one.outerHTML);
+  }
+  return strange;
+}"""
+#: Shows the viewer as anywidget does, from the widget's module and its data.
+_WIDGET = """async ([source, data]) => {
+  const module = URL.createObjectURL(new Blob([source], {type: 'text/javascript'}));
+  const {default: widget} = await import(module);
+  const model = {get: () => data, on: () => null, off: () => null};
+  await widget.render({model, el: document.body});
 }"""
 
 
@@ -168,3 +191,46 @@ def test_no_string_of_a_stranger_adds_an_element_or_runs(browser: Browser, tmp_p
     assert counts == expected, (counts - expected, expected - counts)
     assert kinds <= known
     assert counts["table"] > 100
+
+
+def test_live_messages_of_strangers_stay_text_in_jupyterlab(page: Page, lab: Lab) -> None:
+    """The panel and the output of the ranks while a cell runs and after it, and the finding."""
+    texts = [CORPUS[name] for name in FOR_BROWSERS]
+    given = f"%%ddt\nimport time\ntexts = {texts!r}\n"
+    waits = "print(*texts, sep='\\n')\nif rank == 0:\n    time.sleep(300)  # {}\ndist.barrier()"
+    raises = "if rank == 0:\n    raise ValueError(*texts)\ndist.barrier()"
+    page.tab.add_init_script("pwned = []; pwn = n => pwned.push(n)")
+    start = "%load_ext ddt_notebook\n%ddt_start -n 2"
+    page.open(
+        lab.write("strangers.ipynb", start, given + waits.format(" ".join(texts)), given + raises)
+    )
+    page.open_panel()
+    page.run_to_end(0)
+    lines = opened(page)
+    page.run(1)
+    expect(page.row(0)).to_contain_text("time.sleep(300)  # <script>pwn(1)</script>")
+    for text in texts:
+        expect(lines).to_contain_text(text)
+    page.button("Interrupt").click()
+    page.ended(1)
+    page.run_to_end(2)
+    expect(page.panel).to_contain_text("ValueError: ('<script>pwn(1)</script>'")
+    assert page.tab.evaluate(_STRANGE) == []
+    assert page.tab.evaluate("pwned") == []
+
+
+@pytest.mark.parametrize("stranger", ["script", "end of a style sheet"])
+def test_the_data_of_the_widget_stays_text(browser: Browser, root: Path, stranger: str) -> None:
+    plain = plain_of(root / "docs/gallery/hang-broken.ddt.json")
+    data = viewer_data.encode(infected(plain, CORPUS[stranger]))
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.evaluate("() => { window.pwned = []; window.pwn = n => pwned.push(n); }")
+    tab.evaluate(_WIDGET, [viewer.source(), data])
+    search = tab.get_by_label("Search")
+    search.fill("all_reduce")
+    search.press("Enter")
+    expect(tab.locator(".ddt-viewer-picked")).to_contain_text(CORPUS[stranger][:12])
+    assert tab.locator(".ddt-viewer >> css=img, script, iframe, svg, a, style").count() == 0
+    assert tab.evaluate("pwned") == []
+    context.close()
