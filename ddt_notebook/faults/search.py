@@ -1,4 +1,4 @@
-"""Finds cards and symptoms by words of a title, a description or an error message."""
+"""Finds cards, symptoms and messages by words of a title, a description or an error message."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from ddt_notebook.messages import Message, messages
 from ddt_notebook.symptoms import loader as taxonomy
 
 from .card import FaultCard
@@ -26,6 +27,9 @@ _STOP = frozenset(
 _SAID = {
     "hang": "stuck stall stalled freeze frozen blocked deadlock",
     "memory": "oom",
+    "kill": "killed",
+    "print": "printed prints log logs",
+    "connect": "connection refused unreachable",
     "convergence": "converge converged nan diverge",
     "same": "duplicate duplicated identical",
     "efficiency": "slow slower performance throughput",
@@ -91,18 +95,30 @@ def search(words: str, limit: int = 10) -> list[Hit]:
     limit
         The largest number of hits.
     """
+    return _search(words, _entries(), limit)
+
+
+def search_messages(words: str, limit: int = 8) -> list[Hit]:
+    """The entries of the catalogue of messages that match the words, best first."""
+    return _search(words, _of_catalogue(), limit)
+
+
+def _search(words: str, entries: tuple[_Entry, ...], limit: int) -> list[Hit]:
     wanted = [(word, *_synonyms().get(word, ())) for word in _stems(words)]
     verbatim = " ".join(words.lower().split())
-    entries = _entries()
     rarity = _rarity(entries)
-    unknown = math.log(1 + len(entries))
-    worth = [max(rarity.get(word, 0.0) for word in ways) or unknown for ways in wanted]
+    rare = [max(rarity.get(word, 0.0) for word in ways) for ways in wanted]
+    known = [part for part in rare if part]
+    if not known:
+        return []
+    # A word that occurs nowhere, such as "thing", counts as much as the others on average.
+    worth = [part or sum(known) / len(known) for part in rare]
     found = []
     for entry in entries:
         matches = [entry.match(ways) for ways in wanted]
         matched = [word for word in matches if word is not None]
         there = sum(part for part, word in zip(worth, matches, strict=True) if word is not None)
-        covered = there / sum(worth) if worth else 0.0
+        covered = there / sum(worth)
         literal = any(_same(verbatim, text) for text in entry.exact)
         named = entry.hit.kind == "symptom" and entry.words.keys() <= set(matched)
         if not literal and covered < _COVERED:
@@ -135,22 +151,44 @@ def _entries() -> tuple[_Entry, ...]:
     return (*symptoms, *map(_of_card, cards()))
 
 
+@cache
+def _of_catalogue() -> tuple[_Entry, ...]:
+    return tuple(map(_of_message, messages()))
+
+
+def _of_message(message: Message) -> _Entry:
+    texts = {
+        "name": [message.id.replace("-", " "), message.means],
+        "messages": [message.example],
+        "symptoms": [taxonomy.symptom(code).title for code in message.symptoms],
+        "rest": [message.raiser, message.check, *(advice for _, advice in message.fixes)],
+    }
+    exact = (message.id.replace("-", " "), message.means, message.example)
+    plain = tuple(" ".join(text.lower().split()) for text in exact)
+    return _Entry(Hit("message", message.id, message.means, 0.0), _weights(texts), plain)
+
+
 def _of_card(card: FaultCard) -> _Entry:
-    messages = (*card.gloo, *card.nccl)
+    printed = (*card.gloo, *card.nccl)
     texts = {  # the largest weight first
         "name": [card.id, card.title],
-        "messages": messages,
+        "messages": printed,
         "symptoms": [taxonomy.symptom(code).title for code in card.symptoms],
         "sees": [card.sees],
         "rest": [card.why, card.cluster, *(advice.text for advice in card.fixes)],
     }
-    weights: dict[str, float] = {}
+    exact = (card.title, card.id.replace("-", " "), *printed)
+    plain = tuple(" ".join(text.lower().split()) for text in exact)
+    return _Entry(Hit("card", card.id, card.title, 0.0), _weights(texts), plain)
+
+
+def _weights(texts: Mapping[str, Iterable[str]]) -> dict[str, float]:
+    """The weight of each word by the texts in which it occurs."""
+    found: dict[str, float] = {}
     for name, parts in texts.items():
         for word in _stems(" ".join(parts)):
-            weights[word] = weights.get(word, _WEIGHTS[name] - _MORE) + _MORE
-    exact = (card.title, card.id.replace("-", " "), *messages)
-    plain = tuple(" ".join(text.lower().split()) for text in exact)
-    return _Entry(Hit("card", card.id, card.title, 0.0), weights, plain)
+            found[word] = found.get(word, _WEIGHTS[name] - _MORE) + _MORE
+    return found
 
 
 def _rarity(entries: Iterable[_Entry]) -> dict[str, float]:

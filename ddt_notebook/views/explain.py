@@ -11,7 +11,7 @@ from typing import Any
 from .. import faults
 from ..diagnosis.advice import fixes
 from ..faults import FaultCard
-from ..faults.search import Hit, search
+from ..faults.search import Hit, search, search_messages
 from ..messages import Message
 from ..messages import messages as catalogue
 from ..model import Fix
@@ -311,10 +311,8 @@ Page = ExplanationView | CardView | MessageView | HitsView | TaxonomyView
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
 _CLEARLY = 1.8
-#: A word that is searched for in the catalogue; shorter ones occur everywhere.
-_WORD = re.compile(r"\w{3,}")
-#: Number of messages that are listed below symptoms and cards.
-_MESSAGES = 8
+#: The number of words up to which it may be shown at once. Chosen, not measured.
+_FEW = 4
 
 
 def page(query: str = "") -> Page:
@@ -344,7 +342,7 @@ def page(query: str = "") -> Page:
     near = similar_names(wanted, faults.card_ids())
     if near and " " not in wanted:  # a card, misspelt
         return card_page(near[0])
-    messages = _messages_about(wanted.lower())
+    messages = search_messages(wanted)
     hits = hits or messages
     if not hits:
         last = study.symptoms()[-1].code
@@ -352,25 +350,15 @@ def page(query: str = "") -> Page:
             f"nothing is known about {wanted!r}; codes run from A.1 to {last}; another text has to "
             "be the name of a fault card, or words of a title or of an error message"
         )
-    if len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score:
+    clear = len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score
+    # A sentence of a user seldom means one page only.
+    if clear and len(wanted.split()) <= _FEW:
         best = hits[0]
         if best.kind == "message":
             return MessageView(next(entry for entry in catalogue() if entry.id == best.name))
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     more = [hit for hit in messages if hit not in hits]
-    return HitsView(wanted, [*hits, *more[:_MESSAGES]])
-
-
-def _messages_about(wanted: str) -> list[Hit]:
-    """Return the entries of the catalogue in whose message or meaning all the words occur."""
-    said = _WORD.findall(wanted)
-    if not said:
-        return []
-    return [
-        Hit("message", entry.id, entry.means, 1.0)
-        for entry in catalogue()
-        if all(word in f"{entry.id} {entry.means} {entry.example}".lower() for word in said)
-    ]
+    return HitsView(wanted, [*hits, *more])
 
 
 def _message(wanted: str) -> Message | None:

@@ -147,6 +147,22 @@ def test_several_hits_are_a_list_and_one_clear_hit_is_its_page() -> None:
     assert isinstance(ddt.explain(), TaxonomyView)
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("my job was killed", "kernel-oom"),
+        ("every gpu prints the same thing", "same-data-on-every-rank"),
+        ("connection refused between two machines", "master-unreachable"),
+        ("how do i set master address", "c10d-environment"),
+        ("validation result differs with more gpus", "metric-not-reduced"),
+    ],
+)
+def test_the_words_of_a_newcomer_find_cards_and_messages(query: str, expected: str) -> None:
+    page = ddt.explain(query)
+    assert isinstance(page, HitsView)
+    assert expected in [hit.name for hit in page.hits]
+
+
 @pytest.mark.parametrize("query", ["D.9.9", "B", "zebra", "?", "<>"])
 def test_an_unknown_name_is_reported(query: str) -> None:
     with pytest.raises(UnknownSymptom):
