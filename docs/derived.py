@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,7 +180,9 @@ def _path() -> Iterator[str]:
         path = lessons.lesson_file(code).relative_to(folder)
         links = exercises_line(code).replace("../exercises/", "notebooks/exercises/")
         practice = f" · {links.removeprefix('- ')}" if links else ""
-        yield f"1. [{lessons.heading(path)}](notebooks/{path.as_posix()}){practice}\n"
+        minutes = re.search(r"· (\d+)\s+minutes", (folder / path).read_text(encoding="utf-8"))
+        time = f", {minutes[1]} minutes" if minutes else ""
+        yield f"1. [{lessons.heading(path)}](notebooks/{path.as_posix()}){time}{practice}\n"
 
 
 def _measured(path: Path) -> Iterator[str]:

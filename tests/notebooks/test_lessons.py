@@ -99,6 +99,23 @@ def test_the_reader_can_read_on(folder: Path, code: str) -> None:
     assert "%ddt_explain" in text_of(parts["References"]) + text_of(parts["Tell it apart"])
 
 
+@pytest.mark.parametrize("code", ALL)
+def test_all_lessons_are_written_in_one_way(folder: Path, code: str) -> None:
+    book = read(folder / ALL[code])
+    text = re.sub(
+        r"\]\([^)]*\)|\n\| what this lesson says.*?\n\n", "]", prose(book), flags=re.DOTALL
+    )
+    first = " ".join(book.cells[0].source.split())
+    kind = "Outside of the study" if code in TODAY else "Stage: "
+    stated = re.search(rf"\*{kind}[^*]* · (\d+) minutes · \d ranks[^*]*\*", first)
+    assert stated, first
+    # a reader with another first language reads about 100 words in a minute
+    assert int(stated[1]) >= len(re.findall(r"\w+", text)) / 110
+    assert "<summary><b>The answer</b></summary>" in text
+    assert "**Now break it differently.**" in text
+    assert "| looks like it |" not in text
+
+
 def test_lessons_of_part_e_are_numbered_and_outside_of_the_study(folder: Path) -> None:
     assert list(TODAY) == [f"E.{number}" for number in range(1, len(TODAY) + 1)]
     assert TODAY
