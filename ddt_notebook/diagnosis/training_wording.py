@@ -245,6 +245,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} {clips|clip} the gradients of {name} before they are averaged: this clips only "
         "the gradients of each rank's own batch"
     ),
+    "gradients-swapped": (
+        "{ranks} reduced gradients of one shape in another order: before step {step} of "
+        "{optimizer}, the sums are at different parameters"
+    ),
     "clipped-while-scaled": (
         "{ranks} {clips|clip} the gradients of {optimizer} while they are multiplied by the factor "
         "of the gradient scaler"
@@ -581,6 +585,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "torch's random states differ between the ranks, so the inputs are not drawn from them"
     ),
     "loss-averaged-by-ddp": "the loss is a mean over the rank's own samples",
+    "sum-at-another": lambda f: (
+        f"the gradient of {f.values['here']} on rank {f.ranks[0]} is that of {f.values['there']} "
+        f"on rank {f.ranks[1]}"
+    ),
     "not-unscaled": "no unscale_() came before {steps:step} for which gradients were clipped",
     "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
     "gradients-as-accumulated": "the step used the gradients as the backward passes left them",

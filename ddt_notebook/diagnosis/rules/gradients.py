@@ -18,6 +18,9 @@ from ddt_notebook.program.gradients import loss_divided_by_world
 
 from .steps import usual_passes
 
+#: So many gradients change places, at least.
+_SWAPPED = 2
+
 
 def clipped_first(context: Context) -> Iterator[Finding]:
     """Report gradients that each rank clipped before they were averaged."""
@@ -77,6 +80,47 @@ def _clipping_changed(group: Replicas) -> bool:
         for state in at.values()
         for before, after in zip(state.local, state.clipped, strict=False)
     )
+
+
+def swapped(context: Context) -> Iterator[Finding]:
+    """Report gradients that a reduction has given to another parameter on some ranks.
+
+    Ranks that reduce gradients of one shape in another order add up those of different parameters.
+    The same sums are then on all ranks, at different parameters.
+    """
+    if context.snapshot.outcome != "ok":
+        return
+    for group in replicas.replicas(context.snapshot):
+        if group.first.wrapper:
+            continue
+        for step in group.stepped:
+            apart = group.gradients_apart(step)
+            sums = {r: [s.gradients[at] for at in apart] for r, s in group.states[step].items()}
+            if len(apart) < _SWAPPED or len({tuple(sorted(one)) for one in sums.values()}) > 1:
+                continue
+            mine, *others = sums.values()
+            if len(set(mine)) < len(mine):
+                continue
+            other = next(one for one in others if one != mine)
+            at = next(n for n, value in enumerate(mine) if other[n] != value)
+            rank = next(rank for rank, one in sums.items() if one is other)
+            names = [group.first.watched[apart[n]] for n in (at, other.index(mine[at]))]
+            yield conclude(
+                "D.2.4",
+                "gradients-swapped",
+                cause="swapped-collectives",
+                ranks=group.ranks,
+                values={"optimizer": group.first.name, "step": step + 1},
+                places={one: _reduces(context, group, one) for one in group.ranks},
+                facts=[
+                    Fact(
+                        kind="sum-at-another",
+                        ranks=(min(group.ranks), rank),
+                        values={"here": names[0], "there": names[1]},
+                    )
+                ],
+            )
+            return
 
 
 def clipped_scaled(context: Context) -> Iterator[Finding]:
@@ -244,5 +288,5 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
     return {one.rank: one for one in context.snapshot.training}
 
 
-RULES = (clipped_first, clipped_scaled, divided_again)
+RULES = (clipped_first, clipped_scaled, swapped, divided_again)
 HINTS = (summed, accumulated_undivided)

@@ -22,6 +22,8 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
 
+from .gradients import swapped
+
 #: Lines of reductions in a finding; more would not help.
 _MAX_LINES = 3
 
@@ -115,8 +117,8 @@ def _exchanges(context: Context, rank: int, group: Replicas) -> bool:
 
 def _unwrapped(context: Context) -> Iterator[Finding]:
     snapshot = context.snapshot
-    if snapshot.outcome != "ok" or not _in_a_group(context):
-        return
+    if snapshot.outcome != "ok" or not _in_a_group(context) or any(swapped(context)):
+        return  # gradients that changed places are reported
     for group in replicas.replicas(snapshot):
         if group.first_apart is None or not group.stepped:
             continue
