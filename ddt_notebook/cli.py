@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__
+from .agent_command import add_agent
 from .api import attach, diagnose_dumps, lint, replay_view
 from .argument_types import seconds, whole_number
 from .classroom.grade_command import add_grade
@@ -180,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     checked.add_argument("--json", action="store_true", help="print the report as JSON")
     checked.set_defaults(run=_doctor)
     add_run(commands)
+    add_agent(commands)
     add_script(commands)
     add_grade(commands)
     return parser

@@ -295,10 +295,9 @@ def _message_awaited(finding: Finding) -> str:
 
 
 def _died(finding: Finding) -> str:
-    place = finding.places.get(finding.ranks[0])
     # a process that ends itself leaves no frames: the line is the last one that it reported
-    reported = finding.values.get("exit_code") is not None
-    where = "" if place is None else f" {'after' if reported else 'at'} {place.label}"
+    at = "at" if finding.values.get("exit_code") is None else "after"
+    where = f" {at} {place.label}" if (place := finding.places.get(finding.ranks[0])) else ""
     return rendered("{ranks} died ({ending})", finding) + where + wait(finding)
 
 
@@ -448,6 +447,7 @@ TITLES: dict[str, Title] = {
     "new-group-skipped": _new_group_skipped,
     # a process that ended, an exception
     "died": _died,
+    "host-lost": "{host} no longer answers: {ranks} {is|are} lost{wait}",
     "garbled": "{ranks} {was|were} ended for sending the notebook other data than messages{wait}",
     "raised": "{ranks} raised {exception}{wait}",
     "raised-while-others-wait": (

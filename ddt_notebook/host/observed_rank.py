@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..model import Observation
+from ..model.clock import Clock
 from ..model.torch_features import MissingFeature
 from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Channel, Closed
@@ -51,6 +52,11 @@ class ObservedRank:
         Reads its call log; None if it keeps none.
     """
 
+    #: Its process as the operating system shows it; None if that cannot be asked.
+    host_process: HostProcess | None = None
+    #: What puts its times on the clock of the notebook.
+    clock = Clock()
+
     def __init__(self, rank: int, files: Path) -> None:
         self.rank = rank
         self.pid = 0
@@ -74,9 +80,7 @@ class ObservedRank:
         self._branches_asked = False
         self._running_asked: int | None = None  # number of the request
         self.running: RunningAnswer | Failed | None = None  # the last answer
-        self._processor = (0.0, 0.0)
-        #: Its process as the operating system shows it; None if that cannot be asked.
-        self.host_process: HostProcess | None = None
+        self._processor, self._share = (0.0, 0.0), 0.0
 
     @property
     def now_s(self) -> float:
@@ -147,8 +151,10 @@ class ObservedRank:
         else:
             used_s, now_s = 0.0, time.monotonic()
         before_s, used_before_s = self._processor
-        self._processor = (now_s, used_s)
-        return (used_s - used_before_s) / max(now_s - before_s, 1e-6)
+        if now_s > before_s:  # what runs on another host is measured only now and then
+            self._processor = (now_s, used_s)
+            self._share = (used_s - used_before_s) / max(now_s - before_s, 1e-6)
+        return self._share
 
     @property
     def silent_s(self) -> float:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Channel
 from ..wire.messages import RankSpec
 
@@ -34,6 +35,11 @@ class HostProcess(Protocol):
     @property
     def ending(self) -> bool:
         """Whether it has ended or ends now, though nobody may have reported that."""
+        ...
+
+    @property
+    def host_lost(self) -> bool:
+        """Whether its host no longer answers, so that nobody knows how it ended."""
         ...
 
     @property
@@ -78,6 +84,8 @@ class StartedRank:
         The monotonic clock of its host minus that of this machine.
     wall_s
         The wall clock of its host minus its monotonic clock; None if it is this machine.
+    branches
+        Opens the file of its branch events.
     """
 
     process: HostProcess
@@ -86,6 +94,7 @@ class StartedRank:
     files: Path
     ahead_s: float = 0.0
     wall_s: float | None = None
+    branches: Callable[[Path], BranchRingReader] = BranchRingReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ class LocalProcess:
     """
 
     host = ""
+    host_lost = False
 
     def __init__(self, process: int | psutil.Process) -> None:
         self._process = psutil.Process(process) if isinstance(process, int) else process

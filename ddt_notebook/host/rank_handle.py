@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 
 from ..model import FormatError
-from ..wire.branch_ring import BranchRingReader
+from ..model.clock import Clock
 from ..wire.channel import Channel, Closed
 from ..wire.messages import Envelope, Message, RankReady
 from ..wire.ring import RingReader
@@ -37,6 +37,7 @@ class RankHandle(ObservedRank):
         self.commands = started.commands
         self.questions: Channel = started.questions
         self._started = started
+        self.clock = Clock(-started.ahead_s)
         self.tails: dict[Stream, Tail] = {
             "stdout": Tail(self._file("out")),
             "stderr": Tail(self._file("err")),
@@ -55,12 +56,12 @@ class RankHandle(ObservedRank):
             self.recorder = RankRecorder(
                 RingReader(ring_file), source_line, wall_s=self._started.wall_s
             )
-            self.branch_ring = BranchRingReader(self._file("branches"))
+            self.branch_ring = self._started.branches(self._file("branches"))
 
     @property
     def now_s(self) -> float:
         """The time on the monotonic clock of its host."""
-        return super().now_s + self._started.ahead_s
+        return super().now_s - self.clock.ahead_s
 
     def lasts_s(self, since_s: float) -> float:
         """For how long a wait that began at ``since_s`` on the rank's clock has lasted so far."""

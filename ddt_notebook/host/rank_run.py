@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..model import Call, RankError, RankReport
+from ..model.clock import on_one_clock
 from ..model.numbering import in_session_numbers
 from ..model.rank import Activity
 from ..model.waits import MOVING, Wait, cannot_complete, waits
@@ -351,6 +352,7 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
     values: dict[str, Any] = {
         "rank": handle.rank,
         "pid": handle.pid,
+        "host": handle.host_process.host if handle.host_process is not None else "",
         "calls": calls,
         "calls_dropped": known.left_out,
         "joined": known.joined,
@@ -373,7 +375,7 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
         values |= _unfinished(run, known)
     if values.get("position") is None and calls and values.get("state") != "died":
         values["position"] = calls[-1].where
-    return RankReport(**values)
+    return on_one_clock(RankReport(**values), handle.clock)
 
 
 def _is_open(status: MonitorStatus) -> bool:
@@ -399,6 +401,9 @@ def _death(run: RankRun, calls: tuple[Call, ...]) -> dict[str, Any]:
     later = last is not None and (seen is None or (last.entered_s or 0.0) > seen.at_s)
     if last is not None and (later or last.status == "pending"):
         position = last.where
+    process = run.handle.host_process
+    if process is not None and process.host_lost:
+        return {"state": "died", "host_lost": True, "position": position}
     return {
         "state": "died",
         "exit_code": status if status >= 0 else None,

@@ -22,6 +22,7 @@ from .errors import SessionError
 from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .local_place import LocalPlace
+from .place import Place
 from .pool import PoolOptions, RankPool, group_timeout_s
 from .pushed_objects import PushedObjects
 from .run_result import RunResult
@@ -76,6 +77,8 @@ class Session:
         True lets the ranks read only Python, its libraries and the system, and write only in the
         session's folder; they can neither trace nor signal processes outside. The kernel enforces
         it (Landlock, Linux 5.13); where it cannot, this changes nothing.
+    hosts
+        Where the ranks run, see `ddt_notebook.host.joining`; by default on this machine.
 
     Raises
     ------
@@ -97,6 +100,7 @@ class Session:
         simulate: str | None = None,
         start_method: str | None = None,
         confined: bool = False,
+        hosts: Place | None = None,
     ) -> None:
         if os.name != "posix":
             raise SessionError("a session needs Linux or macOS", "on Windows use WSL2")
@@ -109,7 +113,8 @@ class Session:
         gpus = parse_simulated(simulate, backend, device)
         on_gpu = backend == "nccl" or (device or "").startswith("cuda")
         self.start_method = start_method or ("spawn" if on_gpu else launcher.default_start_method())
-        check_ranks(n, self.start_method)
+        if hosts is None:
+            check_ranks(n, self.start_method)
         self.world_size = n
         self.backend = backend
         self.device = device or ("cuda" if backend == "nccl" else "cpu")
@@ -143,7 +148,7 @@ class Session:
             start_method=self.start_method,
             confined=confined,
         )
-        place = LocalPlace(warm=self.start_method == "fork")
+        place = hosts or LocalPlace(warm=self.start_method == "fork")
         self.pool = RankPool(options, place, self.source_line)
         try:
             self.pool.start()

@@ -12,26 +12,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..model import Call, RankReport
+from ..model.clock import Clock
 from ..model.operations import COLLECTIVES
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The clock of one host.
-
-    Attributes
-    ----------
-    ahead_s
-        What has to be added to its times, so that they are those of the first rank's host.
-    error_s
-        The largest possible error of that; None if only the wall clocks were compared.
-    """
-
-    ahead_s: float = 0.0
-    error_s: float | None = 0.0
 
 
 def clocks(
@@ -104,19 +89,3 @@ def _waits_for_all(call: Call) -> bool:
         and not call.asynchronous
         and None not in (call.sequence, call.entered_s, call.left_s)
     )
-
-
-def on_one_clock(report: RankReport, clock: Clock) -> RankReport:
-    """A report with its times on the clock of the first rank's host."""
-    if not clock.ahead_s:
-        return report
-
-    def moved(at_s: float | None) -> float | None:
-        return None if at_s is None else at_s + clock.ahead_s
-
-    calls = tuple(
-        replace(call, entered_s=moved(call.entered_s), left_s=moved(call.left_s))
-        for call in report.calls
-    )
-    error = report.error and replace(report.error, at_s=moved(report.error.at_s))
-    return replace(report, calls=calls, error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..formatting import ranks_text, seconds
-from .clocks import Clock
+from ..model.clock import Clock
 
 #: A note names at most this many hosts.
 _MOST_HOSTS = 8

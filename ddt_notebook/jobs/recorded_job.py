@@ -23,13 +23,14 @@ from ..host.details import fetch_branch_values, fetch_stacks, named_files
 from ..host.rank_run import RankRun, RunState, groups_seen, read_calls, state_of
 from ..host.source_files import SourceFiles
 from ..model import Cell, DdtError, FormatError, RankReport, Snapshot
+from ..model.clock import Clock, on_one_clock
 from ..model.observation import add_observations
 from ..model.snapshot import Outcome
 from ..wire import job_files
 from ..wire.channel import Channel, Closed
 from ..wire.job_files import RankAnswers, RankStarted
 from ..wire.messages import AskFlight, AskStatus
-from .clocks import Clock, clocks, on_one_clock
+from .clocks import clocks
 from .deaths import judge_deaths
 from .host_notes import about_clocks, about_hosts, about_unknown_ends
 from .launches import JobFolder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from ..diagnosis import diagnose
 from ..diagnosis.compare_runs import compare
 from ..host import idle_ranks, launcher
 from ..host.errors import SessionError
+from ..host.place import Place
 from ..host.run_result import RunResult
 from ..host.session import Session, active
 from ..runs import observe_next_run, view_of
@@ -68,9 +69,12 @@ class RunningMagics(Magics):
         """A session from a magic's options, the rest from the defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
+        ranks = given.get("world_size", defaults.ranks)
+        hosts = self._joined(ranks, given) if "join" in given else None
         with one_line("ddt_start"), self._while_warming():
             session = Session(
-                given.get("world_size", defaults.ranks),
+                ranks,
+                hosts=hosts,
                 backend=given.get("backend", defaults.backend),
                 device=given.get("device", None if "simulate" in given else defaults.device),
                 timeout=given.get("timeout", defaults.timeout),
@@ -82,6 +86,30 @@ class RunningMagics(Magics):
             )
         idle_ranks.watch(session, defaults.idle_minutes, self._say)
         return session
+
+    def _joined(self, ranks: int, given: Mapping[str, Any]) -> Place:
+        """Show the command that joins hosts, wait for them, and take the command away again."""
+        from ..host.joining import LIMIT_S, Joining
+
+        in_notebook = getattr(self._shell, "kernel", None) is not None
+        printed: list[str] = []
+        with one_line("ddt_start"), live_line(self._shell, "waiting for hosts …") as show:
+
+            def say(text: str) -> None:
+                command, _, progress = text.partition("\n")
+                if not in_notebook and not printed:  # the live lines of a terminal are cut
+                    printed.append(command)
+                    print(command, flush=True)
+                show(text if in_notebook else progress)
+
+            joining = Joining(
+                ranks,
+                given.get("nnodes", ranks),
+                given["join"],
+                limit_s=given.get("wait", LIMIT_S),
+                say=say,
+            )
+            return joining.place()
 
     def _say(self, line: str) -> None:
         """Print a line from another thread: below the cell that started the ranks."""

@@ -50,6 +50,9 @@ class DDTMagics(RunningMagics):
         opt.SEED,
         opt.NO_GROUP,
         opt.SIMULATE,
+        opt.JOIN,
+        opt.NODES,
+        opt.WAIT,
     )
     def ddt_start(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Start a session: N processes that run cells together."""
@@ -65,6 +68,8 @@ class DDTMagics(RunningMagics):
                     f"ddt_start: {args.number} or {args.world_size} ranks? give one number"
                 )
             args.world_size = args.number
+        if args.join is None and (args.nnodes or args.wait):
+            raise UsageError("ddt_start: --nnodes and --wait are for hosts that --join")
         return StatusView(self._start(args).status())
 
     @line_magic

@@ -141,6 +141,26 @@ SIMULATE = Option(
     metavar="cuda:N",
     help="pretend that there are N GPUs, to check where a cell puts its tensors (default: not)",
 )
+JOIN = Option(
+    "--join",
+    nargs="?",
+    const="",
+    metavar="ADDRESS",
+    help="run the ranks on other hosts: show the command that joins them, and wait for them at "
+    "this address of the notebook (default: its address in the network)",
+)
+NODES = Option(
+    "--nnodes",
+    type=whole_number,
+    metavar="N",
+    help="number of hosts that join, which share the ranks evenly (default: one for each rank)",
+)
+WAIT = Option(
+    "--wait",
+    type=seconds,
+    metavar="SECONDS",
+    help="how long hosts are waited for (default 600)",
+)
 RANKS = Option(
     "-r",
     "--ranks",

@@ -342,7 +342,9 @@ def live_line(shell: InteractiveShell, text: str) -> Iterator[Callable[[str], No
     region.show([text], time.monotonic())
 
     def say(other: str) -> None:
-        region.show([other], time.monotonic() + _LIVE_EVERY_S)  # each stays for a while: show all
+        region.show(
+            other.split("\n"), time.monotonic() + _LIVE_EVERY_S
+        )  # each stays for a while: show all
 
     try:
         yield say

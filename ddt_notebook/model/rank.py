@@ -179,6 +179,8 @@ class RankReport:
         True if the session had to kill this rank to free the others, so its variables are lost.
     garbled
         True if the session ended this rank, since it had sent something else than messages.
+    host_lost
+        True if its host no longer answers, so that nobody knows how the process ended.
     """
 
     rank: int
@@ -202,6 +204,7 @@ class RankReport:
     memory_bytes: int | None = None
     killed: bool = False
     garbled: bool = False
+    host_lost: bool = False
 
     @property
     def waits_for_ever(self) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddt_notebook.jobs.clocks import Clock, clocks, on_one_clock
+from ddt_notebook.jobs.clocks import clocks
 from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model.clock import Clock, on_one_clock
 
 HOSTS = {0: "a", 1: "a", 2: "b"}
 WALL_S = {"a": 1000.0, "b": 1700.0}

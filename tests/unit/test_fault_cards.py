@@ -35,6 +35,7 @@ WITHOUT_CARD = {
     "connection-lost",
     "device-error",
     "exception",
+    "host-lost",  # of a session on several hosts
     "garbled-connection",  # a cell that writes to its rank's own connection
     "import-error",
     "install-failed",

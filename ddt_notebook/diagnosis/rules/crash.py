@@ -29,13 +29,32 @@ _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE
 def crashes(context: Context) -> Iterator[Finding]:
     """Report ranks that died, unless a mismatch or the session killed them."""
     together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
+    lost: dict[str, list[int]] = defaultdict(list)
     for rank, report in context.reports.items():
-        if report.state == "died" and not report.killed and rank not in context.consequences:
+        if report.host_lost:
+            lost[report.host].append(rank)
+        elif report.state == "died" and not report.killed and rank not in context.consequences:
             where = context.label(context.where(rank))
             key = (report.exit_signal, report.exit_code, report.garbled, where)
             together[key].append(report)
+    for host, ranks in lost.items():
+        yield _lost_host(context, host, ranks)
     for reports in together.values():
         yield _crash(context, reports)
+
+
+def _lost_host(context: Context, host: str, ranks: list[int]) -> Finding:
+    waiting = context.victims(ranks)
+    return conclude(
+        "D.1.11",
+        "host-lost",
+        cause="host-lost",
+        ranks=ranks,
+        waiting=waiting,
+        values={"host": host} | of_wait(context, waiting),
+        places=context.places([*ranks, *waiting]),
+        facts=blocked_in(context, waiting),
+    )
 
 
 def _crash(context: Context, reports: list[RankReport]) -> Finding:

@@ -13,7 +13,7 @@ from ddt_notebook.model.parity import RankParity
 from ddt_notebook.model.replay import InputCall
 from ddt_notebook.model.timeline import RankTimeline
 from ddt_notebook.model.torch_features import MissingFeature
-from ddt_notebook.wire import job_files, messages, rank_inputs
+from ddt_notebook.wire import agent_messages, job_files, messages, rank_inputs
 from ddt_notebook.wire.messages import Envelope, Message, decode, encode
 from ddt_notebook.wire.records import FlightEntry
 
@@ -53,6 +53,23 @@ EVERY: list[Message] = [
     messages.FetchVariable(name="x"),
     messages.Observe(probes=("parity", "memory"), names=("model",), options={"share": {"a": "b"}}),
     messages.EndRank(),
+    agent_messages.AgentHello(
+        host="a", pid=7, address="192.0.2.1", interface="eth0", directory="/tmp/ddt-x", wall_s=1.5
+    ),
+    agent_messages.AgentWelcome(),
+    agent_messages.EndAgent(),
+    agent_messages.StartHostRank(key=3, rank=1, fork=True),
+    agent_messages.SignalProcess(pid=7, number=2),
+    agent_messages.RankBytes(key=3, connection="commands"),
+    agent_messages.RankClosed(key=3, connection="questions"),
+    agent_messages.Credit(key=3, connection="commands", size=9),
+    agent_messages.FileBytes(key=3, file="out", size=0, pieces=((0, 3), (7, 2))),
+    agent_messages.AskFile(key=3, file="branches"),
+    agent_messages.AskClock(),
+    agent_messages.ClockTold(at_s=2.5),
+    agent_messages.AskMemory(pid=7, cap_bytes=None),
+    agent_messages.MemoryTold(share=1, resident=2),
+    agent_messages.ProcessesSeen(at_s=1.5, used_s={7: 0.5}, stopped=(7,)),
     job_files.RankStarted(
         rank=None,
         world_size=4,

@@ -1,0 +1,479 @@
+"""The agent: one process on each host of a session, which starts the ranks there.
+
+It dials out to the notebook, holds the warm fork server of its host, passes on what the notebook
+and the ranks send to each other, and copies what changes in the ranks' files. A rank's output and
+records travel before what it sends next. When the notebook or the network is gone, it ends with
+all of its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ..wire.agent_messages import (
+    BLOCK_BYTES,
+    FILE_WINDOW,
+    STREAM_WINDOW,
+    AgentHello,
+    AgentWelcome,
+    AskClock,
+    AskFile,
+    AskMemory,
+    ClockTold,
+    Connection,
+    Credit,
+    EndAgent,
+    FileBytes,
+    MemoryTold,
+    ProcessesSeen,
+    RankBytes,
+    RankClosed,
+    RankFile,
+    SignalProcess,
+    StartHostRank,
+)
+from ..wire.file_copy import FileCopy, copies
+from ..wire.messages import (
+    ChildEnded,
+    Done,
+    Envelope,
+    Failed,
+    MakeDirectory,
+    Message,
+    ServerReady,
+    Started,
+    StartRank,
+    StartStore,
+)
+from . import launcher, surroundings
+from .agent_link import AgentLink
+from .errors import SessionError
+from .process import LocalProcess
+
+#: How often files are looked at: while they change, and when they have not changed for a second.
+_LOOK_EVERY_S, _IDLE_LOOK_EVERY_S = 0.03, 0.25
+_IDLE_AFTER_S = 1.0
+_SEEN_EVERY_S = 0.25
+#: Files that are copied without being asked for; the others only by `AskFile`.
+_FOLLOWED: tuple[RankFile, ...] = ("calls", "err", "out", "crash")
+_CONNECTIONS: tuple[Connection, ...] = ("commands", "questions")
+
+
+class _Stream:
+    """One connection of a rank, on the agent's side."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        ours.setblocking(False)
+        self.socket = ours
+        self.for_rank: deque[bytes] = deque()
+        self.unacknowledged = 0
+        self.closed_by_notebook = False
+
+
+class _Rank:
+    """A rank of this host."""
+
+    def __init__(self, key: int, files: Path) -> None:
+        self.key = key
+        self.pid = 0
+        self.streams: dict[Connection, _Stream] = {}
+        self.copies: dict[str, FileCopy] = copies(files)
+        self.begun: set[str] = set()
+
+
+class Agent:
+    """Serves one notebook until the connection ends.
+
+    Parameters
+    ----------
+    link
+        The connection to the notebook.
+    interface
+        The network interface that the ranks use; None for the one that leads to the notebook.
+    say
+        Receives what the person who started the agent should know.
+    """
+
+    def __init__(self, link: AgentLink, interface: str | None, say: Callable[[str], None]) -> None:
+        self._link = link
+        self._say = say
+        self._address, self._interface = network_of(link.peer, interface)
+        self._folder = Path(surroundings.temporary_folder(), f"ddt-{secrets.token_hex(8)}")
+        self._ranks: dict[int, _Rank] = {}
+        self._children: dict[int, LocalProcess] = {}
+        self._reported: set[int] = set()
+        self._files_unacknowledged = 0
+        self._looked_s = self._changed_s = self._seen_s = 0.0
+        self._server: launcher.ForkServerHandle | None = None
+        self._told_ready = False
+
+    def serve(self) -> None:
+        """Answer the notebook until the connection ends.
+
+        Raises
+        ------
+        SessionError
+            If the notebook does not accept this agent, or the fork server cannot be started.
+        """
+        hello = AgentHello(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            address=self._address,
+            interface=self._interface,
+            directory=str(self._folder),
+            wall_s=time.time() - time.monotonic(),
+        )
+        self._link.send(hello)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", self._interface)
+        self._server = launcher.ForkServerHandle(warm=True)
+        try:
+            while self._step():
+                pass
+        finally:
+            self._server.close()
+            for rank in self._ranks.values():
+                self._forget(rank)
+
+    def _step(self) -> bool:
+        """Wait for what comes next and process it; False at the end."""
+        assert self._server is not None
+        wait_s = _LOOK_EVERY_S if self._is_active else _IDLE_LOOK_EVERY_S
+        by_descriptor: dict[int, tuple[_Rank, Connection]] = {}
+        readers: list[int] = [self._server.fileno()]
+        writers: list[int] = []
+        for rank in self._ranks.values():
+            for name, stream in rank.streams.items():
+                descriptor = stream.socket.fileno()
+                by_descriptor[descriptor] = rank, name
+                if stream.unacknowledged < STREAM_WINDOW:
+                    readers.append(descriptor)
+                if stream.for_rank:
+                    writers.append(descriptor)
+        came = self._link.wait(readers, writers, wait_s)
+        if came is None:
+            return False
+        readable, writable = came
+        for envelope in self._link.received():
+            if not self._take(envelope):
+                return False
+        for descriptor in writable:
+            if descriptor in by_descriptor:
+                self._write(*by_descriptor[descriptor])
+        for descriptor in readable:
+            if descriptor in by_descriptor:
+                self._relay(*by_descriptor[descriptor])
+        self._look_after_server()
+        self._look_at_files()
+        self._show_processes()
+        return True
+
+    @property
+    def _is_active(self) -> bool:
+        return time.monotonic() - self._changed_s < _IDLE_AFTER_S
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def _take(self, received: Envelope) -> bool:
+        """Process a message; False if it ends this agent."""
+        match received.message:
+            case EndAgent():
+                return False
+            case Failed(error=error):
+                raise SessionError(f"the notebook did not accept this agent: {error}")
+            case AgentWelcome():
+                self._say("joined the session; this process ends with it")
+            case SignalProcess(pid=pid, number=number):
+                if pid in self._children and pid not in self._reported:
+                    with suppress(ValueError):
+                        self._children[pid].signal(signal.Signals(number))
+            case RankBytes(key=key, connection=connection):
+                self._pass_on(key, connection, received.payload or b"")
+            case RankClosed(key=key, connection=connection):
+                self._close(key, connection)
+            case Credit(key=key, connection=connection, size=size):
+                self._take_credit(key, connection, size)
+            case request:
+                try:
+                    answer = self._answer(request)
+                except (SessionError, OSError, psutil.Error) as error:
+                    answer = Failed(error=str(error))
+                self._link.send(answer, received.number)
+        return True
+
+    def _answer(self, request: Message) -> Message:
+        match request:
+            case StartHostRank():
+                return self._start_rank(request)
+            case StartStore():
+                return self._start_store(request)
+            case AskFile(key=key, file=file):
+                if key in self._ranks:
+                    self._copy(self._ranks[key], file)
+                return Done()
+            case AskClock():
+                return ClockTold(at_s=time.monotonic())
+            case AskMemory(pid=pid, cap_bytes=cap):
+                return self._memory(pid, cap)
+        return Failed(error=f"an agent does not answer {type(request).__name__}")
+
+    def _start_rank(self, request: StartHostRank) -> Message:
+        assert self._server is not None
+        if not self._folder.exists():
+            made = self._server.request(MakeDirectory(directory=str(self._folder)))
+            if isinstance(made, Failed):
+                return made
+        files = self._folder / f"rank{request.rank}"
+        for old in self._folder.glob(f"rank{request.rank}.*"):
+            old.unlink(missing_ok=True)
+        rank = _Rank(request.key, files)
+        pairs = {name: socket.socketpair() for name in _CONNECTIONS}
+        try:
+            theirs = tuple(pair[1].fileno() for pair in pairs.values())
+            started = self._server.start(StartRank(fork=request.fork), theirs)
+        finally:
+            for _, their in pairs.values():
+                their.close()
+        rank.pid = started.pid
+        self._note(started)
+        rank.streams = {name: _Stream(ours) for name, (ours, _) in pairs.items()}
+        self._ranks[rank.key] = rank
+        self._changed_s = time.monotonic()
+        return started
+
+    def _start_store(self, request: StartStore) -> Message:
+        assert self._server is not None
+        return self._note(self._server.start(request))
+
+    def _note(self, started: Started) -> Started:
+        self._reported.discard(started.pid)
+        self._children[started.pid] = LocalProcess(started.pid)
+        return started
+
+    def _memory(self, pid: int, cap: int | None) -> MemoryTold:
+        process = self._children.get(pid)
+        if process is None:
+            return MemoryTold()
+        return MemoryTold(
+            share=process.memory_share(),
+            resident=process.resident_bytes(),
+            allocated=process.allocated_bytes(cap) if cap is not None else None,
+        )
+
+    # -- connections of ranks ------------------------------------------------------------------
+
+    def _stream(self, key: int, connection: Connection) -> _Stream | None:
+        rank = self._ranks.get(key)
+        return rank.streams.get(connection) if rank is not None else None
+
+    def _pass_on(self, key: int, connection: Connection, data: bytes) -> None:
+        stream = self._stream(key, connection)
+        if stream is not None and data:
+            self._changed_s = time.monotonic()
+            stream.for_rank.append(data)
+            self._write(self._ranks[key], connection)
+
+    def _write(self, rank: _Rank, connection: Connection) -> None:
+        stream = rank.streams.get(connection)
+        written = 0
+        while stream is not None and stream.for_rank:
+            data = stream.for_rank[0]
+            try:
+                size = stream.socket.send(data)
+            except BlockingIOError:
+                break
+            except OSError:  # the rank has ended, which its fork server reports
+                stream.for_rank.clear()
+                break
+            written += size
+            if size == len(data):
+                stream.for_rank.popleft()
+            else:
+                stream.for_rank[0] = data[size:]
+        if written:
+            self._link.send(Credit(key=rank.key, connection=connection, size=written))
+        if stream is not None and stream.closed_by_notebook and not stream.for_rank:
+            self._drop(rank, connection)
+
+    def _relay(self, rank: _Rank, connection: Connection) -> None:
+        """Pass on what a rank has sent, after what it had printed and recorded before."""
+        stream = rank.streams.get(connection)
+        if stream is None or not self._copy_all(rank):
+            return
+        try:
+            data = stream.socket.recv(BLOCK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        # what it wrote between the copy and its message
+        self._copy_all(rank)
+        if data:
+            stream.unacknowledged += len(data)
+            self._link.send(RankBytes(key=rank.key, connection=connection), payload=data)
+        else:
+            self._link.send(RankClosed(key=rank.key, connection=connection))
+            self._drop(rank, connection)
+
+    def _close(self, key: int, connection: Connection) -> None:
+        stream = self._stream(key, connection)
+        if stream is not None:
+            stream.closed_by_notebook = True
+            if not stream.for_rank:
+                self._drop(self._ranks[key], connection)
+
+    @staticmethod
+    def _drop(rank: _Rank, connection: Connection) -> None:
+        stream = rank.streams.pop(connection, None)
+        if stream is not None:
+            stream.socket.close()
+
+    def _take_credit(self, key: int, connection: Connection, size: int) -> None:
+        if not key:
+            self._files_unacknowledged -= size
+            return
+        stream = self._stream(key, connection)
+        if stream is not None:
+            stream.unacknowledged -= size
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def _look_at_files(self) -> None:
+        now = time.monotonic()
+        every_s = _LOOK_EVERY_S if self._is_active else _IDLE_LOOK_EVERY_S
+        if now - self._looked_s >= every_s:
+            self._looked_s = now
+            for rank in self._ranks.values():
+                self._copy_all(rank)
+
+    def _copy_all(self, rank: _Rank) -> bool:
+        """Send what has changed in a rank's files; False if the notebook is behind."""
+        if "branches" not in rank.begun:  # a reader needs its beginning
+            self._copy(rank, "branches")
+        return all(self._copy(rank, file) for file in _FOLLOWED)
+
+    def _copy(self, rank: _Rank, file: RankFile) -> bool:
+        copy = rank.copies[file]
+        while self._files_unacknowledged < FILE_WINDOW:
+            pieces = copy.changes(BLOCK_BYTES)
+            if not pieces:
+                return True
+            rank.begun.add(file)
+            self._changed_s = time.monotonic()
+            self._send_pieces(rank.key, file, copy.size if copy.whole else 0, pieces)
+            if copy.whole:
+                return True
+        return False
+
+    def _send_pieces(
+        self, key: int, file: RankFile, size: int, pieces: list[tuple[int, bytes]]
+    ) -> None:
+        while True:
+            block, length = 0, 0
+            while block < len(pieces) and length < BLOCK_BYTES:
+                length += len(pieces[block][1])
+                block += 1
+            now, pieces = pieces[:block], pieces[block:]
+            places = tuple((at, len(data)) for at, data in now)
+            data = b"".join(data for _, data in now)
+            self._files_unacknowledged += len(data)
+            self._link.send(FileBytes(key=key, file=file, size=size, pieces=places), payload=data)
+            if not pieces:
+                return
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def _look_after_server(self) -> None:
+        assert self._server is not None
+        if not self._told_ready and self._server.ready:
+            self._told_ready = True
+            self._link.send(ServerReady())
+        if not self._server.usable:
+            why = "the fork server of this host has ended"
+            self._link.send(Failed(error=why))
+            raise SessionError(why)
+        running = [pid for pid in self._children if pid not in self._reported]
+        for pid, status in self._server.ended(running).items():
+            ended = [rank for rank in self._ranks.values() if rank.pid == pid]
+            for rank in ended:
+                for name in tuple(rank.streams):  # its last messages
+                    self._relay_rest(rank, name)
+                self._copy_all(rank)
+            self._reported.add(pid)
+            self._link.send(ChildEnded(pid=pid, status=status))
+
+    def _relay_rest(self, rank: _Rank, connection: Connection) -> None:
+        for _ in range(STREAM_WINDOW // BLOCK_BYTES):
+            if connection not in rank.streams:
+                return
+            self._relay(rank, connection)
+
+    def _show_processes(self) -> None:
+        now = time.monotonic()
+        running = [pid for pid in self._children if pid not in self._reported]
+        if not running or now - self._seen_s < _SEEN_EVERY_S:
+            return
+        self._seen_s = now
+        processes = [self._children[pid] for pid in running]
+        self._link.send(
+            ProcessesSeen(
+                at_s=now,
+                used_s={process.pid: round(process.used()[0], 3) for process in processes},
+                stopped=tuple(process.pid for process in processes if process.stopped),
+            )
+        )
+
+    @staticmethod
+    def _forget(rank: _Rank) -> None:
+        for stream in rank.streams.values():
+            stream.socket.close()
+        for copy in rank.copies.values():
+            copy.close()
+
+
+def network_of(peer: tuple[str, int], interface: str | None) -> tuple[str, str]:
+    """The address at which other hosts reach this one, and its interface.
+
+    Parameters
+    ----------
+    peer
+        The address of the notebook. Unless an ssh tunnel leads there, the interface towards it is
+        the one that other hosts use as well.
+    interface
+        The interface that the user chose; None for no choice.
+
+    Raises
+    ------
+    SessionError
+        If there is no such interface.
+    """
+    addresses = {
+        name: [one.address for one in known if one.family == socket.AF_INET]
+        for name, known in psutil.net_if_addrs().items()
+    }
+    interface = interface or os.environ.get("GLOO_SOCKET_IFNAME")
+    if interface:
+        found = addresses.get(interface.split(",", maxsplit=1)[0].lstrip("="))
+        if not found:
+            known = ", ".join(name for name, there in addresses.items() if there)
+            raise SessionError(
+                f"this host has no interface {interface} with an IPv4 address", f"it has {known}"
+            )
+        return found[0], interface
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(peer)  # sends nothing
+        towards: str = probe.getsockname()[0]
+    if towards.startswith("127."):
+        others = [one for there in addresses.values() for one in there]
+        towards = next((one for one in others if not one.startswith("127.")), towards)
+    name = next((name for name, there in addresses.items() if towards in there), "")
+    return towards, name

@@ -1,0 +1,779 @@
+"""The notebook's side of the agents: runs the ranks of a session on several hosts.
+
+A thread exchanges messages with the agents, passes on what ranks send, and writes what has changed
+in the ranks' files into copies in the session's folder. So a session reads connections and files
+as if its ranks were here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from ..model import FormatError
+from ..wire import branch_ring, ring
+from ..wire.agent_messages import (
+    BLOCK_BYTES,
+    STREAM_WINDOW,
+    AgentHello,
+    AgentWelcome,
+    AskClock,
+    AskFile,
+    AskMemory,
+    ClockTold,
+    Connection,
+    Credit,
+    EndAgent,
+    FileBytes,
+    MemoryTold,
+    ProcessesSeen,
+    RankBytes,
+    RankClosed,
+    SignalProcess,
+    StartHostRank,
+)
+from ..wire.branch_ring import BranchLog, BranchRingReader
+from ..wire.channel import channel_pair
+from ..wire.file_copy import write_pieces
+from ..wire.messages import (
+    ChildEnded,
+    Envelope,
+    Failed,
+    Message,
+    RankSpec,
+    ServerReady,
+    Started,
+    StartStore,
+)
+from .agent_link import from_frames, set_limits, to_frames
+from .errors import SessionError
+from .join_key import JoinKey
+from .place import HostProcess, Place, StartedRank, StartedStore
+
+_START_LIMIT_S, _ANSWER_LIMIT_S = 15.0, 0.5
+#: How often the clock of a host is asked for; the quickest answer counts.
+_CLOCK_ASKED = 5
+_ZAP = "inproc://zeromq.zap.01"
+_WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring._FILE_BYTES}
+_LONGEST_TEXT = 1 << 40
+_LONGEST_NAME = 64
+
+
+@dataclass(eq=False, slots=True)
+class HostAgent:
+    """An agent that has joined.
+
+    Attributes
+    ----------
+    identity, descriptor
+        What ZeroMQ calls it, and the descriptor of its connection.
+    hello
+        What it said first.
+    name
+        Name of its host; unlike those of the others.
+    ready
+        Whether it can start ranks.
+    lost
+        Why it no longer takes part; empty while it does.
+    ahead_s
+        Its monotonic clock minus that of this machine.
+    seen
+        What it last reported about its processes.
+    """
+
+    identity: bytes
+    descriptor: int
+    hello: AgentHello
+    name: str
+    ready: bool = False
+    lost: str = ""
+    ahead_s: float = 0.0
+    seen: ProcessesSeen = field(default_factory=lambda: ProcessesSeen(at_s=0.0, used_s={}))
+    pids: set[int] = field(default_factory=set)
+    keys: set[int] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """One connection of a rank, on the notebook's side."""
+
+    socket: socket.socket
+    agent: HostAgent
+    unacknowledged: int = 0
+    for_notebook: deque[bytes] = field(default_factory=deque)
+    ended: bool = False
+
+
+class AgentHub:
+    """Admits agents, and talks to them.
+
+    Parameters
+    ----------
+    address, port
+        Where it listens; port 0 for a free one.
+
+    Raises
+    ------
+    SessionError
+        If it cannot listen there.
+    """
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        public, secret = zmq.curve_keypair()
+        agents_public, agents_secret = zmq.curve_keypair()
+        self.key = JoinKey(public, agents_secret)
+        self._agents_public = z85.decode(agents_public)
+        self._context = zmq.Context()
+        self._admission = self._context.socket(zmq.REP)
+        self._admission.bind(_ZAP)
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.curve_server = True
+        self._router.curve_secretkey = secret
+        self._router.setsockopt(zmq.ZAP_DOMAIN, b"ddt")
+        self._router.setsockopt(zmq.LINGER, 300)
+        set_limits(self._router)
+        self._events = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            self._router.bind(f"tcp://{address}:{port}")
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise SessionError(
+                f"this machine cannot listen at {address}: {error}",
+                "give one of its own addresses, which the other hosts can reach",
+            ) from error
+        endpoint = self._router.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        self.port = int(endpoint.rpartition(":")[2])
+        self.address = address
+        self.agents: list[HostAgent] = []
+        self.admitted: int | None = None  #: how many agents may join; None: no more
+        self._by_identity: dict[bytes, HostAgent] = {}
+        self._streams: dict[tuple[int, Connection], _Stream] = {}
+        self._copies: dict[tuple[int, str], int | None] = {}
+        self._files: dict[int, Path] = {}
+        self._ended: dict[tuple[str, int], int] = {}
+        self._answers: dict[int, Envelope | None] = {}
+        self._numbers = 0
+        self._keys = 0
+        self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
+        self._to_do: deque[Callable[[], None]] = deque()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._news_read, self._news_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write, self._news_read, self._news_write):
+            end.setblocking(False)
+        self._closing = False
+        self._owner = os.getpid()
+        self._thread = threading.Thread(target=self._serve, name="ddt-agents", daemon=True)
+        self._thread.start()
+
+    # -- called by the session -----------------------------------------------------------------
+
+    def ready(self) -> list[HostAgent]:
+        """The agents that can start ranks."""
+        with self._lock:
+            return [agent for agent in self.agents if agent.ready and not agent.lost]
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when `ended` may return new ends."""
+        return self._news_read.fileno()
+
+    def ended(self, keys: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Those of these processes that have ended: exit code, or negative signal."""
+        with suppress(OSError):
+            while self._news_read.recv(1 << 12):
+                pass
+        with self._lock:
+            return {key: self._ended[key] for key in keys if key in self._ended}
+
+    def request(self, agent: HostAgent, message: Message, limit_s: float) -> Message:
+        """Ask an agent, and wait for its answer.
+
+        Raises
+        ------
+        SessionError
+            If it does not answer in time, or could not do it.
+        """
+        with self._answered:
+            self._numbers += 1
+            number = self._numbers
+            self._answers[number] = None
+        self._post(lambda: self._send(agent, message, number))
+        until_s = time.monotonic() + limit_s
+        with self._answered:
+            while self._answers[number] is None and not agent.lost:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or not self._thread.is_alive():
+                    break
+                self._answered.wait(min(left_s, 0.2))
+            answer = self._answers.pop(number)
+        if answer is None:
+            raise SessionError(f"{agent.name} {agent.lost or 'does not answer'}")
+        if isinstance(answer.message, Failed):
+            raise SessionError(f"{agent.name}: {answer.message.error}")
+        return answer.message
+
+    def tell(self, agent: HostAgent, message: Message) -> None:
+        """Send an agent a message that has no answer."""
+        self._post(lambda: self._send(agent, message))
+
+    def align_clock(self, agent: HostAgent) -> None:
+        """Find out how far the clock of a host is ahead of this one's."""
+        best_s = float("inf")
+        for _ in range(_CLOCK_ASKED):
+            before_s = time.monotonic()
+            told = self.request(agent, AskClock(), _START_LIMIT_S)
+            after_s = time.monotonic()
+            if isinstance(told, ClockTold) and after_s - before_s < best_s:
+                best_s = after_s - before_s
+                agent.ahead_s = told.at_s - (before_s + after_s) / 2
+
+    def start(self, agent: HostAgent, request: Message) -> Started:
+        """Start a process on a host.
+
+        Raises
+        ------
+        SessionError
+            If it cannot be started.
+        """
+        started = self.request(agent, request, _START_LIMIT_S)
+        if not isinstance(started, Started):
+            raise SessionError(f"{agent.name} could not start a process")
+        return started
+
+    def open_streams(
+        self, agent: HostAgent, files: Path, theirs: Mapping[Connection, socket.socket]
+    ) -> int:
+        """Pass on what is sent through these sockets to a rank that is to be started.
+
+        Returns
+        -------
+        int
+            The key of the rank.
+        """
+        with self._lock:
+            self._keys += 1
+            key = self._keys
+        for their in theirs.values():
+            their.setblocking(False)
+
+        def begin() -> None:
+            agent.keys.add(key)
+            self._files[key] = files
+            for connection, their in theirs.items():
+                self._streams[key, connection] = _Stream(their, agent)
+
+        self._post(begin)
+        return key
+
+    def forget(self, key: int) -> None:
+        """Close the connections and files of a rank that was replaced or has not started."""
+        self._post(lambda: self._forget(key))
+
+    def close(self) -> None:
+        """End all agents, and stop listening."""
+        if self._closing:
+            return
+        self._closing = True
+        if os.getpid() != self._owner:
+            return
+        for agent in list(self.agents):
+            self.tell(agent, EndAgent())
+        self._post(lambda: None)
+        self._thread.join(5.0)
+
+    # -- the thread ----------------------------------------------------------------------------
+
+    def _post(self, do: Callable[[], None]) -> None:
+        self._to_do.append(do)
+        with suppress(OSError):
+            self._wake_write.send(b"x")
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        for waited in (self._router, self._admission, self._events):
+            poller.register(waited, zmq.POLLIN)
+        poller.register(self._wake_read.fileno(), zmq.POLLIN)
+        registered: dict[int, int] = {}
+        try:
+            while not (self._closing and not self._to_do):
+                wanted, by_descriptor = self._wanted()
+                for descriptor in registered.keys() - wanted.keys():
+                    poller.unregister(descriptor)
+                for descriptor, events in wanted.items():
+                    if registered.get(descriptor) != events:
+                        poller.register(descriptor, events)
+                registered = wanted
+                came = dict(poller.poll(500))
+                self._take_all(came)
+                for descriptor, events in came.items():
+                    at = by_descriptor.get(descriptor)
+                    if at in self._streams and events & zmq.POLLOUT:
+                        self._write(*at)
+                    if at in self._streams and events & (zmq.POLLIN | zmq.POLLERR):
+                        self._relay(*at)
+        finally:
+            for agent in list(self.agents):
+                self._lose(agent, "has left the session")
+            self._router.disable_monitor()
+            self._context.destroy(linger=300)
+
+    def _wanted(self) -> tuple[dict[int, int], dict[int, tuple[int, Connection]]]:
+        """What to wait for on the connections of ranks, and which connection each is."""
+        wanted: dict[int, int] = {}
+        by_descriptor = {}
+        for at, stream in self._streams.items():
+            room = stream.unacknowledged < STREAM_WINDOW and not stream.ended
+            events = int(zmq.POLLIN) if room else 0
+            events |= int(zmq.POLLOUT) if stream.for_notebook else 0
+            if events:
+                wanted[stream.socket.fileno()] = events
+                by_descriptor[stream.socket.fileno()] = at
+        return wanted, by_descriptor
+
+    def _take_all(self, came: Mapping[Any, int]) -> None:
+        if self._wake_read.fileno() in came:
+            with suppress(OSError):
+                self._wake_read.recv(1 << 12)
+        while self._to_do:
+            self._to_do.popleft()()
+        if self._admission in came:
+            self._admit()
+        if self._events in came:
+            while self._events.poll(0):
+                descriptor = recv_monitor_message(self._events)["value"]
+                for agent in list(self.agents):
+                    if agent.descriptor == descriptor and not agent.lost:
+                        self._lose(agent, "cannot be reached any more")
+        while True:
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            self._receive(frames)
+
+    def _admit(self) -> None:
+        """Say whether who connects has the key of this session (ZeroMQ's RFC 27)."""
+        version, number, *_, mechanism, key = self._admission.recv_multipart()[:7]
+        welcome = (
+            self.admitted is not None
+            and mechanism == b"CURVE"
+            and hmac.compare_digest(key, self._agents_public)
+        )
+        status = (b"200", b"OK") if welcome else (b"400", b"refused")
+        self._admission.send_multipart([version, number, *status, b"", b""])
+
+    def _receive(self, frames: list[zmq.Frame]) -> None:
+        identity = frames[0].bytes
+        agent = self._by_identity.get(identity)
+        if agent is not None and agent.lost:
+            return
+        try:
+            received = from_frames([frame.bytes for frame in frames[1:]])
+            if agent is None:
+                self._join(identity, frames[-1], received.message)
+            else:
+                self._take(agent, received)
+        except FormatError as error:
+            if agent is not None:
+                self._lose(agent, f"sent what cannot be read: {error}")
+
+    def _join(self, identity: bytes, frame: zmq.Frame, hello: Message) -> None:
+        if not isinstance(hello, AgentHello):
+            return
+        agents = [agent for agent in self.agents if not agent.lost]
+        if self.admitted is None or len(agents) >= self.admitted:
+            full = Failed(error="the session has all of its hosts")
+            self._router.send_multipart([identity, *to_frames(full, 0, None)])
+            return
+        descriptor = int(frame.get(zmq.SRCFD))
+        plain = "".join(c if c.isalnum() or c in ".-_" else "_" for c in hello.host)
+        plain = plain[:_LONGEST_NAME] or "host"
+        taken = {agent.name for agent in agents}
+        name = next(
+            one
+            for number in range(len(taken) + 1)
+            if (one := f"{plain}-{number + 1}" if number else plain) not in taken
+        )
+        agent = HostAgent(identity, descriptor, hello, name)
+        with self._lock:
+            self.agents = [*agents, agent]
+        self._by_identity[identity] = agent
+        self._send(agent, AgentWelcome())
+
+    def _take(self, agent: HostAgent, received: Envelope) -> None:
+        match received.message:
+            case RankBytes() | RankClosed() | Credit() | FileBytes() as of_rank:
+                if of_rank.key in agent.keys:
+                    self._take_of_rank(agent, of_rank, received.payload or b"")
+            case ProcessesSeen() as seen:
+                agent.seen = seen
+            case ChildEnded(pid=pid, status=status):
+                self._end(agent, pid, status)
+            case ServerReady():
+                agent.ready = True
+            case Failed(error=error) if not received.number:
+                self._lose(agent, f"has left the session: {error}")
+            case answer:
+                with self._answered:
+                    if isinstance(answer, Started):
+                        agent.pids.add(answer.pid)
+                        self._ended.pop((agent.name, answer.pid), None)
+                    if received.number in self._answers:
+                        self._answers[received.number] = received
+                        self._answered.notify_all()
+
+    def _take_of_rank(
+        self, agent: HostAgent, message: RankBytes | RankClosed | Credit | FileBytes, data: bytes
+    ) -> None:
+        if isinstance(message, FileBytes):
+            self._write_file(message, data)
+            self._send(agent, Credit(key=0, connection="commands", size=len(data)))
+            return
+        stream = self._streams.get((message.key, message.connection))
+        if stream is None:
+            return
+        if isinstance(message, Credit):
+            stream.unacknowledged -= message.size
+            return
+        if isinstance(message, RankClosed):
+            stream.ended = True
+        elif data:
+            stream.for_notebook.append(data)
+        self._write(message.key, message.connection)
+
+    def _end(self, agent: HostAgent, pid: int, status: int) -> None:
+        with self._lock:
+            agent.pids.discard(pid)
+            self._ended[agent.name, pid] = status
+        self._news()
+
+    def _lose(self, agent: HostAgent, why: str) -> None:
+        """Note that an agent is gone, and all of its processes with it."""
+        with self._answered:
+            agent.lost = agent.lost or why
+            for pid in agent.pids:
+                self._ended[agent.name, pid] = -signal.SIGKILL
+            agent.pids.clear()
+            self._answered.notify_all()
+        for key in tuple(agent.keys):
+            self._forget(key)
+        self._news()
+
+    def _news(self) -> None:
+        with suppress(OSError):
+            self._news_write.send(b"x")
+
+    def _send(
+        self, agent: HostAgent, message: Message, number: int = 0, payload: bytes | None = None
+    ) -> None:
+        if not agent.lost:
+            self._router.send_multipart([agent.identity, *to_frames(message, number, payload)])
+
+    # -- connections and files of ranks --------------------------------------------------------
+
+    def _relay(self, key: int, connection: Connection) -> None:
+        stream = self._streams[key, connection]
+        try:
+            data = stream.socket.recv(BLOCK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            stream.unacknowledged += len(data)
+            self._send(stream.agent, RankBytes(key=key, connection=connection), payload=data)
+        else:
+            self._send(stream.agent, RankClosed(key=key, connection=connection))
+            self._streams.pop((key, connection)).socket.close()
+
+    def _write(self, key: int, connection: Connection) -> None:
+        stream = self._streams[key, connection]
+        written = 0
+        while stream.for_notebook:
+            data = stream.for_notebook[0]
+            try:
+                size = stream.socket.send(data)
+            except BlockingIOError:
+                break
+            except OSError:  # the session has closed its end
+                stream.for_notebook.clear()
+                break
+            written += size
+            if size == len(data):
+                stream.for_notebook.popleft()
+            else:
+                stream.for_notebook[0] = data[size:]
+        if written:
+            credit = Credit(key=key, connection=connection, size=written)
+            self._send(stream.agent, credit)
+        if stream.ended and not stream.for_notebook:
+            self._streams.pop((key, connection)).socket.close()
+
+    def _write_file(self, changed: FileBytes, data: bytes) -> None:
+        at = changed.key, changed.file
+        if at not in self._copies:
+            files = self._files[changed.key]
+            self._copies[at] = None
+            with suppress(OSError):  # the folder was removed
+                path = files.with_name(f"{files.name}.{changed.file}")
+                self._copies[at] = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = self._copies[at]
+        if descriptor is None:
+            return
+        limit = _WHOLE_FILES.get(changed.file, _LONGEST_TEXT)
+        if changed.file in _WHOLE_FILES and changed.size == limit:
+            with suppress(OSError):
+                if os.fstat(descriptor).st_size < limit:
+                    os.ftruncate(descriptor, limit)
+        write_pieces(descriptor, changed.pieces, data, limit)
+
+    def _forget(self, key: int) -> None:
+        for at in [at for at in self._streams if at[0] == key]:
+            stream = self._streams.pop(at)
+            for data in stream.for_notebook:  # as much as there is room for
+                with suppress(OSError):
+                    stream.socket.send(data)
+            stream.socket.close()
+            if not stream.agent.lost:
+                self._send(stream.agent, RankClosed(key=key, connection=at[1]))
+        for agent in self.agents:
+            agent.keys.discard(key)
+        for copy in [copy for copy in self._copies if copy[0] == key]:
+            descriptor = self._copies.pop(copy)
+            if descriptor is not None:
+                os.close(descriptor)
+        self._files.pop(key, None)
+
+
+class HostProcessThere:
+    """A process on the host of an agent."""
+
+    def __init__(self, hub: AgentHub, agent: HostAgent, pid: int) -> None:
+        self.host = agent.name
+        self.pid = pid
+        self._hub, self._agent = hub, agent
+
+    @property
+    def exists(self) -> bool:
+        """Whether its end has not been reported."""
+        return self.pid in self._agent.pids
+
+    @property
+    def ending(self) -> bool:
+        """Whether its end has been reported."""
+        return not self.exists
+
+    @property
+    def host_lost(self) -> bool:
+        """Whether its host no longer answers, so that nobody knows how it ended."""
+        return bool(self._agent.lost)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the operating system of its host has suspended it."""
+        return self.pid in self._agent.seen.stopped
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        if self.exists:
+            self._hub.tell(self._agent, SignalProcess(pid=self.pid, number=number))
+
+    def used(self) -> tuple[float, float]:
+        """The processor time that it had used when its agent last looked, and when that was."""
+        seen = self._agent.seen
+        return seen.used_s.get(self.pid, 0.0), seen.at_s
+
+    def _memory(self, cap: int | None = None) -> MemoryTold:
+        with suppress(SessionError):
+            asked = AskMemory(pid=self.pid, cap_bytes=cap)
+            told = self._hub.request(self._agent, asked, _ANSWER_LIMIT_S)
+            if isinstance(told, MemoryTold):
+                return told
+        return MemoryTold()
+
+    def memory_share(self) -> int:
+        """Its share of the memory of its host, in bytes."""
+        return self._memory().share
+
+    def resident_bytes(self) -> int | None:
+        """Its resident set size."""
+        return self._memory().resident
+
+    def allocated_bytes(self, cap: int) -> int | None:
+        """What it has allocated since its limit was set."""
+        return self._memory(cap).allocated
+
+
+class _CopiedBranches(BranchRingReader):
+    """The branch events of a rank on another host, which are copied when they are needed."""
+
+    def __init__(self, path: Path, refresh: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._refresh = refresh
+
+    @property
+    def has_events(self) -> bool:
+        """Whether the current run has had any events."""
+        self._refresh()
+        return super().has_events
+
+    def read(self) -> BranchLog:
+        """The events of the current run, as far as they are kept."""
+        self._refresh()
+        return super().read()
+
+
+class SeveralHosts:
+    """The hosts of one session, each with an agent.
+
+    Parameters
+    ----------
+    hub
+        The connections to the agents, which have all joined.
+    slots
+        Each agent and how many ranks it starts, in the order of the ranks.
+    engine
+        Ends what has started the agents.
+    """
+
+    def __init__(
+        self,
+        hub: AgentHub,
+        slots: list[tuple[HostAgent, int]],
+        engine: Callable[[], None] | None = None,
+    ) -> None:
+        self.hub = hub
+        self._slots = slots
+        self._engine = engine
+        self._running: dict[int, int] = {}  # the key of each rank
+        self._cleaner: subprocess.Popen[bytes] | None = None
+
+    @property
+    def usable(self) -> bool:
+        return any(not agent.lost for agent, _ in self._slots)
+
+    def fileno(self) -> int:
+        return self.hub.fileno()
+
+    def open(self) -> None:
+        self._refuse_if_lost(agent for agent, _ in self._slots)
+
+    @staticmethod
+    def _refuse_if_lost(agents: Iterable[HostAgent]) -> None:
+        for agent in agents:
+            if agent.lost:
+                raise SessionError(
+                    f"{agent.name} {agent.lost}", "stop this session and start one with all hosts"
+                )
+
+    def make_directory(self, directory: Path) -> None:
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        if self._cleaner is None:  # removes it when the notebook has ended in any way
+            self._cleaner = subprocess.Popen(
+                ["/bin/sh", "-c", 'trap "" INT TERM; read -r _; exec rm -rf -- "$0"', directory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def remove_directory(self, directory: Path) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        if self._cleaner is not None and self._cleaner.stdin is not None:
+            self._cleaner.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._cleaner.wait(5.0)
+            self._cleaner = None
+
+    def start_store(self) -> StartedStore:
+        agent = self._slots[0][0]
+        address = agent.hello.address
+        started = self.hub.start(agent, StartStore(address=address))
+        return StartedStore(HostProcessThere(self.hub, agent, started.pid), address, started.port)
+
+    def start_rank(self, spec: RankSpec, *, fork: bool) -> StartedRank:
+        node, local_rank = self._place_of(spec.rank)
+        agent, count = self._slots[node]
+        self._refuse_if_lost([agent])
+        files = Path(spec.directory, f"rank{spec.rank}")
+        if spec.rank in self._running:
+            self.hub.forget(self._running.pop(spec.rank))
+        for old in files.parent.glob(f"{files.name}.*"):
+            old.unlink(missing_ok=True)
+        commands, rank_commands = channel_pair()
+        questions, rank_questions = channel_pair()
+        theirs: dict[Connection, socket.socket] = {
+            "commands": rank_commands,
+            "questions": rank_questions,
+        }
+        key = self._running[spec.rank] = self.hub.open_streams(agent, files, theirs)
+        started = self.hub.start(agent, StartHostRank(key=key, rank=spec.rank, fork=fork))
+        commands.send(
+            replace(
+                spec,
+                local_rank=local_rank,
+                local_world_size=count,
+                node=node,
+                nodes=len(self._slots),
+                directory=agent.hello.directory,
+            )
+        )
+
+        def refresh() -> None:
+            with suppress(SessionError):
+                self.hub.request(agent, AskFile(key=key, file="branches"), _ANSWER_LIMIT_S)
+
+        return StartedRank(
+            process=HostProcessThere(self.hub, agent, started.pid),
+            commands=commands,
+            questions=questions,
+            files=files,
+            ahead_s=agent.ahead_s,
+            wall_s=agent.hello.wall_s,
+            branches=lambda path: _CopiedBranches(path, refresh),
+        )
+
+    def _place_of(self, rank: int) -> tuple[int, int]:
+        for node, (_, count) in enumerate(self._slots):
+            if rank < count:
+                return node, rank
+            rank -= count
+        raise SessionError(f"no host has room for rank {rank}")
+
+    def ended(self, processes: Iterable[HostProcess]) -> dict[tuple[str, int], int]:
+        return self.hub.ended((process.host, process.pid) for process in processes)
+
+    def lost(self) -> dict[str, str]:
+        """The hosts that no longer take part, and why."""
+        return {agent.name: agent.lost for agent, _ in self._slots if agent.lost}
+
+    def shares_with(self, other: Place) -> bool:
+        return other is self
+
+    def rest(self) -> None:
+        """Nothing: the agents stay, since nobody could start them again."""
+
+    def close(self) -> None:
+        self.hub.close()
+        if self._engine is not None:
+            self._engine()
+
+    def process_ids(self) -> list[int]:
+        return [self._cleaner.pid] if self._cleaner is not None else []

@@ -1,0 +1,163 @@
+"""An agent's connection to the notebook."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from ..model import FormatError
+from ..wire.messages import Envelope, Message, decode, encode
+from .errors import SessionError
+from .join_key import JoinKey
+
+#: Both sides notice within this time that the other one or the network is gone, in milliseconds.
+#: The threads of ZeroMQ send and answer heartbeats, also while Python computes.
+HEARTBEAT_EVERY_MS, LOST_AFTER_MS = 500, 2000
+_HANDSHAKE_MS = 10_000
+
+
+class AgentLink:
+    """The connection.
+
+    Parameters
+    ----------
+    host, port
+        Where the notebook listens.
+    key
+        The key of the session.
+
+    Raises
+    ------
+    SessionError
+        If the notebook cannot be reached, is another one, or does not accept the key.
+    """
+
+    def __init__(self, host: str, port: int, key: JoinKey) -> None:
+        try:
+            self.peer: tuple[str, int] = (socket.gethostbyname(host), port)
+        except OSError as error:
+            raise SessionError(f"the notebook's host {host} is not known here: {error}") from error
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.curve_serverkey = key.notebook
+        self._socket.curve_secretkey = key.agents_secret
+        self._socket.curve_publickey = zmq.curve_public(key.agents_secret)
+        set_limits(self._socket)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self._socket.setsockopt(zmq.CONNECT_TIMEOUT, _HANDSHAKE_MS)
+        self._socket.setsockopt(zmq.LINGER, 200)
+        self._events = self._socket.get_monitor_socket()
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._events, zmq.POLLIN)
+        self._registered: dict[int, int] = {}
+        self._socket.connect(f"tcp://{self.peer[0]}:{port}")
+        self._await_handshake(host, port)
+
+    def _await_handshake(self, host: str, port: int) -> None:
+        where = f"{host}:{port}"
+        until_s = time.monotonic() + _HANDSHAKE_MS / 1000
+        while time.monotonic() < until_s:
+            if not self._events.poll(200):
+                continue
+            event = recv_monitor_message(self._events)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                return
+            if event in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+                break
+            if event in (zmq.EVENT_CLOSED, zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED):
+                raise SessionError(
+                    f"no notebook with this key answers at {where}",
+                    "the session has begun or has ended, or another program listens there",
+                )
+        else:
+            raise SessionError(f"nobody answers at {where}", "is a firewall in between?")
+        raise SessionError(
+            f"the notebook at {where} does not accept this key", "a key is good for one start only"
+        )
+
+    def wait(
+        self, readers: list[int], writers: list[int], timeout_s: float
+    ) -> tuple[list[int], list[int]] | None:
+        """Wait for the notebook, or for one of these descriptors.
+
+        Returns
+        -------
+        tuple or None
+            The descriptors that can be read and written; None if the connection has ended.
+        """
+        wanted: dict[int, int] = dict.fromkeys(readers, int(zmq.POLLIN))
+        for descriptor in writers:
+            wanted[descriptor] = wanted.get(descriptor, 0) | zmq.POLLOUT
+        for descriptor in self._registered.keys() - wanted.keys():
+            self._poller.unregister(descriptor)
+        for descriptor, events in wanted.items():
+            if self._registered.get(descriptor) != events:
+                self._poller.register(descriptor, events)
+        self._registered = wanted
+        came = dict(self._poller.poll(round(timeout_s * 1000)))
+        if self._events in came:
+            while self._events.poll(0):
+                event = recv_monitor_message(self._events)["event"]
+                if event == zmq.EVENT_DISCONNECTED:
+                    return None
+        own = {d: e for d, e in came.items() if isinstance(d, int)}
+        return (
+            [d for d, e in own.items() if e & (zmq.POLLIN | zmq.POLLERR)],
+            [d for d, e in own.items() if e & zmq.POLLOUT],
+        )
+
+    def received(self) -> Iterator[Envelope]:
+        """The messages that have come."""
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            yield from_frames(frames)
+
+    def send(self, message: Message, number: int = 0, payload: bytes | None = None) -> None:
+        """Send a message to the notebook."""
+        self._socket.send_multipart(to_frames(message, number, payload))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.disable_monitor()
+        self._context.destroy(linger=200)
+
+
+def set_limits(connection: zmq.Socket) -> None:
+    """Set what both sides have in common."""
+    connection.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_EVERY_MS)
+    connection.setsockopt(zmq.HEARTBEAT_TIMEOUT, LOST_AFTER_MS)
+    connection.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    # Credit limits what is on its way. A full queue would stop the heartbeats as well.
+    connection.setsockopt(zmq.SNDHWM, 0)
+    connection.setsockopt(zmq.RCVHWM, 0)
+    connection.setsockopt(zmq.MAXMSGSIZE, 1 << 24)
+
+
+def to_frames(message: Message, number: int, payload: bytes | None) -> list[bytes]:
+    """The frames of a message."""
+    head = encode(Envelope(message, number, payload))
+    return [head] if payload is None else [head, payload]
+
+
+def from_frames(frames: list[bytes]) -> Envelope:
+    """The message in these frames.
+
+    Raises
+    ------
+    FormatError
+        If it is none.
+    """
+    if not 1 <= len(frames) <= 2:
+        raise FormatError("what was received is not a message of ddt_notebook")
+    envelope, has_payload = decode(frames[0])
+    if has_payload != (len(frames) == 2):
+        raise FormatError("what was received is not a message of ddt_notebook")
+    return Envelope(envelope.message, envelope.number, frames[1] if has_payload else None)

@@ -1,0 +1,232 @@
+"""Finds what has changed in a rank's files, so that an agent can send it to the notebook.
+
+A reader may look at the copy at any time. So pieces are listed in the order in which the rank wrote
+them: what a record refers to comes before the record, and the head of the ring comes last.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from . import branch_ring, ring
+
+#: A text that grows faster than it is sent is skipped, up to this many bytes before its end.
+_BACKLOG_BYTES, _KEPT_BYTES = 1 << 22, 1 << 18
+_PAGE = 4096
+_NO_PAGE = hash(bytes(_PAGE))
+_ATTEMPTS = 20
+
+#: Where a piece begins, and its content.
+Piece = tuple[int, bytes]
+
+
+class FileCopy:
+    """The copy of one file.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which need not exist yet.
+    """
+
+    #: Whether a copy needs the whole file's size at once.
+    whole = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self.size = 0
+
+    def changes(self, most: int) -> list[Piece]:
+        """What has changed since the last call, and at most about ``most`` bytes of it."""
+        if self._descriptor is None:
+            try:
+                self._descriptor = os.open(self._path, os.O_RDONLY)
+            except OSError:
+                return []
+        self.size = os.fstat(self._descriptor).st_size
+        return list(self._changes(most))
+
+    def _changes(self, most: int) -> Iterator[Piece]:
+        raise NotImplementedError
+
+    def _read(self, at: int, size: int) -> bytes:
+        assert self._descriptor is not None
+        return os.pread(self._descriptor, size, at).ljust(size, b"\0")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class TextCopy(FileCopy):
+    """The copy of a file that only grows."""
+
+    whole = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._at = 0
+
+    def _changes(self, most: int) -> Iterator[Piece]:
+        if self.size - self._at > _BACKLOG_BYTES:
+            self._at = self.size - _KEPT_BYTES
+        size = min(self.size - self._at, most)
+        if size > 0:
+            at, self._at = self._at, self._at + size
+            yield at, self._read(at, size)
+
+
+class RingCopy(FileCopy):
+    """The copy of a call log, see `ring`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._count = 0
+        self._turn = 0
+        self._turns_seen = -1
+        self._open: set[int] = set()
+        self._slots: dict[int, bytes] = {}
+        self._table_end = ring._TABLE_AT
+        self._table_tail = b""
+
+    def _changes(self, most: int) -> Iterator[Piece]:
+        if self.size < ring.FILE_BYTES:
+            return
+        stamp = self._read(ring._VERSION_AT, ring._VERSION.size)
+        if not any(stamp):  # the rank still makes the file
+            return
+        turn, head = self._head()
+        if turn == self._turns_seen and not self._open:
+            return
+        count = ring._HEAD.unpack(head)[0]
+        if self._turns_seen < 0:
+            yield ring._VERSION_AT, stamp
+        yield from self._table()
+        first = max(self._count, count - ring.SLOTS)
+        for index in (*sorted(self._open), *range(first, count)):
+            yield from self._slot(index)
+        self._count = count
+        if turn != self._turns_seen:
+            self._turns_seen = turn
+            self._turn += 1  # so that the head which a reader uses is never written to
+            yield ring._head_at(self._turn), head
+            yield 0, ring._NUMBER.pack(self._turn)
+
+    def _head(self) -> tuple[int, bytes]:
+        turn, head = 0, b""
+        for _ in range(_ATTEMPTS):
+            (turn,) = ring._NUMBER.unpack(self._read(0, ring._NUMBER.size))
+            head = self._read(ring._head_at(turn), ring._HEAD.size)
+            if ring._NUMBER.unpack(self._read(0, ring._NUMBER.size))[0] == turn:
+                break
+        return turn, head
+
+    def _table(self) -> Iterator[Piece]:
+        full = self._read(ring._TABLE_AT, ring._NUMBER.size)
+        if self._table_end == ring._TABLE_AT:
+            self._table_end += ring._NUMBER.size
+        if any(full):
+            yield ring._TABLE_AT, full
+        begin = at = last = self._table_end
+        while at + ring._LENGTH.size <= ring.FILE_BYTES:
+            (length,) = ring._LENGTH.unpack(self._read(at, ring._LENGTH.size))
+            end = at + ring._LENGTH.size + length
+            if not length or end > ring.FILE_BYTES:
+                break
+            last, at = at, end
+        if at > begin:
+            content = self._read(begin, at - begin)
+            if content != self._table_tail:
+                yield begin, content
+            # the rank may still have written to the last entry, so that it is read again
+            self._table_end, self._table_tail = last, content[last - begin :]
+
+    def _slot(self, index: int) -> Iterator[Piece]:
+        at = ring._slot_at(index)
+        for _ in range(_ATTEMPTS):
+            content = self._read(at, ring.SLOT_BYTES)
+            number, status, *_ = ring._SLOT.unpack_from(content)
+            if number != index + 1:  # a later record takes this slot
+                self._open.discard(index)
+                self._slots.pop(index, None)
+                return
+            if self._read(at, ring._SLOT.size) == content[: ring._SLOT.size]:
+                break
+        before = self._slots.get(index)
+        if status in (ring.DONE, ring.FAILED):
+            self._open.discard(index)
+            self._slots.pop(index, None)
+        else:
+            self._open.add(index)
+            self._slots[index] = content[: ring._SLOT.size]
+        if before is None:
+            yield at, bytes(ring._NUMBER.size)
+            yield at + ring._NUMBER.size, content[ring._NUMBER.size :].rstrip(b"\0")
+            yield at, content[: ring._NUMBER.size]
+        elif before != content[: ring._SLOT.size]:
+            yield at + ring._END_AT, content[ring._END_AT : ring._SLOT.size]
+            yield at + ring._STATUS_AT, content[ring._STATUS_AT : ring._STATUS_AT + 1]
+
+
+class BranchCopy(FileCopy):
+    """The copy of a ring of branch events, see `branch_ring`: the pages that differ."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._known: dict[int, int] = {}
+
+    def _changes(self, most: int) -> Iterator[Piece]:
+        content = self._read(0, min(self.size, branch_ring._FILE_BYTES))
+        if not any(content[: ring._NUMBER.size]):  # the rank still makes the file
+            return
+        for at in range(0, len(content), _PAGE):
+            page = content[at : at + _PAGE]
+            seen = hash(page)
+            if self._known.get(at, _NO_PAGE) != seen:
+                self._known[at] = seen
+                yield at, page
+
+
+def copies(files: Path) -> dict[str, FileCopy]:
+    """The copies of the files that begin with a path, by the ends of their names."""
+
+    def path(ending: str) -> Path:
+        return files.with_name(f"{files.name}.{ending}")
+
+    texts: dict[str, FileCopy] = {name: TextCopy(path(name)) for name in ("out", "err", "crash")}
+    return texts | {
+        "calls": RingCopy(path("calls")),
+        "branches": BranchCopy(path("branches")),
+    }
+
+
+def write_pieces(
+    descriptor: int, pieces: tuple[tuple[int, int], ...], data: bytes, limit: int
+) -> None:
+    """Write what `FileCopy.changes` has found into the copy.
+
+    Parameters
+    ----------
+    descriptor
+        The open copy.
+    pieces
+        Where each piece begins and how long it is.
+    data
+        The pieces, one after the other.
+    limit
+        The end of the file: what lies behind is left out.
+    """
+    done = 0
+    for at, length in pieces:
+        part = data[done : done + length]
+        done += length
+        if 0 <= at <= limit - len(part) and length >= 0:
+            with suppress(OSError, struct.error):
+                os.pwrite(descriptor, part, at)

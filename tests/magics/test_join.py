@@ -1,0 +1,30 @@
+"""``%ddt_start --join`` shows the command, waits, and refuses what cannot be in one line."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+from .conftest import Notebook
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--nnodes 2", "--nnodes and --wait are for hosts that --join"),
+        ("-n 3 --nnodes 2 --join 127.0.0.1", "3 ranks do not divide among 2 hosts"),
+        ("-n 2 --join 192.0.2.7", "cannot listen at"),
+        ("-n 2 --join 127.0.0.1 --wait 0.2", "0 of 2 hosts have joined; 2 missing"),
+    ],
+)
+def test_what_cannot_be_is_refused(notebook: Notebook, line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        notebook.run(f"%ddt_start {line}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_terminal_shows_the_whole_command(notebook: Notebook) -> None:
+    shown = notebook.shown("%ddt_start -n 2 --nnodes 1 --join 127.0.0.1 --wait 0.2")
+    assert "run this once on each of 1 hosts: DDT_JOIN=" in shown
+    assert "ddt-notebook agent 127.0.0.1:" in shown
+    assert shown.count("DDT_JOIN") == 1
