@@ -15,7 +15,7 @@ import { ranksIcon } from './icon';
 import { Rendered } from './rendered';
 import { renderSnapshot } from './server';
 import { Timeline } from './timeline';
-import { markIn, markOf } from './viewer/marks';
+import { bringIntoView, elementsWith, markIn, markOf } from './viewer/marks';
 
 const TYPE = 'ddt-snapshot';
 
@@ -92,7 +92,11 @@ class SnapshotView extends Rendered {
     trans: TranslationBundle
   ) {
     super(rendermime);
-    this._timeline = new Timeline(trans, { picked: marks => markIn(this.node, marks) });
+    this._timeline = new Timeline(trans, {
+      picked: marks => markIn(this.node, marks),
+      canReveal: ({ mark }) => elementsWith(this.node, [mark]).length > 0,
+      reveal: ({ mark }) => elementsWith(this.node, [mark]).slice(0, 1).forEach(bringIntoView)
+    });
     this.node.addEventListener('click', event => {
       const mark = markOf(event.target);
       if (mark) {

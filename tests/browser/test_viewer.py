@@ -94,6 +94,11 @@ def test_search_pick_filter_and_zoom(browser: Browser, root: Path, tmp_path: Pat
         expect(element).to_have_class(re.compile("ddt-picked"))
     assert tab.locator(".ddt-picked").count() > marked.count(), "its line is marked, too"
 
+    # a button leads to what another view shows of its line
+    picked.get_by_role("button").click()
+    where = next(call.where for call in run.ranks[0].calls if call.sequence == last and call.where)
+    expect(tab.locator(f".ddt-{marks.role(marks.of_line(where))}").first).to_be_in_viewport()
+
     # by keys only: zoom, move, the next event, the rank below, and back
     search.fill("")
     search.press("Tab")

@@ -20,6 +20,18 @@ export function elementsWith(host: ParentNode, marks: string[]): HTMLElement[] {
   return classes.length ? Array.from(host.querySelectorAll<HTMLElement>(classes.join(','))) : [];
 }
 
+/** Bring what shows a line into view; what is folded is opened. */
+export function bringIntoView(shown: HTMLElement): void {
+  for (let fold = closedAround(shown); fold; fold = closedAround(shown)) {
+    fold.open = true;
+  }
+  shown.scrollIntoView({ block: 'center' });
+}
+
+function closedAround(shown: HTMLElement): HTMLDetailsElement | null {
+  return shown.closest('details:not([open])');
+}
+
 /** What the element that was clicked shows; null if it is neither a collective nor a line. */
 export function markOf(target: EventTarget | null): string | null {
   const shown = target instanceof Element ? target.closest(`[class*="${PREFIX}"]`) : null;

@@ -1,7 +1,7 @@
 /** The viewer in a page that Python wrote, and as an anywidget in any notebook. */
 
 import { decode, IPlace } from './data';
-import { elementsWith, markIn, markOf } from './marks';
+import { bringIntoView, elementsWith, markIn, markOf } from './marks';
 import { Viewer } from './viewer';
 
 /** The ids of the place of the viewer, and of its data; views/viewer.py writes them. */
@@ -34,7 +34,9 @@ async function show(place: HTMLElement, data: string, views: HTMLElement): Promi
     canReveal: line => lineIn(views, place, line) !== null,
     reveal: line => {
       const shown = lineIn(views, place, line);
-      shown?.scrollIntoView({ block: 'center' });
+      if (shown) {
+        bringIntoView(shown);
+      }
       if (shown?.isContentEditable) {
         putCursor(shown);
       }
