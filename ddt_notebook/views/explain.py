@@ -338,12 +338,13 @@ def page(query: str = "") -> Page:
         return card_page(wanted.lower())
     if (entry := _message(wanted.lower())) is not None:
         return MessageView(entry)
-    hits = search(wanted)
+    hits = cards = search(wanted)
     near = similar_names(wanted, faults.card_ids())
     if near and " " not in wanted:  # a card, misspelt
         return card_page(near[0])
     messages = search_messages(wanted)
-    hits = hits or messages
+    if messages and (not hits or messages[0].score > _CLEARLY * hits[0].score):
+        hits = messages
     if not hits:
         last = study.symptoms()[-1].code
         raise study.UnknownSymptom(
@@ -357,7 +358,7 @@ def page(query: str = "") -> Page:
         if best.kind == "message":
             return MessageView(next(entry for entry in catalogue() if entry.id == best.name))
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
-    more = [hit for hit in messages if hit not in hits]
+    more = [hit for hit in (*cards, *messages) if hit not in hits]
     return HitsView(wanted, [*hits, *more])
 
 

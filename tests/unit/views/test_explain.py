@@ -151,7 +151,7 @@ def test_several_hits_are_a_list_and_one_clear_hit_is_its_page() -> None:
     ("query", "expected"),
     [
         ("my job was killed", "kernel-oom"),
-        ("every gpu prints the same thing", "same-data-on-every-rank"),
+        ("every gpu prints the same thing", "prints-on-every-rank"),
         ("connection refused between two machines", "master-unreachable"),
         ("how do i set master address", "c10d-environment"),
         ("validation result differs with more gpus", "metric-not-reduced"),
