@@ -16,7 +16,7 @@ from ..messages import Message
 from ..messages import messages as catalogue
 from ..model import Fix
 from ..spelling import similar_names
-from ..symptoms import FixPattern, Symptom, symptom
+from ..symptoms import FixPattern, Symptom, lessons, symptom
 from ..symptoms import loader as study
 from ..symptoms.lessons import lesson_in_folder
 from . import code_diff, dataframe, html, safe, terminal, words
@@ -309,6 +309,8 @@ class HitsView(Displayable):
 Page = ExplanationView | CardView | MessageView | HitsView | TaxonomyView
 
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
+#: A lesson of part E.
+_TODAY = re.compile(r"E\.\d+", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
 _CLEARLY = 1.8
 #: The number of words up to which it may be shown at once. Chosen, not measured.
@@ -334,6 +336,8 @@ def page(query: str = "") -> Page:
         return TaxonomyView()
     if _CODE.fullmatch(wanted):
         return symptom_page(wanted)
+    if _TODAY.fullmatch(wanted):
+        raise study.UnknownSymptom(_of_today(wanted.upper()))
     if wanted.lower() in faults.card_ids():
         return card_page(wanted.lower())
     if (entry := _message(wanted.lower())) is not None:
@@ -360,6 +364,15 @@ def page(query: str = "") -> Page:
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     more = [hit for hit in (*cards, *messages) if hit not in hits]
     return HitsView(wanted, [*hits, *more])
+
+
+def _of_today(code: str) -> str:
+    """Where to read on about a lesson of part E, which is on no symptom of the study."""
+    path = lessons.lesson_file(code)
+    named = re.findall(r"%ddt_explain ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
+    cards = [f"%ddt_explain {name}" for name in dict.fromkeys(named) if name in faults.card_ids()]
+    where = f"{lessons.FOLDER}/{lessons.TODAY}/{path.name}"
+    return f"{code} is a lesson on a fault outside of the study: {where}; see {', '.join(cards)}"
 
 
 def _message(wanted: str) -> Message | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ddt_notebook.classroom import reference
@@ -72,6 +73,13 @@ EXERCISE = Exercise(
         ),
         "Multiply the learning rate by world_size.",
     ),
-    behaviours=(ENDS, READS_ONCE, OWN_SHARE, WORKS, PARITY, as_one(_scaled)),
+    behaviours=(
+        ENDS,
+        READS_ONCE,
+        OWN_SHARE,
+        WORKS,
+        PARITY,
+        replace(as_one(_scaled), title="an epoch moves the parameters as far as the rule demands"),
+    ),
     setting=Setting(per_rank=40, epochs=4, batch=10, rate=0.1),
 )

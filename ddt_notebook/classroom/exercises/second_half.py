@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ddt_notebook.classroom import reference
@@ -135,6 +136,13 @@ EXERCISE = Exercise(
         ),
         "Save the state of the scheduler, too, and let every rank load all three states.",
     ),
-    behaviours=(ENDS, READS_ONCE, OWN_SHARE, WORKS, PARITY, as_one(_never_stopped)),
+    behaviours=(
+        ENDS,
+        READS_ONCE,
+        OWN_SHARE,
+        WORKS,
+        PARITY,
+        replace(as_one(_never_stopped), title="the parameters are those of an uninterrupted job"),
+    ),
     setting=Setting(epochs=8),
 )

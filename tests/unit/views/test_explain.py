@@ -169,6 +169,15 @@ def test_an_unknown_name_is_reported(query: str) -> None:
         ddt.explain(query)
 
 
+def test_a_lesson_of_part_e_is_named_with_its_cards() -> None:
+    with pytest.raises(
+        ddt.UnknownSymptom, match=r"E\.9-out-of-memory\.ipynb; see %ddt_explain out"
+    ):
+        ddt.explain("e.9")
+    with pytest.raises(ddt.UnknownSymptom):
+        ddt.explain("E.99")
+
+
 def test_a_comparison_shows_itself() -> None:
     before = show(Report(ok=False, findings=[hang_finding(title=HOSTILE)]))
     for after in (show(Report(ok=True, checked="all agree")), before):
