@@ -656,6 +656,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "sampler-epoch": (
         "{sampler} shuffles by its seed and its epoch, and its epoch was always {epochs}"
     ),
+    "passes-decided": "their number is decided at {place}",
     "set-epoch-called": "set_epoch is called at {place}, always with the same number",
     "less-than-a-batch": _less_than_a_batch,
     # layers

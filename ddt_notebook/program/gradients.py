@@ -14,6 +14,7 @@ from .nodes import (
     called_name,
     calls_in,
     contains,
+    covers,
     key,
     last_name,
     names_in,
@@ -132,20 +133,65 @@ def kept_graphs(program: Program, frame: Position, modules: Container[str]) -> I
 
 
 def inputs_from(program: Program, where: Position) -> Place | None:
-    """The line before ``where``, in its function, that bound the names which a call there is given.
+    """The line before ``where``, in its function, from which what a call there is given comes.
 
-    None if no call at the line is given a variable, or no assignment to it comes before.
+    That is the nearest assignment to a variable among its arguments; or, if its value is computed
+    from other variables, the nearest one that calls a function of the program.
     """
-    for call in program.calls_at(where):
-        for name in (one.id for one in call.args if isinstance(one, ast.Name)):
-            for block in program.blocks(program.statement_at(where)):
-                for statement in reversed(block.before):
-                    if isinstance(statement, ast.Assign) and any(
-                        name in variables_in(target) for target in statement.targets
-                    ):
-                        return program.place(statement, "reads")
-                if isinstance(block.owner, FunctionNode):
-                    break
+    names = {
+        name
+        for call in program.calls_at(where)
+        for given in call.args
+        if isinstance(given, ast.Name)
+        for name in variables_in(given)
+    }
+    first: ast.Assign | None = None
+    for block in program.blocks(program.statement_at(where)):
+        for statement in reversed(block.before):
+            if not isinstance(statement, ast.Assign):
+                continue
+            if not any(names & variables_in(target) for target in statement.targets):
+                continue
+            called = {called_name(call) for call in calls_in(statement.value)}
+            if called & program.functions.keys():
+                return program.place(statement, "reads")
+            first = first or statement
+            names |= variables_in(statement.value)
+        if isinstance(block.owner, FunctionNode):
+            break
+    return program.place(first, "reads") if first is not None else None
+
+
+def sets_rate(program: Program) -> Place | None:
+    """The only line of the program that assigns to the ``"lr"`` of an optimizer's group."""
+    found = [
+        node
+        for node in program.nodes
+        if isinstance(node, (ast.Assign, ast.AugAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "lr"
+    ]
+    return program.place(found[0], "changes") if len(found) == 1 else None
+
+
+def decides_passes(program: Program, backward: Position, step: Position) -> Place | None:
+    """The line that decides how many backward passes come before a step, in one function.
+
+    The innermost loop around the passes without the step, or the condition of the step.
+    """
+    if (backward.file, backward.function) != (step.file, step.function):
+        return None
+    for loop in program.loops(backward):
+        if not covers(loop, step.line):
+            return program.place(loop, "loops")
+        break
+    for block in program.blocks(program.statement_at(step)):
+        if isinstance(block.owner, ast.If) and not covers(block.owner, backward.line):
+            return program.place(block.owner, "source")
+        if isinstance(block.owner, LoopNode):
+            break
     return None
 
 

@@ -14,7 +14,7 @@ from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.parity import Disagreement, grouped, minority
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
-from ddt_notebook.program.gradients import calls_past_wrapper
+from ddt_notebook.program.gradients import calls_past_wrapper, sets_rate
 from ddt_notebook.program.parse import Document
 
 from .checkpoints import not_resumed
@@ -132,7 +132,7 @@ def _different_settings(
         ranks=group.deviating(values.get),
         places=_scheduled_at(context, group)
         if scheduled or (name == "lr" and _parted_by_schedules(group))
-        else _places(context, group, made=True),
+        else (name == "lr" and _set_by_hand(context, group)) or _places(context, group, made=True),
         values=_moment(group, step) | {"setting": name},
         facts=[
             *_course(context, group, step),
@@ -152,6 +152,15 @@ def _scheduled_apart(group: Replicas) -> dict[int, int]:
     """Return how often each rank's schedulers stepped; empty if equally often."""
     found = {r: sum(s.steps for s in one.schedules) for r, one in group.ranks.items()}
     return found if len(set(found.values())) > 1 else {}
+
+
+def _set_by_hand(context: Context, group: Replicas) -> dict[int, Place | None]:
+    """Return the line that sets the rate, if no schedule does and the rates were equal at first."""
+    first = {state.rates for state in group.states[min(group.states)].values()}
+    place = sets_rate(context.program)
+    if len(first) > 1 or place is None or any(one.schedules for one in group.ranks.values()):
+        return {}
+    return dict.fromkeys(group.ranks, place)
 
 
 def _parted_by_schedules(group: Replicas) -> bool:

@@ -14,6 +14,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
+from ddt_notebook.program.gradients import decides_passes
 
 #: With fewer steps, the first one may differ from all others. From 1 to 8 no verdict
 #: on the recorded runs changes (`benchmarks.thresholds`).
@@ -243,9 +244,19 @@ def uneven_passes(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(kind="passes-in-a-step", ranks=tuple(ranks), values={"passes": number})
                 for number, ranks in sorted(by_passes.items())
-            ],
+            ]
+            + list(_passes_decided(context, group)),
             confidence="likely",
         )
+
+
+def _passes_decided(context: Context, group: Replicas) -> Iterator[Fact]:
+    rank, optimizer = next(iter(group.ranks.items()))
+    lines = {one.rank: one.where for one in context.snapshot.training}
+    where, step = lines[rank], optimizer.where
+    place = decides_passes(context.program, where, step) if where and step else None
+    if place is not None:
+        yield Fact(kind="passes-decided", place=place)
 
 
 def usual_passes(optimizer: OptimizerTraining) -> int | None:
