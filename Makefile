@@ -76,7 +76,7 @@ test-trainers:
 	test -x $(TRAINERS_VENV)/bin/python || $(PYTHON) -m venv $(TRAINERS_VENV)
 	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
 		accelerate lightning tensorboard transformers pytest pytest-rerunfailures pytest-timeout
-	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers
+	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers tests/multiprocess/test_launchers.py
 
 # DeepSpeed's own set-up imports torch, and compiles nothing.
 DEEPSPEED_VENV = .venv-deepspeed
@@ -85,7 +85,7 @@ test-deepspeed:
 	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
 		setuptools wheel ninja pytest pytest-rerunfailures pytest-timeout
 	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --no-build-isolation deepspeed
-	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed
+	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed tests/multiprocess/test_launchers.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """Measures what recording costs a DDP step of a job that torchrun starts.
 
 Inside one recorded job, the ranks switch the functions of the recorder on and off in turns, and
-compare the processor time of the turns; turns that are both off are the control. The same job then
-times those functions alone, which has almost no error. What this leaves out, such as the threads
+compare the lower quartiles of the processor time of the turns, since what else runs on the machine
+only adds to it; turns that are off as well are the control. The same job then times those functions
+alone, which has almost no error. What this leaves out, such as the threads
 and the memory of the recorder, is in pairs of a bare and a recorded job, which differ more from one
 another than the recorder costs: two bare ones are their control. What ``--record-inputs`` adds is
 measured by turns, too.
@@ -24,7 +25,7 @@ from typing import Any
 from .common import Figure, check
 from .recording import MLP, SETUP, SPENT, SWITCH, TIMED, TRANSFORMER
 
-RANKS, PAIRS, TURNS = 2, 3, 40
+RANKS, PAIRS, TURNS = 2, 3, 80
 #: On a busy machine a job takes many times as long.
 _LIMIT_S = 900
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
@@ -45,11 +46,11 @@ def turn_s(steps):
     step_s(steps)
     return (time.process_time() - before) / steps
 """
-#: Of a whole job: the median of many short turns.
+#: Of a whole job: the lower quartile of many short turns.
 _ALONE = f"""{_STEP}
 import statistics
 turn_s(20)
-found = statistics.median(turn_s(10) for _ in range(40))
+found = statistics.quantiles((turn_s(5) for _ in range(80)), n=4)[0]
 """
 #: All ranks switch in the same order.
 _TURNS = """
@@ -61,7 +62,7 @@ for _ in range(TURNS):
     shuffle(order)
     for kind in order:
         choose(kind == "on")
-        taken[kind].append(turn_s(10))
+        taken[kind].append(turn_s(5))
 """
 _BY_TURNS = f"""{_STEP}{SWITCH}
 def choose(on):
@@ -79,7 +80,7 @@ kept = JobRecorder.installed._inputs
 def choose(on):
     kept._counts.clear()
     kept._interception.handler = kept if on and dist.get_rank() == 0 else None
-{_TURNS.replace("TURNS", "20")}
+{_TURNS.replace("TURNS", "40")}
 choose(False)
 found = taken
 """
@@ -112,18 +113,15 @@ def measure() -> list[Figure]:
 
 def _of_turns(taken: dict[str, list[float]], what: str, limit: float) -> Figure:
     """The cost that turns show, with that of the control as the error of the method."""
-    pairs = list(zip(taken["off"], taken["control"], strict=True))
-    costs = [
-        100 * (on / statistics.fmean(pair) - 1) for on, pair in zip(taken["on"], pairs, strict=True)
-    ]
-    errors = [100 * (control / off - 1) for off, control in pairs]
-    quarter, cost, three_quarters = statistics.quantiles(costs, n=4)
-    note = (
-        f"step {1e3 * statistics.median(taken['off']):.2f} ms, {len(costs)} turns of 10 steps, "
-        f"middle half {quarter:+.1f} to {three_quarters:+.1f} %, "
-        f"control {statistics.median(errors):+.1f} %"
+    on, off, control = (
+        statistics.quantiles(taken[kind], n=4)[0] for kind in ("on", "off", "control")
     )
-    return Figure(what, cost, limit, "%", note=note)
+    usual = statistics.quantiles(taken["off"] + taken["control"], n=4)[0]
+    note = (
+        f"step {1e3 * usual:.2f} ms, {len(taken['on'])} turns of 5 steps each, "
+        f"control {100 * (control / off - 1):+.1f} %"
+    )
+    return Figure(what, 100 * (on / usual - 1), limit, "%", note=note)
 
 
 def _pairs(network: str, where: str, limit: float) -> Figure:

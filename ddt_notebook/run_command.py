@@ -58,7 +58,8 @@ def add_run(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         usage="ddt-notebook run [-h] [--to FOLDER] [--hang-after SECONDS] "
-        "[--on-hang {report,stop,wait}] [--branches] [--record-inputs RANK] -- COMMAND ...",
+        "[--on-hang {report,stop,wait}] [--branches] [--record-inputs RANK] "
+        "[--record-limit SIZE] -- COMMAND ...",
         help="run a job (torchrun, mpirun, srun, python …), record its ranks and diagnose it",
         description="Run a command that starts a distributed job, unchanged. Its ranks record "
         "themselves; a hang is reported while the job stands still, and a failure or a silent "
@@ -78,7 +79,8 @@ def add_run(commands: Any) -> None:
         "--on-hang",
         choices=("report", "stop", "wait"),
         default="report",
-        help="report a hang and go on, report it and stop the job, or report it at the end",
+        help="report a hang and leave the job as it is (default), report it and stop the job, or "
+        "report it when the job has ended",
     )
     command.add_argument(
         "--branches",
@@ -89,16 +91,22 @@ def add_run(commands: Any) -> None:
         "--record-inputs",
         type=_rank,
         metavar="RANK",
-        help="keep what this rank receives, so that %%ddt_replay can run it without the others",
+        help="keep what this rank receives, so that %%ddt_replay can run it without the others; "
+        "it costs the rank about 0.4 ms a call and 1 ms a megabyte",
     )
     command.add_argument(
         "--record-limit",
         type=_size,
         default=1 << 30,
         metavar="SIZE",
-        help="keep at most so much, from the start of the job on (default 1G)",
+        help="keep at most so much of that, from the start of the job on (default 1G)",
     )
-    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+    command.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND …",
+        help="how the job is started, such as torchrun --nproc-per-node 2 train.py",
+    )
     command.set_defaults(run=_run)
 
 
@@ -144,10 +152,12 @@ def _run(options: argparse.Namespace) -> int:
     try:
         job = subprocess.Popen(command, env=environment)
     except OSError as error:
-        print(f"ddt-notebook: {command[0]}: {error.strerror}", file=sys.stderr)
+        missing = isinstance(error, FileNotFoundError)
+        why = "this command was not found" if missing else error.strerror
+        print(f"ddt-notebook run: {command[0]}: {why}", file=sys.stderr)
         if folder is not None and options.to is None:
             shutil.rmtree(folder, ignore_errors=True)
-        return 127 if isinstance(error, FileNotFoundError) else 126
+        return 127 if missing else 126
     _forward_signals(job)
     if folder is None or environment is None:
         return _status(job.wait())
@@ -437,10 +447,7 @@ class _Recording:
     def _summary(self) -> Iterator[str]:
         job = self._watch.job
         if not job.runs:
-            yield (
-                "no rank was seen: no process of this command called torch.distributed."
-                f"init_process_group with the recorder in it{job.why_not_recorded()}"
-            )
+            yield f"no rank was seen: {self._what_was_seen()}{job.why_not_recorded()}"
             if self._job.returncode or job.why_not_recorded():
                 yield from _hidden_modules(self._job.args)
             return
@@ -460,6 +467,17 @@ class _Recording:
                 else f"no inputs were kept: rank {kept} did not run here"
             )
         yield f"{self._counts(self._snapshot)}; %ddt_load {self._folder} opens the record"
+
+    def _what_was_seen(self) -> str:
+        """What the processes of a command without ranks did."""
+        number = recorder_folder.processes(self._folder)
+        if not number:
+            return (
+                "no process of this command imported torch with the recorder in it, which comes "
+                "through PYTHONPATH (python -I and -E ignore it)"
+            )
+        imported = f"{words.count(number, 'process')} of this command imported torch"
+        return f"{imported}, and none called torch.distributed.init_process_group"
 
     def _counts(self, snapshot: Snapshot) -> str:
         """What was seen and found in the ranks that were reported last."""

@@ -219,10 +219,17 @@ class RankRun:
             self.library_wait = None
         elif self.library_wait is None:
             pending = handle.recorder.pending_flight()
-            if pending is not None:
+            # an entry may have been read while it was pending, and be complete since then
+            fresh = isinstance(answer.message, FlightEntries)
+            if pending is not None and (fresh or not self._has_passed(*pending)):
                 self.library_wait = (pending, handle.earlier_status.at_s)
             elif isinstance(answer.message, MonitorStatus) and not handle.owes_flight:
                 handle.ask(AskFlight(stacks=False))  # once for each status: a wait may last long
+
+    def _has_passed(self, group: str, number: int) -> bool:
+        """Whether a later operation of the group is complete, by the monitor's last answer."""
+        status = self.handle.status
+        return status is not None and status.groups.get(group, (0, 0))[1] >= number
 
     def ask_status(self, *, busy_too: bool) -> None:
         """Ask the monitor for its status; rarely if the rank computes, since that delays its cell.

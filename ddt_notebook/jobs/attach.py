@@ -118,7 +118,10 @@ def _targets(targets: Sequence[int | str]) -> tuple[list[int], tuple[str, int] |
         elif str(target).isdecimal():
             pids.append(int(target))
         else:
-            raise CannotAttach(f"expected a process id or HOST:PORT, but got {target!r}")
+            raise CannotAttach(
+                f"there is no folder {target!r}; expected the folder of a recorded job, a process "
+                "id or HOST:PORT"
+            )
     if not pids and address is None:
         raise CannotAttach("name the process id of a launcher or a rank, or HOST:PORT of its store")
     return pids, address

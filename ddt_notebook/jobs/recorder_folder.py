@@ -25,6 +25,18 @@ _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _FLIGHT_ENTRIES = "2000"
 
 
+def processes(folder: Path) -> int:
+    """How many processes that this host has started imported torch with the recorder in them."""
+    with suppress(OSError):
+        return (_recorder(folder) / "processes").stat().st_size
+    return 0
+
+
+def _recorder(folder: Path) -> Path:
+    # a folder for each host: the others begin at the same time, and may have other installations
+    return folder / "recorder" / socket.gethostname()
+
+
 def environment(
     folder: Path, inherited: Mapping[str, str], *, branches: bool, inputs: str = ""
 ) -> dict[str, str]:
@@ -46,8 +58,7 @@ def environment(
     OSError
         If the folder cannot be written.
     """
-    # a folder for each host: the others begin at the same time, and may have other installations
-    recorder = folder / "recorder" / socket.gethostname()
+    recorder = _recorder(folder)
     metadata = recorder / "ddt_notebook_recorder-1.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text(_METADATA)

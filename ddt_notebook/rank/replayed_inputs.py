@@ -159,7 +159,8 @@ class Replay:
         if ended is None:
             if self._file.why_ended:
                 self._stop("limit", kept.call, self._file.why_ended)
-            if given.asynchronous:
+            # DDP waits in C++, which asks the handle for more than a Python class can have
+            if given.asynchronous and not given.call.ddp:
                 self._served += 1
                 return _NeverDone(self, kept.call)
             self._stand(kept.call)

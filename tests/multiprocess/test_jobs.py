@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -629,30 +628,6 @@ def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: st
     assert_gone(job.pids)
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_mpirun_starts_a_job_that_hangs(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    store = f"file://{tmp_path / 'store'}"
-    file.write_text(
-        "import os\nimport torch\nimport torch.distributed as dist\n"
-        'rank, size = (int(os.environ[f"OMPI_COMM_WORLD_{name}"]) for name in ("RANK", "SIZE"))\n'
-        f'dist.init_process_group("gloo", init_method={store!r}, rank=rank, world_size=size)\n'
-        "if rank == 0:\n    dist.all_reduce(torch.ones(2))\ndist.barrier()\n"
-    )
-    # it refuses to run as root unless both are set
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    mpirun = ("mpirun", "-n", "2", "--oversubscribe", sys.executable, file)
-    job = Job(tmp_path / "job", "--on-hang", "stop", "--hang-after", "1", "--", *mpirun, **root)
-    status, _, errors = job.end()
-    assert status != 0
-    (finding,) = report(job.folder).findings
-    assert {rank: place.line for rank, place in finding.places.items()} == {0: 7, 1: 8}, errors
-    recorded = RecordedJob.load(job.folder)
-    assert [one.started.launcher for one in recorded.ranks] == ["mpirun"] * 2
-    recorded.close()
-    assert_gone(job.pids)
-
-
 def _can_be_hosts() -> bool:
     """Whether this user may give processes another host name and another clock."""
     unshare = ["unshare", "--uts", "--time", "--monotonic", "1", "--fork"]
@@ -767,7 +742,10 @@ def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path
     say = "import torch; print('alone'); raise SystemExit(3)"
     status, output, errors = Job(tmp_path / "job", "--", sys.executable, "-c", say).end()
     assert (status, output) == (3, "alone\n")
-    assert "no rank was seen" in errors
+    assert "no rank was seen: 1 process of this command imported torch, and none called" in errors
+    ignored = (sys.executable, "-I", "-c", "print('alone')")
+    _, _, errors = Job(tmp_path / "ignored", "--", *ignored).end()
+    assert "no rank was seen: no process of this command imported torch" in errors
     (tmp_path / "file").write_text("")
     status, output, errors = Job(tmp_path / "file" / "job", "--", sys.executable, "-c", say).end()
     assert (status, output) == (3, "alone\n")

@@ -238,8 +238,16 @@ def test_a_rank_that_stood_in_a_call_stops_there_and_a_full_record_ends(
 ) -> None:
     (path,) = changed.folder.glob(f"*{INPUTS}")  # type: ignore[attr-defined]
     file = InputsFile(path)
+    whole = path.read_bytes()
+    number = [n for n, kept in enumerate(file.calls) if kept.call.ddp][-1]
+    path.write_bytes(whole[: _end_of_issue(path, number)])
+    view, text = changed()
+    assert view.agreement == "stood", text
+    assert view.outcome.at is not None
+    assert view.outcome.at.ddp
+    path.write_bytes(whole)
     number = next(n for n, kept in enumerate(file.calls) if kept.call.op == "barrier")
-    path.write_bytes(path.read_bytes()[: _end_of_issue(path, number)])
+    path.write_bytes(whole[: _end_of_issue(path, number)])
     view, text = changed()
     assert view.agreement == "stood", text
     assert view.outcome.at is not None

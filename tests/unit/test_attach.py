@@ -55,7 +55,7 @@ def test_ranks_are_read_from_what_launchers_set() -> None:
 
 @pytest.mark.parametrize("target", ["train.py", "host:", ":29500", "-1"])
 def test_other_targets_are_refused(target: str) -> None:
-    with pytest.raises(ddt.CannotAttach, match="process id or HOST:PORT"):
+    with pytest.raises(ddt.CannotAttach, match=r"no folder .* process id or HOST:PORT"):
         ddt.attach(target)
 
 

@@ -52,6 +52,7 @@ class Handle(RankHandle):
     silent_s = 0.0  # type: ignore[assignment]
     stopped = False  # type: ignore[assignment]
     garbled = False
+    now_s = property(lambda _: time.monotonic())  # type: ignore[assignment]
 
     def __init__(self, recorder: RankRecorder | None) -> None:
         self.rank, self.pid = 0, 4711
@@ -138,6 +139,7 @@ def test_a_rank_is_blocked_in_a_collective_of_a_library(run: RankRun, log: RankL
 def test_a_rank_that_may_be_working_is_not_called_blocked(
     run: RankRun, log: RankLog, before: MonitorStatus, after: MonitorStatus
 ) -> None:
+    log.library()
     log.library(done=False)
     answer(run, standing(0.5), standing(0.75))
     assert run.library_wait is not None
@@ -189,6 +191,7 @@ def test_a_host_that_moves_or_a_device_that_completes_is_no_wait(
 
 def test_a_judgement_does_not_change_when_the_report_is_made(run: RankRun, log: RankLog) -> None:
     """The stacks that are fetched for a report take processor time, too."""
+    log.library()
     log.library(done=False)
     answer(run, standing(0.5), standing(0.75))
     run.judged = True
@@ -210,6 +213,21 @@ def test_entries_are_fetched_only_where_a_rank_idles_in_torch(run: RankRun, log:
     answer(run, FlightEntries(entries=(entry,)))
     assert now(run).state == "blocked"
     assert not run.handle.owes_flight
+
+
+def test_an_entry_that_was_pending_earlier_is_fetched_again(run: RankRun, log: RankLog) -> None:
+    """Else the rank seems to wait in the first operation for ever, and no hang is found."""
+    log.library(done=False)
+    answer(run, standing(1.0, groups={"0": (1, 0)}), standing(1.5, groups={"0": (1, 0)}))
+    assert run.library_wait == (("0", 1), 1.0)
+    log.operations += 1
+    at_second = {"groups": {"0": (2, 1)}}
+    answer(run, standing(2.0, **at_second), standing(2.5, **at_second))
+    assert run.library_wait is None
+    assert run.handle.questions.sent == [AskFlight(stacks=False)]  # type: ignore[attr-defined]
+    later = FlightEntry(group="0", number=2, op="broadcast", done=False, created_ns=time.time_ns())
+    answer(run, FlightEntries(entries=(replace(log.flown[0], done=True), later)))
+    assert run.library_wait == (("0", 2), 2.0)
 
 
 def test_entries_are_fetched_once_for_each_status(run: RankRun, log: RankLog) -> None:
