@@ -26,6 +26,7 @@ from . import (
     memory_sampling,
     recording,
     round_trip,
+    several_hosts,
     start,
     text_diagnosis,
     timeline_view,
@@ -39,6 +40,7 @@ from .common import HEADER, machine
 TOPICS = (
     start,
     round_trip,
+    several_hosts,
     memory,
     failures,
     diagnosis,

@@ -26,6 +26,9 @@ def add_agent(commands: Any) -> None:
         help="the network interface of the ranks (default: GLOO_SOCKET_IFNAME, else the one that "
         "leads to the notebook)",
     )
+    command.add_argument(
+        "--label", default="", metavar="NAME", help="what the session calls this host"
+    )
     command.set_defaults(run=_agent)
 
 
@@ -40,7 +43,7 @@ def _agent(options: argparse.Namespace) -> int:
 
     link = AgentLink(host.strip("[]"), int(port), given_key())
     try:
-        Agent(link, options.interface, _say).serve()
+        Agent(link, options.interface, options.label, _say).serve()
     finally:
         link.close()
     return 0

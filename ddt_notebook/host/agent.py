@@ -100,13 +100,22 @@ class Agent:
         The connection to the notebook.
     interface
         The network interface that the ranks use; None for the one that leads to the notebook.
+    label
+        What the user calls this host; empty for its name.
     say
         Receives what the person who started the agent should know.
     """
 
-    def __init__(self, link: AgentLink, interface: str | None, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        link: AgentLink,
+        interface: str | None,
+        label: str,
+        say: Callable[[str], None],
+    ) -> None:
         self._link = link
         self._say = say
+        self._label = label
         self._address, self._interface = network_of(link.peer, interface)
         self._folder = Path(surroundings.temporary_folder(), f"ddt-{secrets.token_hex(8)}")
         self._ranks: dict[int, _Rank] = {}
@@ -132,6 +141,7 @@ class Agent:
             interface=self._interface,
             directory=str(self._folder),
             wall_s=time.time() - time.monotonic(),
+            label=self._label,
         )
         self._link.send(hello)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", self._interface)
@@ -472,8 +482,10 @@ def network_of(peer: tuple[str, int], interface: str | None) -> tuple[str, str]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(peer)  # sends nothing
         towards: str = probe.getsockname()[0]
-    if towards.startswith("127."):
-        others = [one for there in addresses.values() for one in there]
-        towards = next((one for one in others if not one.startswith("127.")), towards)
+    own = [one for there in addresses.values() for one in there]
+    if towards.startswith("127."):  # through ssh, which tells at which address it was reached
+        reached = os.environ.get("SSH_CONNECTION", "").split()[2:3]
+        others = [one for one in own if not one.startswith("127.")]
+        towards = next(iter([*(one for one in reached if one in own), *others]), towards)
     name = next((name for name, there in addresses.items() if towards in there), "")
     return towards, name

@@ -402,7 +402,7 @@ class AgentHub:
             self._router.send_multipart([identity, *to_frames(full, 0, None)])
             return
         descriptor = int(frame.get(zmq.SRCFD))
-        plain = "".join(c if c.isalnum() or c in ".-_" else "_" for c in hello.host)
+        plain = "".join(c if c.isalnum() or c in ".-_" else "_" for c in hello.label or hello.host)
         plain = plain[:_LONGEST_NAME] or "host"
         taken = {agent.name for agent in agents}
         name = next(

@@ -69,23 +69,36 @@ class RunningMagics(Magics):
         """A session from a magic's options, the rest from the defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
-        ranks = given.get("world_size", defaults.ranks)
-        hosts = self._joined(ranks, given) if "join" in given else None
-        with one_line("ddt_start"), self._while_warming():
-            session = Session(
-                ranks,
-                hosts=hosts,
-                backend=given.get("backend", defaults.backend),
-                device=given.get("device", None if "simulate" in given else defaults.device),
-                timeout=given.get("timeout", defaults.timeout),
-                hang_after=given.get("hang_after", defaults.hang_after),
-                memory=given.get("memory", defaults.memory),
-                seed=given.get("seed"),
-                group=not given.get("no_group", False),
-                simulate=given.get("simulate"),
-            )
+        ranks, hosts = self._hosts(given)
+        with one_line("ddt_start"), self._while_warming() if hosts is None else nullcontext():
+            try:
+                session = Session(
+                    ranks,
+                    hosts=hosts,
+                    backend=given.get("backend", defaults.backend),
+                    device=given.get("device", None if "simulate" in given else defaults.device),
+                    timeout=given.get("timeout", defaults.timeout),
+                    hang_after=given.get("hang_after", defaults.hang_after),
+                    memory=given.get("memory", defaults.memory),
+                    seed=given.get("seed"),
+                    group=not given.get("no_group", False),
+                    simulate=given.get("simulate"),
+                )
+            except BaseException:
+                if hosts is not None:
+                    hosts.close()
+                raise
         idle_ranks.watch(session, defaults.idle_minutes, self._say)
         return session
+
+    def _hosts(self, given: Mapping[str, Any]) -> tuple[int, Place | None]:
+        """The number of ranks and the hosts on which they run; None for this machine."""
+        ranks = given.get("world_size", self._defaults.ranks)
+        if "join" in given:
+            return ranks, self._joined(ranks, given)
+        if "hosts" in given:
+            return self._reached_by_ssh(given)
+        return ranks, None
 
     def _joined(self, ranks: int, given: Mapping[str, Any]) -> Place:
         """Show the command that joins hosts, wait for them, and take the command away again."""
@@ -110,6 +123,21 @@ class RunningMagics(Magics):
                 say=say,
             )
             return joining.place()
+
+    def _reached_by_ssh(self, given: Mapping[str, Any]) -> tuple[int, Place]:
+        from ..host.engines.ssh import Ssh
+        from ..host.joining import LIMIT_S, parse_hosts, start_with
+
+        with one_line("ddt_start"), live_line(self._shell, "starting agents by ssh …") as say:
+            wanted = parse_hosts(given["hosts"])
+            ranks = sum(host.ranks for host in wanted)
+            if given.get("world_size", ranks) != ranks:
+                raise SessionError(
+                    f"{given['hosts']} starts {ranks} ranks, not {given['world_size']}",
+                    "leave out -n",
+                )
+            engine = Ssh(wanted)
+            return ranks, start_with(engine, wanted, limit_s=given.get("wait", LIMIT_S), say=say)
 
     def _say(self, line: str) -> None:
         """Print a line from another thread: below the cell that started the ranks."""

@@ -51,6 +51,7 @@ class DDTMagics(RunningMagics):
         opt.NO_GROUP,
         opt.SIMULATE,
         opt.JOIN,
+        opt.HOSTS,
         opt.NODES,
         opt.WAIT,
     )
@@ -68,8 +69,12 @@ class DDTMagics(RunningMagics):
                     f"ddt_start: {args.number} or {args.world_size} ranks? give one number"
                 )
             args.world_size = args.number
-        if args.join is None and (args.nnodes or args.wait):
-            raise UsageError("ddt_start: --nnodes and --wait are for hosts that --join")
+        if args.join is None and args.nnodes:
+            raise UsageError("ddt_start: --nnodes is for hosts that --join")
+        if args.join is None and args.hosts is None and args.wait:
+            raise UsageError("ddt_start: --wait is for hosts: give --join or --hosts")
+        if args.join is not None and args.hosts is not None:
+            raise UsageError("ddt_start: --join waits for hosts, --hosts starts them: give one")
         return StatusView(self._start(args).status())
 
     @line_magic

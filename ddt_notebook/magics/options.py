@@ -149,6 +149,11 @@ JOIN = Option(
     help="run the ranks on other hosts: show the command that joins them, and wait for them at "
     "this address of the notebook (default: its address in the network)",
 )
+HOSTS = Option(
+    "--hosts",
+    metavar="LIST",
+    help="run the ranks on these hosts, which ssh reaches: nodeA:4,nodeB:4",
+)
 NODES = Option(
     "--nnodes",
     type=whole_number,

@@ -31,6 +31,8 @@ class AgentHello(Message):
     ----------
     host, pid
         Name of its host and its process id.
+    label
+        What the user calls the host; empty for its name.
     address, interface
         Where other hosts reach its ranks.
     directory
@@ -45,6 +47,7 @@ class AgentHello(Message):
     interface: str
     directory: str
     wall_s: float
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,12 @@ from .conftest import Notebook
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--nnodes 2", "--nnodes and --wait are for hosts that --join"),
+        ("--nnodes 2", "--nnodes is for hosts that --join"),
+        ("--wait 2", "--wait is for hosts"),
+        ("--join --hosts a:2", "give one"),
+        ("--hosts a:x", "is not a host with its number of ranks"),
+        ("-n 3 --hosts a:2", "starts 2 ranks, not 3"),
+        ("--hosts 127.0.0.1:2", "no agent could be started on 127.0.0.1: "),  # nobody listens
         ("-n 3 --nnodes 2 --join 127.0.0.1", "3 ranks do not divide among 2 hosts"),
         ("-n 2 --join 192.0.2.7", "cannot listen at"),
         ("-n 2 --join 127.0.0.1 --wait 0.2", "0 of 2 hosts have joined; 2 missing"),

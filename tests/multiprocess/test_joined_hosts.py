@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,9 +22,10 @@ import zmq
 
 import ddt_notebook as ddt
 from ddt_notebook.host.agent_link import AgentLink
+from ddt_notebook.host.engines.ssh import Ssh
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.join_key import JoinKey
-from ddt_notebook.host.joining import Joining
+from ddt_notebook.host.joining import Joining, parse_hosts, start_with
 
 from .processes import gone
 
@@ -293,3 +296,72 @@ def test_nothing_is_left_after_a_cut_cable_and_a_killed_notebook(network: Networ
     while any(folder.exists() for folder in left) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [folder for folder in left if folder.exists()]
+
+
+SSH = """
+Host *
+  User {user}
+  IdentityFile {folder}/key
+  IdentitiesOnly yes
+  UserKnownHostsFile /dev/null
+  StrictHostKeyChecking no
+  LogLevel ERROR
+Host alpha
+  HostName {prefix}.1
+Host beta
+  HostName {prefix}.2
+"""
+SSHD = """
+HostKey {folder}/key
+AuthorizedKeysFile {folder}/key.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+PidFile none
+"""
+
+
+@pytest.fixture
+def ssh(network: Network, tmp_path: Path) -> list[str]:
+    """The user's ssh, which reaches a server on each host."""
+    server = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if server is None or shutil.which("ssh") is None:
+        pytest.skip("there is no ssh server to be tested with")
+    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")]
+    subprocess.run(key, check=True, timeout=60)
+    names = {"folder": tmp_path, "prefix": network.prefix, "user": getpass.getuser()}
+    (tmp_path / "ssh").write_text(SSH.format(**names))
+    (tmp_path / "sshd").write_text(SSHD.format(**names))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    for number, host in enumerate(network.hosts, 1):
+        _ip("link", "set", network.cables[number - 1], "up")
+        serve = shlex.join([server, "-D", "-e", "-f", str(tmp_path / "sshd")])
+        named = f"hostname node{number}; exec {serve}"
+        command = ["ip", "netns", "exec", host, "unshare", "--uts", "sh", "-c", named]
+        network.processes.append(subprocess.Popen(command, text=True, stderr=subprocess.DEVNULL))
+    command = ["ssh", "-F", str(tmp_path / "ssh")]
+    deadline = time.monotonic() + 60
+    for host in ("alpha", "beta"):
+        while subprocess.run([*command, host, "true"], check=False, timeout=60).returncode:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    return command
+
+
+def test_ssh_starts_the_agents(network: Network, ssh: list[str]) -> None:
+    wanted = parse_hosts("beta:1,alpha:2")
+    shown: list[str] = []
+    place = start_with(Ssh(wanted, ssh), wanted, limit_s=LIMIT_S, say=shown.append)
+    assert "missing: beta, alpha" in shown[0]
+    agents = [agent.hello.pid for agent in place.hub.agents]
+    with ddt.Session(3, hosts=place) as session:
+        assert place.hub.address == "127.0.0.1"
+        run = session.run(SURROUNDINGS)
+        assert run.snapshot.hosts == {0: "beta", 1: "alpha", 2: "alpha"}
+        told = [json.loads(run.outputs[rank]) for rank in range(3)]
+        assert [one[1:3] for one in told] == [[0, "node2"], [0, "node1"], [1, "node1"]]
+        assert {one[5] for one in told} == {f"{network.prefix}.2"}
+        assert {one[3] for one in told} == {os.getcwd()}
+    assert gone(agents, within_s=30)
+    with pytest.raises(SessionError, match="no agent could be started on nowhere"):
+        start_with(Ssh(parse_hosts("nowhere"), ssh), parse_hosts("nowhere"), say=shown.append)

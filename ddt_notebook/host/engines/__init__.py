@@ -1,0 +1,1 @@
+"""What starts agents on hosts: one module for each engine."""

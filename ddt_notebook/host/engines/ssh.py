@@ -1,0 +1,129 @@
+"""Starts agents by the user's ssh, with its configuration and its agent; no password is handled.
+
+Each agent reaches the notebook through its own ssh connection (``ssh -R``). So the notebook listens
+on the loopback interface only, and the hosts need not be able to reach its machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from ..agent_hub import AgentHub, HostAgent
+from ..errors import SessionError
+from ..joining import HostWanted
+
+#: The first port that is tried on a host, and how many there are.
+_FIRST_PORT, _PORTS = 20_000, 12_000
+_END_LIMIT_S = 5.0
+_OPTIONS = (
+    "-T",
+    *("-o", "BatchMode=yes"),  # ask nothing: nobody could answer
+    *("-o", "ExitOnForwardFailure=yes"),
+    *("-o", "ConnectTimeout=20"),
+    *("-o", "ServerAliveInterval=5"),
+    *("-o", "ServerAliveCountMax=2"),
+)
+
+
+class Ssh:
+    """One ssh for each host.
+
+    Parameters
+    ----------
+    hosts
+        The hosts, as ssh knows them.
+    command
+        The user's ssh with options.
+    """
+
+    address = "127.0.0.1"
+
+    def __init__(self, hosts: Sequence[HostWanted], command: Sequence[str] = ("ssh",)) -> None:
+        self._hosts = [host.name for host in hosts]
+        self._command = command
+        self._started: dict[str, tuple[subprocess.Popen[str], IO[str]]] = {}
+
+    def start(self, hub: AgentHub) -> None:
+        """Start one agent on each host.
+
+        Raises
+        ------
+        SessionError
+            If there is no ssh.
+        """
+        for host in self._hosts:
+            port = _FIRST_PORT + secrets.randbelow(_PORTS)
+            said = tempfile.TemporaryFile("w+", prefix="ddt-ssh-")  # noqa: SIM115
+            forward = f"{self.address}:{port}:{self.address}:{hub.port}"
+            words = [*self._command, *_OPTIONS, "-R", forward, "--", host]
+            try:
+                process = subprocess.Popen(
+                    [*words, _remote(f"{self.address}:{port}", host)],
+                    stdin=subprocess.PIPE,
+                    stdout=said,
+                    stderr=said,
+                    text=True,
+                    start_new_session=True,  # Jupyter signals its whole process group
+                )
+            except OSError as error:
+                raise SessionError(f"{self._command[0]} cannot be started: {error}") from error
+            self._started[host] = process, said
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # its end is noticed by `failures`
+                process.stdin.write(f"{hub.key.to_text()}\n")
+                process.stdin.flush()
+
+    def failures(self) -> dict[str, str]:
+        """Why agents did not start, by host: the last line that ssh or the agent printed."""
+        return {
+            host: _last_line(said) or f"ssh ended with exit code {process.returncode}"
+            for host, (process, said) in self._started.items()
+            if process.poll() is not None
+        }
+
+    def host_of(self, agent: HostAgent) -> str:
+        """The name that the user gave the host of an agent."""
+        return agent.hello.label
+
+    def stop(self) -> None:
+        """End what was started."""
+        for process, said in self._started.values():
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+            try:
+                process.wait(_END_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_END_LIMIT_S)
+            said.close()
+        self._started.clear()
+
+
+def _remote(notebook: str, host: str) -> str:
+    """The command for the shell of a host.
+
+    It prefers the interpreter and the folder of the notebook, which hosts of a cluster often share.
+    """
+    python, folder = shlex.quote(sys.executable), shlex.quote(os.getcwd())
+    arguments = f"agent {notebook} --label {shlex.quote(host)}"
+    program = shlex.quote("from ddt_notebook.cli import main; raise SystemExit(main())")
+    return (
+        f"cd {folder} 2>/dev/null; "
+        f"if [ -x {python} ]; then exec {python} -c {program} {arguments}; "
+        f"else exec ddt-notebook {arguments}; fi"
+    )
+
+
+def _last_line(said: IO[str]) -> str:
+    said.seek(0)
+    lines = said.read(10_000).strip().splitlines()
+    return lines[-1][:300] if lines else ""
