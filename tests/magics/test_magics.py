@@ -245,6 +245,7 @@ def test_options_reach_the_session(fake: Notebook) -> None:
         "memory": "512M",
         "group": False,
         "simulate": None,
+        "hosts": None,
     }
 
 
