@@ -395,13 +395,14 @@ def test_an_interrupt_ends_the_first_start_while_torch_is_imported(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "where", ["end_ranks", "_make_directory", "_start_store", "_start_rank", "_await_ready"]
+    "where", ["end_ranks", "make_directory", "start_store", "_start_rank", "_await_ready"]
 )
 def test_an_interrupted_restart_says_how_to_go_on(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ddt.Session(2) as session:
-        step = getattr(session.pool, where)
+        owner = session.pool if hasattr(session.pool, where) else session.pool.place
+        step = getattr(owner, where)
         pids: list[int] = session.pids
 
         def interrupted(*arguments: object) -> None:
@@ -409,7 +410,7 @@ def test_an_interrupted_restart_says_how_to_go_on(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(session.pool, where, interrupted)
+            patch.setattr(owner, where, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 session.restart()
             pids += session.pids
