@@ -12,7 +12,6 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
@@ -20,6 +19,7 @@ from ddt_notebook.model import Snapshot
 from ddt_notebook.views import exported_page
 
 SCREENSHOTS = os.environ.get("DDT_SCREENSHOTS")
+SHOWN = (("light", 1200), ("dark", 400))
 
 
 def runs(root: Path) -> dict[str, Snapshot]:
@@ -83,37 +83,34 @@ def test_a_frame_without_scripts_shows_the_same(
     tab.close()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 400)])
 def test_pages_are_accessible_and_fit_wide_and_narrow(
-    browser: Browser, root: Path, tmp_path: Path, scheme: str, width: int
+    browser: Browser, root: Path, tmp_path: Path
 ) -> None:
     for name, run in runs(root).items():
         page = tmp_path / f"{name}.html"
         page.write_text(exported_page.page(run), encoding="utf-8")
-        # the page forbids scripts; axe is one
-        context = browser.new_context(
-            viewport={"width": width, "height": 800},
-            color_scheme=scheme,  # type: ignore[arg-type]
-            bypass_csp=True,
-        )
+        context = browser.new_context(bypass_csp=True)  # the page forbids scripts; axe is one
         tab = context.new_page()
         tab.goto(page.as_uri())
-        found = Axe().run(tab, options={"resultTypes": ["violations"]})
-        seen = [
-            f"{rule['id']}: {node['html'][:200]}"
-            for rule in found.response["violations"]
-            for node in rule["nodes"]
-        ]
-        assert seen == [], f"{name}, {width} pixels wide"
-        # parts scroll, the page does not
-        wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        assert wider <= 0, f"{name}, {width} pixels wide"
-        if name == "hang":  # also on a narrow page: where the ranks parted
-            last = tab.get_by_text("never entered", exact=True)
-            box = last.bounding_box()
-            assert box
-            assert box["x"] + box["width"] <= width
-        if SCREENSHOTS:
-            path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
-            tab.screenshot(path=path, full_page=True)
+        for scheme, width in SHOWN:
+            tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            tab.set_viewport_size({"width": width, "height": 800})
+            found = Axe().run(tab, options={"resultTypes": ["violations"]})
+            seen = [
+                f"{rule['id']}: {node['html'][:200]}"
+                for rule in found.response["violations"]
+                for node in rule["nodes"]
+            ]
+            assert seen == [], f"{name}, {width} pixels wide"
+            # parts scroll, the page does not
+            wider = tab.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{name}, {width} pixels wide"
+            if name == "hang":  # also on a narrow page: where the ranks parted
+                last = tab.get_by_text("never entered", exact=True)
+                box = last.bounding_box()
+                assert box
+                assert box["x"] + box["width"] <= width
+            if SCREENSHOTS:
+                path = Path(SCREENSHOTS) / f"picture-{name}-{scheme}-{width}.png"
+                tab.screenshot(path=path, full_page=True)
         context.close()
