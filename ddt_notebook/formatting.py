@@ -100,8 +100,9 @@ def agree(ranks: Iterable[int], one: str, several: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 group``, ``12 collectives``, ``2 batches``, ``2,000 calls``."""
-    ending = "es" if noun.endswith(("ch", "sh", "s", "x")) else "s"
+    """``1 group``, ``12 collectives``, ``2 batches``, ``2 epochs``, ``2,000 calls``."""
+    hissed = noun.endswith(("ch", "sh", "s", "x")) and not noun.endswith("epoch")
+    ending = "es" if hissed else "s"
     return f"{number:,} {noun}{'' if number == 1 else ending}"
 
 

@@ -53,6 +53,8 @@ def test_sizes_in_bytes(number: int | None, text: str):
 def test_counts_and_listings():
     assert formatting.count(1, "group") == "1 group"
     assert formatting.count(2, "batch") == "2 batches"
+    assert formatting.count(2, "epoch") == "2 epochs"
+    assert formatting.count(2, "batch") == "2 batches"
     assert formatting.count(2000, "call") == "2,000 calls"
     assert formatting.listing(["a", "b", "c"]) == "a, b and c"
 

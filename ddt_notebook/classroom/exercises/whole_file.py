@@ -13,8 +13,9 @@ EXERCISE = Exercise(
     minutes=15,
     story="""
     The cell shards a model with FSDP2 and trains it. Rank 0 should write the whole of it to a file,
-    which every rank then loads into a model that is not sharded. The cell never comes to the end of
-    the save. It leaves the loaded `model`, which should have the trained parameters on every rank.
+    which every rank then loads into a model that is not sharded. Rank 0 never comes to the end of
+    the save, and rank 1 misses the file. The cell leaves the loaded `model`, which
+    should have the trained parameters on every rank.
     """,
     faults=("collective-under-rank-condition", "checkpoint-read-too-early"),
     lesson="E.1",
