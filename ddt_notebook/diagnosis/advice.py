@@ -14,6 +14,8 @@ from ddt_notebook.symptoms import loader as taxonomy
 
 #: Causes of exceptions for which the study has no class; their message names what is wrong.
 NAME_NOT_DEFINED, SYNTAX = "name-not-defined", "syntax"
+#: Number of pieces of advice up to which a card adds to those of a message. Chosen, not measured.
+_MOST = 4
 
 
 @cache
@@ -46,22 +48,24 @@ def fixes(
         If ``advice.toml`` has an entry for a special case of this cause: the name of the case, and
         what replaces the other names in braces.
     message
-        Id of an entry of the catalogue of messages, whose advice is returned.
+        Id of an entry of the catalogue of messages, whose advice comes first; the card of the cause
+        adds other ways.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    if message is not None:
-        return [
-            Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0))
-            for pattern, text in messages.message(message).fixes
-        ]
-    if cause and cause in faults.card_ids():
-        chosen = _of_card(cause)
+    of_card = _of_card(cause) if cause and cause in faults.card_ids() else ()
+    of_message = messages.message(message).fixes if message is not None else ()
+    chosen: tuple[tuple[str, str], ...]
+    if of_message:
+        # Other ways out of the same cause; of the same way the message says more.
+        said = {pattern for pattern, _ in of_message}
+        more = tuple(one for one in of_card if one[0] not in said)
+        chosen = more[: max(0, _MOST - len(of_message))]
     else:
-        chosen = _advice()["/".join(filter(None, [cause or "exception", case]))]
+        chosen = of_card or _advice()["/".join(filter(None, [cause or "exception", case]))]
     filled = {"op": op, "rank": rank, **(slots or {})}
+    texts = [*of_message, *((pattern, text.format(**filled)) for pattern, text in chosen)]
     return [
-        Fix(pattern=pattern, advice=advice.format(**filled), share=shares.get(pattern, 0.0))
-        for pattern, advice in chosen
+        Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0)) for pattern, text in texts
     ]
 
 

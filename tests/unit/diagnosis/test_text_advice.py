@@ -8,7 +8,9 @@ from importlib import resources
 
 import pytest
 
+from ddt_notebook.diagnosis.advice import fixes
 from ddt_notebook.diagnosis.text import advising, diagnose_text, frameworks
+from ddt_notebook.messages import message
 from ddt_notebook.symptoms import loader as taxonomy
 
 #: Descriptions in a user's words, for the symptoms that are most frequent in the study.
@@ -109,13 +111,27 @@ def test_advice_about_a_name_that_moved_comes_first(text: str, advice: str) -> N
 
 
 def test_every_advice_by_version_can_be_given() -> None:
-    for message in advising._versions():
+    for entry in advising._versions():
         codes = {symptom.code for symptom in taxonomy.symptoms()}
-        assert message.symptoms <= codes
-        assert message.frameworks <= {*FRAMEWORKS, "pytorch"}
-        assert message.pattern in taxonomy.fix_patterns()
+        assert entry.symptoms <= codes
+        assert entry.frameworks <= {*FRAMEWORKS, "pytorch"}
+        assert entry.pattern in taxonomy.fix_patterns()
 
 
 def test_a_version_is_not_blamed_without_its_words() -> None:
     plain = diagnose_text("ImportError: libcudart.so.10.0: cannot open shared object file")
     assert "TensorFlow" not in plain.findings[0].fixes[0].advice
+
+
+def test_an_observed_error_shows_the_card_s_other_ways_after_the_message_s() -> None:
+    entry = message("c10d-environment")
+    own = [text for _, text in entry.fixes]
+    shown = [fix.advice for fix in fixes(entry.symptoms[0], entry.card, message=entry.id)]
+    assert shown[: len(own)] == own
+    assert any("mpirun and ssh" in text for text in shown[len(own) :])
+    patterns = [fix.pattern for fix in fixes(entry.symptoms[0], entry.card, message=entry.id)]
+    assert not {pattern for pattern, _ in entry.fixes} & {*patterns[len(own) :]}
+    # The advice of a card names the call.
+    shape = message("accelerate-shape-mismatch")
+    named = fixes(shape.symptoms[0], shape.card, "all_reduce", message=shape.id)
+    assert any("give all_reduce tensors" in fix.advice for fix in named)
