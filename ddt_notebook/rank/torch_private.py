@@ -300,6 +300,11 @@ next_index = _look_up(LOADERS, f"{_DATALOADER}._next_index")
 reset_iterator = _look_up(LOADERS, f"{_DATALOADER}._reset")
 
 
+def workers_of(iterator: Any) -> tuple[Any, ...]:
+    """The worker processes of a DataLoader's iterator; none if torch keeps them elsewhere."""
+    return tuple(getattr(iterator, "_workers", ()))
+
+
 def replace_iterator_methods(next_index: Any, reset: Any) -> None:
     """Let all DataLoaders draw indices and begin epochs through these functions (`LOADERS`)."""
     LoaderIterator._next_index = next_index

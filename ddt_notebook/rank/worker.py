@@ -428,6 +428,7 @@ class Rank:
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._running:
+            loaders.end_workers_soon()
             raise KeyboardInterrupt
 
     def _report_exception(self) -> None:

@@ -162,6 +162,13 @@ BLOCKED = {
         "            pass\n"
         "stubborn()"
     ),
+    "in a FIFO": (
+        "import os, tempfile\n"
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    os.mkfifo(f'{folder}/fifo')\n"
+        "    open(f'{folder}/fifo')"
+    ),
+    "in a subprocess": "import subprocess\nsubprocess.run(['sleep', '60'])",
 }
 
 
@@ -174,6 +181,35 @@ def test_an_interrupt_ends_the_cell(session: ddt.Session, where: str) -> None:
     timer.join()
     assert run.snapshot.outcome == "interrupted"
     assert session.run(REDUCE).ok
+
+
+#: A DataLoader waits so long, usually 5 s, for each of its workers that is busy.
+PATIENT = """
+import time
+from torch.utils.data import DataLoader, Dataset, _utils
+usual, _utils.MP_STATUS_CHECK_INTERVAL = _utils.MP_STATUS_CHECK_INTERVAL, 600
+class Slow(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        time.sleep(index * 600)
+        return index
+for batch in DataLoader(Slow(), num_workers=2):
+    {}
+"""
+
+
+@pytest.mark.parametrize("where", ["pass", "time.sleep(60)"])
+def test_an_interrupt_ends_the_busy_workers_of_a_loader(session: ddt.Session, where: str) -> None:
+    session.run("import time")
+    pids = session.pids
+    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    run = session.run(PATIENT.format(where))
+    timer.join()
+    assert run.snapshot.outcome == "interrupted"
+    assert session.run("_utils.MP_STATUS_CHECK_INTERVAL = usual\n" + REDUCE).ok
+    assert session.pids == pids, "nobody had to be killed"
 
 
 def test_an_interrupt_from_another_thread(session: ddt.Session) -> None:

@@ -14,7 +14,7 @@ import time
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -273,8 +273,29 @@ def _alike(log: LoaderLog, new: LoaderLog) -> bool:
     return one == other
 
 
+#: The iterators of DataLoaders.
+_ITERATORS: weakref.WeakSet[Any] = weakref.WeakSet()
+#: How long an interrupted iterator waits for its workers, in seconds.
+_GRACE_S = 0.1
 #: The record of this process.
 RECORD = LoaderRecord()
+
+
+def end_workers_soon() -> None:
+    """Let workers end soon when their iterators are dropped, as after an interrupt.
+
+    A DataLoader waits 5 s for each worker that is busy, one after the other, before it ends it.
+    """
+    for iterator in list(_ITERATORS):
+        for worker in torch_private.workers_of(iterator):
+            worker.join = functools.partial(_join, worker, type(worker).join)
+
+
+def _join(worker: Any, join: Callable[..., None], timeout: float | None = None) -> None:
+    join(worker, _GRACE_S)
+    if worker.is_alive():
+        worker.terminate()
+        join(worker, timeout)
 
 
 def install() -> None:
@@ -291,6 +312,7 @@ def install() -> None:
         current = RECORD.begin_pass(loader, sys._getframe(1))
         current.follow(made)
         made.__dict__["_ddt_pass"] = current
+        _ITERATORS.add(made)
         return made
 
     @functools.wraps(original_next)
