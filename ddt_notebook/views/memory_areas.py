@@ -99,7 +99,8 @@ def as_html(found: Areas) -> Markup:
     for label, signs in found.rows:
         drawn = set(signs) <= {" ", *colours}  # and not the cap or the ruler
         row = sparklines.painted(signs, colours, inks) if drawn else html.escape(signs)
-        rows.append(Markup(f"{html.escape(label.rjust(width))}  {row}"))
+        beside = f"{label.rjust(width)}  ".replace(" ", sparklines.BLANK)
+        rows.append(Markup(f"{html.escape(beside)}{row}"))
     # backgrounds are as high as the letters, so that rows touch at this height of a line
     style = "font-family:monospace;white-space:pre;line-height:1.15"
     return html.tag("div", Markup("\n".join(rows)), style=style, role="code")

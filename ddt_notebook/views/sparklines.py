@@ -93,13 +93,17 @@ def as_html(kinds: Sequence[str]) -> Markup:
     cells = []
     for kind, run in groupby(kinds):
         if kind == _ENDED:
-            cells.append(html.tag("span", " " * len(list(run))))
+            cells.append(html.tag("span", BLANK * len(list(run))))
             continue
         sign, _, colour = SIGNS[kind]
         ink = colour if kind == "work" else "#000000"
         style = f"background-color:{colour};color:{ink}"
         cells.append(html.tag("span", sign * len(list(run)), style=style))
     return fixed_width(*cells)
+
+
+#: nbconvert's HTML loses elements that hold nothing but ordinary spaces.
+BLANK = "\N{NO-BREAK SPACE}"
 
 
 def painted(
@@ -121,7 +125,7 @@ def painted(
         ground = colours.get(sign)
         ink = (inks or {}).get(sign, "#000000")
         style = f"background-color:{ground};color:{ink}" if ground else ""
-        cells.append(html.tag("span", "".join(run), style=style))
+        cells.append(html.tag("span", "".join(run).replace(" ", BLANK), style=style))
     return fixed_width(*cells)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ddt_notebook.model import Position
@@ -74,3 +75,10 @@ def test_nothing_is_drawn_without_samples_or_without_a_change() -> None:
     assert memory_areas.areas(RankMemory(rank=0), (), None) is None
     flat = replace(GROWN, rss_kb=(1000,) * 21, counts=())
     assert memory_areas.areas(flat, flat.rss_kb, None) is None
+
+
+def test_blanks_survive_a_program_that_drops_ordinary_ones() -> None:
+    """nbconvert reads the page with a parser that shortens text of nothing but spaces."""
+    page = str(memory_areas.as_html(drawn()))
+    assert not re.search(r"(^|>)\s*[ ]{2,}\s*<", page, re.MULTILINE)
+    assert "\N{NO-BREAK SPACE}" * 5 in page
