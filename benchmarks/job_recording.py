@@ -2,8 +2,8 @@
 
 Inside one recorded job, the ranks switch the functions of the recorder on and off in turns, and
 compare the lower quartiles of the processor time of the turns, since what else runs on the machine
-only adds to it; turns that are off as well are the control. The same job then times those functions
-alone, which has almost no error. What this leaves out, such as the threads
+only adds to it; turns that are off as well are the control. The same job then measures the time of
+those functions alone, which has almost no error. What this leaves out, such as the threads
 and the memory of the recorder, is in pairs of a bare and a recorded job, which differ more from one
 another than the recorder costs: two bare ones are their control. What ``--record-inputs`` adds is
 measured by turns, too.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .common import Figure, check
-from .recording import MLP, SETUP, SPENT, SWITCH, TIMED, TRANSFORMER
+from .recording import MLP, SETUP, SWITCH, TIMED, TRANSFORMER
 
 RANKS, PAIRS, TURNS = 2, 3, 80
 #: On a busy machine a job takes many times as long.
@@ -69,9 +69,11 @@ def choose(on):
     switch(*(recording if on else without))
 {_TURNS.replace("TURNS", str(TURNS))}
 switch(*recording)
-{TIMED}
-{SPENT}
-found = [taken, share]
+{TIMED.replace("perf_counter", "thread_time")}
+turn_s(20)
+inside = 0.0
+spent_s = 200 * turn_s(200)
+found = [taken, 100 * inside / spent_s]
 """
 #: The handler alone is switched; DDP's calls still pass through Python.
 _INPUTS = f"""{_STEP}
@@ -101,7 +103,7 @@ def measure() -> list[Figure]:
         taken, share = _run(network, _BY_TURNS, recorded=True)
         what = f"processor time of recording, by turns, {where}"
         found.append(_of_turns(taken, what, limit))
-        found.append(Figure(f"time in the recorder, {where}", share, limit, "%", note="1 job"))
+        found.append(Figure(f"processor time in the recorder, {where}", share, limit, "%"))
         found.append(_pairs(network, where, limit))
     what = (
         f"processor time of keeping a rank's inputs, a DDP step of a job, small MLP, {RANKS} ranks"
