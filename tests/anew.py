@@ -36,8 +36,11 @@ get_ipython().execution_count = 1
 
 def make_new(client: BlockingKernelClient) -> bool:
     """Whether nothing of an earlier notebook is left in an idle kernel."""
-    for subshell in controlled(client, "list_subshell_request")["subshell_id"]:
-        controlled(client, "delete_subshell_request", {"subshell_id": subshell})
+    try:
+        for subshell in controlled(client, "list_subshell_request")["subshell_id"]:
+            controlled(client, "delete_subshell_request", {"subshell_id": subshell})
+    except queue.Empty:
+        return False
     return runs(client, _ANEW)
 
 

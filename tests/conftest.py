@@ -27,6 +27,18 @@ _TWICE = (
 )
 
 
+#: What these find depends on the time that ranks take: they run when no browser computes any more.
+_MEASURING = (
+    "test_cards.py",
+    "test_held_out.py",
+    "test_memory.py",
+    "test_showing.py",
+    "test_slow_ranks.py",
+    "test_timeline.py",
+    "test_training_faults.py",
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have all notebooks use one kernel, where nbval tests them."""
     if config.getoption("nbval_lax", False):
@@ -47,6 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         [name for name in files if name.startswith(place)]
         for place in ("tests/browser/", "tests/multiprocess/")
     )
+    waiting.sort(key=lambda name: name.endswith(_MEASURING))
     turns = [name for pair in zip_longest(computing, waiting) for name in pair if name]
     items[:] = [item for name in dict.fromkeys([*turns, *files]) for item in files[name]]
     for item in items:
