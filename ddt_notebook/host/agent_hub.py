@@ -389,7 +389,7 @@ class AgentHub:
                 self._join(identity, frames[-1], received.message)
             else:
                 self._take(agent, received)
-        except FormatError as error:
+        except (FormatError, ValueError, TypeError, OverflowError, OSError) as error:
             if agent is not None:
                 self._lose(agent, f"sent what cannot be read: {error}")
 
@@ -455,6 +455,8 @@ class AgentHub:
             stream.ended = True
         elif data:
             stream.for_notebook.append(data)
+            if sum(map(len, stream.for_notebook)) > 2 * STREAM_WINDOW:
+                raise FormatError("more than was asked for")
         self._write(message.key, message.connection)
 
     def _end(self, agent: HostAgent, pid: int, status: int) -> None:
@@ -668,6 +670,10 @@ class SeveralHosts:
     def usable(self) -> bool:
         return any(not agent.lost for agent, _ in self._slots)
 
+    @property
+    def complete(self) -> bool:
+        return not any(agent.lost for agent, _ in self._slots)
+
     def fileno(self) -> int:
         return self.hub.fileno()
 
@@ -759,10 +765,6 @@ class SeveralHosts:
 
     def ended(self, processes: Iterable[HostProcess]) -> dict[tuple[str, int], int]:
         return self.hub.ended((process.host, process.pid) for process in processes)
-
-    def lost(self) -> dict[str, str]:
-        """The hosts that no longer take part, and why."""
-        return {agent.name: agent.lost for agent, _ in self._slots if agent.lost}
 
     def shares_with(self, other: Place) -> bool:
         return other is self

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from ..model import FormatError
+from ..model import FormatError, codec
 from ..wire.messages import Envelope, Message, decode, encode
 from .errors import SessionError
 from .join_key import JoinKey
@@ -157,7 +157,7 @@ def from_frames(frames: list[bytes]) -> Envelope:
     """
     if not 1 <= len(frames) <= 2:
         raise FormatError("what was received is not a message of ddt_notebook")
-    envelope, has_payload = decode(frames[0])
+    envelope, has_payload = decode(frames[0], lambda data: codec.parse(data.decode()))
     if has_payload != (len(frames) == 2):
         raise FormatError("what was received is not a message of ddt_notebook")
     return Envelope(envelope.message, envelope.number, frames[1] if has_payload else None)

@@ -30,6 +30,8 @@ class LocalPlace:
         True if ranks are forked, False if each is spawned in a new interpreter.
     """
 
+    complete = True
+
     def __init__(self, *, warm: bool) -> None:
         self._warm = warm
         self.server = launcher.server(warm=warm)

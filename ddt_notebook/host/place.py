@@ -114,6 +114,11 @@ class Place(Protocol):
         """Whether its processes run; they all end with it."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether all of its machines still take part, so that new processes can be started."""
+        ...
+
     def fileno(self) -> int:
         """A descriptor for selectors: readable when `ended` may return new ones."""
         ...

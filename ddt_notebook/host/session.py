@@ -658,6 +658,8 @@ class Session:
             raise SessionError(
                 "the ranks are held in a hang", "session.release() ends it", reason="held"
             )
+        if self.pool.failure is not None and not self.pool.place.complete:
+            raise SessionError(self.pool.failure)  # restarting does not help
         if self.pool.failure is not None:
             advice = "session.restart() starts new ranks"
             raise SessionError(self.pool.failure, advice, reason="broken")
