@@ -72,6 +72,9 @@ class Network:
         for process in self.processes:
             process.kill()
             process.wait(60)
+        for cable in self.cables:  # connections that still end would keep them for minutes
+            with suppress(OSError):
+                _ip("link", "del", cable)
         for name in self.hosts:
             with suppress(OSError):
                 _ip("netns", "del", name)
