@@ -27,14 +27,18 @@ _DTYPES = {
     "Byte": "uint8",
     "Bool": "bool",
 }
-#: Opcodes by the length of what follows them: nothing, 1, 2, 4 or 8 bytes.
+#: Opcodes by the length of what follows them: nothing, 1, 2, 4 or 8 bytes; the most frequent first.
 _FIXED = {
-    0: b"(.0120NaebdlsuR\x81\x88\x89)]}\x8f\x90\x91\x93\x94\x92oQ\x97\x98",
     1: b"\x80Kqh\x82",
+    0: b"(.0120NaebdlsuR\x81\x88\x89)]}\x8f\x90\x91\x93\x94\x92oQ\x97\x98",
     2: b"M\x83",
     4: b"Jj\x84",
     8: b"G\x95",
 }
+#: Texts and large numbers of a usual length with their content: four in each entry.
+_USUAL = rb"\x8a\x08.{8}|X(?:" + (
+    b"|".join(re.escape(bytes([n])) + rb"\x00\x00\x00.{%d}" % n for n in range(1, 32)) + b")"
+)
 #: Any number of them; arguments of a call, which do not nest; places in the memo below 2 ** 24.
 _STEPS = re.compile(
     b"(?>(?>"
@@ -42,6 +46,8 @@ _STEPS = re.compile(
         b"[" + re.escape(codes) + b"]" + (b"+" if width == 0 else b".{%d}" % width)
         for width, codes in _FIXED.items()
     )
+    + b"|"
+    + _USUAL
     + rb"|[t\x85]R|r...\x00|c[^\n]*\n[^\n]*\n)*)",
     re.DOTALL,
 )
