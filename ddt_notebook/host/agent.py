@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,13 +28,17 @@ from ..wire.agent_messages import (
     AgentHello,
     AgentWelcome,
     AskClock,
+    AskFacts,
     AskFile,
     AskMemory,
     ClockTold,
     Connection,
     Credit,
     EndAgent,
+    EndTrials,
+    FactsTold,
     FileBytes,
+    ListenForTrials,
     MemoryTold,
     ProcessesSeen,
     RankBytes,
@@ -41,6 +46,9 @@ from ..wire.agent_messages import (
     RankFile,
     SignalProcess,
     StartHostRank,
+    TrialEnded,
+    TrialListening,
+    TryConnection,
 )
 from ..wire.file_copy import FileCopy, copies
 from ..wire.messages import (
@@ -57,7 +65,9 @@ from ..wire.messages import (
 )
 from . import launcher, surroundings
 from .agent_link import AgentLink
+from .connection_trial import TrialListener, try_connection
 from .errors import SessionError
+from .host_facts import host_facts
 from .process import LocalProcess
 
 #: How often files are looked at: while they change, and when they have not changed for a second.
@@ -125,6 +135,13 @@ class Agent:
         self._looked_s = self._changed_s = self._seen_s = 0.0
         self._server: launcher.ForkServerHandle | None = None
         self._told_ready = False
+        self._gloo_interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+        self._trials: TrialListener | None = None
+        #: Answers of other threads, and a pair of sockets that wakes this one.
+        self._answers: deque[tuple[Message, int]] = deque()
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
 
     def serve(self) -> None:
         """Answer the notebook until the connection ends.
@@ -151,6 +168,8 @@ class Agent:
                 pass
         finally:
             self._server.close()
+            if self._trials is not None:
+                self._trials.close()
             for rank in self._ranks.values():
                 self._forget(rank)
 
@@ -159,7 +178,7 @@ class Agent:
         assert self._server is not None
         wait_s = _LOOK_EVERY_S if self._is_active else _IDLE_LOOK_EVERY_S
         by_descriptor: dict[int, tuple[_Rank, Connection]] = {}
-        readers: list[int] = [self._server.fileno()]
+        readers: list[int] = [self._server.fileno(), self._wake_read.fileno()]
         writers: list[int] = []
         for rank in self._ranks.values():
             for name, stream in rank.streams.items():
@@ -182,6 +201,7 @@ class Agent:
         for descriptor in readable:
             if descriptor in by_descriptor:
                 self._relay(*by_descriptor[descriptor])
+        self._send_answers()
         self._look_after_server()
         self._look_at_files()
         self._show_processes()
@@ -213,12 +233,28 @@ class Agent:
             case Credit(key=key, connection=connection, size=size):
                 self._take_credit(key, connection, size)
             case request:
+                self._reply(request, received.number)
+        return True
+
+    def _reply(self, request: Message, number: int) -> None:
+        match request:
+            case AskFacts(variables=variables):
+                own = self._address, self._interface, self._gloo_interface
+                self._answer_later(lambda: FactsTold(facts=host_facts(*own, variables)), number)
+            case TryConnection(address=address, port=port, token=token, limit_s=limit_s, size=size):
+                self._answer_later(
+                    lambda: TrialEnded(trial=try_connection(address, port, token, limit_s, size)),
+                    number,
+                )
+            case EndTrials():
+                if self._trials is not None:
+                    self._trials.close()
+            case _:
                 try:
                     answer = self._answer(request)
                 except (SessionError, OSError, psutil.Error) as error:
                     answer = Failed(error=str(error))
-                self._link.send(answer, received.number)
-        return True
+                self._link.send(answer, number)
 
     def _answer(self, request: Message) -> Message:
         match request:
@@ -234,7 +270,32 @@ class Agent:
                 return ClockTold(at_s=time.monotonic())
             case AskMemory(pid=pid, cap_bytes=cap):
                 return self._memory(pid, cap)
+            case ListenForTrials(token=token, limit_s=limit_s):
+                if self._trials is not None:
+                    self._trials.close()
+                self._trials = TrialListener(self._address, token, limit_s)
+                return TrialListening(port=self._trials.port)
         return Failed(error=f"an agent does not answer {type(request).__name__}")
+
+    def _answer_later(self, make: Callable[[], Message], number: int) -> None:
+        """Answer in a thread what may take seconds: the ranks' messages must not wait for it."""
+
+        def work() -> None:
+            try:
+                answer = make()
+            except (OSError, ValueError, OverflowError) as error:
+                answer = Failed(error=str(error))
+            self._answers.append((answer, number))
+            with suppress(OSError):
+                self._wake_write.send(b"x")
+
+        threading.Thread(target=work, name="ddt-answer", daemon=True).start()
+
+    def _send_answers(self) -> None:
+        with suppress(OSError):
+            self._wake_read.recv(1 << 12)
+        while self._answers:
+            self._link.send(*self._answers.popleft())
 
     def _start_rank(self, request: StartHostRank) -> Message:
         assert self._server is not None

@@ -667,6 +667,11 @@ class SeveralHosts:
         self._cleaner: subprocess.Popen[bytes] | None = None
 
     @property
+    def agents(self) -> list[HostAgent]:
+        """The agent of each host, in the order of the ranks."""
+        return [agent for agent, _ in self._slots]
+
+    @property
     def usable(self) -> bool:
         return any(not agent.lost for agent, _ in self._slots)
 

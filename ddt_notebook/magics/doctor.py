@@ -22,6 +22,11 @@ _RANKS = opt.Option(
 _QUICK = opt.Option(
     "--quick", action="store_true", help="do not form a group of two processes with each backend"
 )
+_BANDWIDTH = opt.Option(
+    "--bandwidth",
+    action="store_true",
+    help="measure the bandwidth between several hosts: 16 MiB each way",
+)
 
 
 @magics_class
@@ -33,11 +38,16 @@ class DoctorMagics(Magics):
         self._shell = shell
 
     @line_magic
-    @opt.options(_RANKS, _QUICK)
+    @opt.options(_RANKS, _QUICK, _BANDWIDTH)
     def ddt_doctor(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Check versions, backends, environment, network, limits and the ranks before a job."""
         from ..preflight.doctor import doctor
 
-        asking = live_line(self._shell, "reading the versions in a fresh Python …")
+        asking = live_line(self._shell, "checking …")
         with one_line("ddt_doctor"), asking as say:
-            return doctor(args.ranks, form_groups=not args.quick, progress=say)
+            return doctor(
+                args.ranks,
+                form_groups=not args.quick,
+                bandwidth=args.bandwidth,
+                progress=say,
+            )

@@ -20,7 +20,8 @@ class Check:
     ----------
     topic
         ``"versions"``, ``"backends"``, ``"environment"``, ``"timeouts"``, ``"network"``,
-        ``"resources"``, ``"modules"``, ``"ranks"`` or ``"machines"``.
+        ``"resources"``, ``"modules"``, ``"ranks"``, ``"machines"``, ``"hosts"`` or
+        ``"connections"``.
     name
         What was checked: ``"gloo"``, ``"open files"``.
     verdict

@@ -11,10 +11,14 @@ from datetime import datetime
 from pathlib import Path
 
 from ..formatting import count
+from ..host.agent_hub import SeveralHosts
+from ..host.host_comparison import ask_facts, try_connections
 from ..host.session import active
 from ..model.codec import FormatError
 from ..model.preflight import Check, Preflight
 from ..views.preflight import PreflightView
+from .differences import DIFFERENT_VERSIONS, OF_RANK, differences
+from .hosts import host_checks, machine, trial_facts
 from .network import network_checks, up_interfaces
 from .resources import resource_checks
 from .shadows import shadow_checks
@@ -24,34 +28,27 @@ from .versions import backend_checks, read_versions, version_checks
 
 #: The number of ranks for which a machine is checked without a session.
 RANKS = 4
-#: Facts that may differ between ranks.
-_OF_RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES"})
 #: Facts that may differ between machines.
 _OF_MACHINE = frozenset({"network.interfaces", "resources.memory", "ranks"})
 #: Facts in which a difference between ranks is an error.
 _SAME_ON_RANKS = frozenset({"torch", "python", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 #: Facts in which a difference between machines is an error, and its consequence.
-_SAME_ON_MACHINES = {
-    "versions.torch": "ranks with different versions of torch may not understand each other",
-    "versions.nccl": "NCCL refuses to connect different versions, or hangs",
-    "versions.cuda": "the kernels and libraries differ",
-    "versions.python": "the other side may not be able to load pickled objects",
-}
-#: The longest value that is shown whole, in characters.
-_SHOWN = 60
+_SAME_ON_MACHINES = {f"versions.{name}": why for name, why in DIFFERENT_VERSIONS.items()}
 
 
 def doctor(
     ranks: int | None = None,
     *,
     form_groups: bool = True,
+    bandwidth: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> PreflightView:
     """Check what a job needs before it runs.
 
     It checks versions that must fit each other, whether backends form a group, environment
     variables, timeouts, host name, interfaces and ports, limits, memory and threads, and modules
-    that hide a package. With an active session, it also checks whether its ranks agree.
+    that hide a package. With an active session, it also checks whether its ranks agree. If they run
+    on several hosts, it compares these hosts instead, and each one tries to reach each other one.
 
     Parameters
     ----------
@@ -59,6 +56,8 @@ def doctor(
         How many ranks the machine must hold; default: as many as the session has, else 4.
     form_groups
         Whether to form a group of two processes with each backend; this takes a few seconds.
+    bandwidth
+        Whether to measure the bandwidth between several hosts; this sends 16 MiB each way.
     progress
         Called with a line of text about the current check.
 
@@ -72,6 +71,11 @@ def doctor(
     if session is not None and session.alive and not session.busy and not session.frozen:
         seen = session.observe("environment", variables=sorted(described()))
         environments = {rank: one.environment or {} for rank, one in seen.items()}
+    if session is not None and isinstance(session.pool.place, SeveralHosts):
+        hosts = session.pool.place
+        return PreflightView(
+            examine_hosts(hosts, environments, bandwidth=bandwidth, progress=progress)
+        )
     if ranks is None:
         ranks = session.world_size if session is not None else RANKS
     limits = (session.timeout, session.hang_after) if session is not None else None
@@ -127,15 +131,49 @@ def examine(
     checks += rank_checks(environments or {})
     return Preflight(
         machine=platform.node(),
-        created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        created=_now(),
         checks=tuple(checks),
         facts={f"versions.{name}": value for name, value in facts.items()}
         | {
             f"environment.{name}": value
             for name, value in sorted(os.environ.items())
-            if name in described() and name not in _OF_RANK
+            if name in described() and name not in OF_RANK
         }
         | {"network.interfaces": ", ".join(up_interfaces())},
+    )
+
+
+def examine_hosts(
+    hosts: SeveralHosts,
+    environments: Mapping[int, Mapping[str, str]] | None = None,
+    *,
+    bandwidth: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Preflight:
+    """Compare the hosts of a session.
+
+    Parameters
+    ----------
+    hosts
+        The hosts. They are asked even while a cell runs.
+    environments
+        The facts of each rank.
+    bandwidth, progress
+        As for `doctor`.
+    """
+    progress("asking the hosts …")
+    facts, ahead_s, failed = ask_facts(hosts.hub, hosts.agents, sorted(described()))
+    progress("each host connects to each other one …")
+    reached = [agent for agent in hosts.agents if agent.name in facts]
+    trials, lost = try_connections(hosts.hub, reached, bandwidth=bandwidth)
+    checks = list(host_checks(facts, ahead_s, failed | lost, trials))
+    named = {check.name for check in checks if check.verdict != "ok"}
+    checks += (check for check in rank_checks(environments or {}) if check.name not in named)
+    return Preflight(
+        machine=machine(facts, failed),
+        created=_now(),
+        checks=tuple(checks),
+        facts=trial_facts(trials),
     )
 
 
@@ -175,7 +213,7 @@ def compare_machines(reports: Iterable[Preflight]) -> Preflight:
             _SAME_ON_MACHINES.get(name, "it differs between the machines"),
             "make it the same on all machines",
         )
-        for name, values in _differences(facts, _OF_MACHINE)
+        for name, values in differences(facts, _OF_MACHINE)
     ]
     if not checks:
         number = len(known[0].facts) if known else 0
@@ -193,7 +231,7 @@ def compare_machines(reports: Iterable[Preflight]) -> Preflight:
 
 def rank_checks(environments: Mapping[int, Mapping[str, str]]) -> Iterator[Check]:
     """Compare the facts of the ranks of a session."""
-    differing = list(_differences({f"rank {r}": e for r, e in environments.items()}, _OF_RANK))
+    differing = list(differences({f"rank {r}": e for r, e in environments.items()}, OF_RANK))
     for name, values in differing:
         yield Check(
             "ranks",
@@ -209,27 +247,13 @@ def rank_checks(environments: Mapping[int, Mapping[str, str]]) -> Iterator[Check
         yield Check("ranks", "environment", "ok", seen)
 
 
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
 def _label(report: Preflight, known: list[Preflight]) -> str:
     """The name of the machine, with a number if several machines have the same name."""
     same = [other for other in known if other.machine == report.machine]
     if len(same) == 1:
         return report.machine
     return f"{report.machine} ({1 + next(i for i, o in enumerate(same) if o is report)})"
-
-
-def _differences(
-    facts: Mapping[str, Mapping[str, str]], may_differ: frozenset[str]
-) -> Iterator[tuple[str, str]]:
-    """The names of the facts that differ, and which rank or machine has which value."""
-    names = dict.fromkeys(name for known in facts.values() for name in known)
-    for name in names:
-        values: dict[str, list[str]] = {}
-        for holder, known in facts.items():
-            values.setdefault(known.get(name, "not set"), []).append(holder)
-        if len(values) > 1 and name not in may_differ:
-            shown = (f"{_short(value)} on {', '.join(who)}" for value, who in values.items())
-            yield name, "; ".join(shown)
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _SHOWN else f"{value[: _SHOWN // 2]} … {value[-_SHOWN // 2 :]}"

@@ -6,16 +6,14 @@ import contextlib
 import functools
 import ipaddress
 import os
-import queue
 import socket
-import threading
 from collections.abc import Iterator, Mapping
 
 import psutil
 
+from ..host import host_facts
 from ..model.preflight import Check
 
-_RESOLVE_S = 3.0
 #: Interfaces of containers and virtual machines, which other machines cannot reach.
 _VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "podman")
 
@@ -65,9 +63,9 @@ def up_interfaces() -> dict[str, str]:
 def _name_check(what: str, name: str) -> Check:
     fix = f"add {name} to /etc/hosts, or use an address that all machines can reach"
     try:
-        addresses = _resolve(name)
+        addresses = host_facts.resolve(name)
     except TimeoutError:
-        seen = f"{name}: no answer within {_RESOLVE_S:.0f} s"
+        seen = f"{name}: no answer within {host_facts.RESOLVE_S:.0f} s"
         return _check(what, "error", seen, "every job waits for the name when it starts", fix)
     except OSError as error:
         seen = f"{name} does not resolve: {error.strerror or error}"
@@ -81,30 +79,6 @@ def _name_check(what: str, name: str) -> Check:
         meaning = "this is fine on one machine; other machines would connect to themselves"
         return _check(what, "ok", shown, meaning)
     return _check(what, "ok", shown)
-
-
-def _resolve(name: str) -> list[str]:
-    """The addresses of a host; raises `TimeoutError` without an answer, `OSError` without one."""
-    answers: queue.SimpleQueue[list[str] | OSError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found = socket.getaddrinfo(name, None)
-            answers.put(sorted({str(answer[4][0]).split("%")[0] for answer in found}))
-        except OSError as error:
-            answers.put(error)
-        except UnicodeError as error:  # not a valid host name
-            answers.put(OSError(str(error)))
-
-    # a daemon thread: a name server that does not answer must not keep the kernel from exiting
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        answer = answers.get(timeout=_RESOLVE_S)
-    except queue.Empty:
-        raise TimeoutError from None
-    if isinstance(answer, OSError):
-        raise answer
-    return answer
 
 
 def _interface_check(variable: str, wanted: str, interfaces: Mapping[str, str]) -> Check:
@@ -155,7 +129,7 @@ def _port_check(environment: Mapping[str, str]) -> Check:
 def _is_local(address: str) -> bool:
     with contextlib.suppress(OSError):
         mine = {*up_interfaces().values(), "127.0.0.1", "::1"}
-        return not address or bool(mine & set(_resolve(address)))
+        return not address or bool(mine & set(host_facts.resolve(address)))
     return False
 
 

@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..host.host_facts import SHARED
 from ..host.limits import RANK_BYTES, free_memory
 from ..model.preflight import Check, Verdict
 
 #: A job of a few ranks with DataLoader workers can need this many.
 _FEW_FILES, _FEW_PROCESSES = 1024, 512
 _LITTLE_SHARED = 1 << 30
-_SHARED = Path("/dev/shm")  # noqa: S108  (only its size is read)
 _GIB = 1 << 30
 
 _check = functools.partial(Check, "resources")
@@ -35,8 +35,9 @@ def resource_checks(ranks: int, threads: int, environment: Mapping[str, str]) ->
     """
     yield _limit("open files", resource.RLIMIT_NOFILE, _FEW_FILES, "ulimit -n 65536")
     yield _limit("processes", resource.RLIMIT_NPROC, _FEW_PROCESSES, "ulimit -u 8192")
-    if _SHARED.is_dir():
-        yield _shared_memory()
+    if SHARED.is_dir():
+        usage = shutil.disk_usage(SHARED)
+        yield shared_memory_check(usage.total, usage.free)
     yield _memory(ranks)
     yield _threads(ranks, threads, environment)
     yield _locked_memory()
@@ -59,10 +60,10 @@ def _limit(name: str, kind: int, few: int, fix: str) -> Check:
     )
 
 
-def _shared_memory() -> Check:
-    usage = shutil.disk_usage(_SHARED)
-    seen = f"{usage.free / _GIB:.1f} of {usage.total / _GIB:.1f} GiB free in {_SHARED}"
-    if usage.free >= _LITTLE_SHARED:
+def shared_memory_check(total: int, free: int) -> Check:
+    """Check whether enough shared memory is free."""
+    seen = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB free in {SHARED}"
+    if free >= _LITTLE_SHARED:
         return _check("shared memory", "ok", seen)
     return _check(
         "shared memory",

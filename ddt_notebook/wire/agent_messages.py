@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..model.hosts import HostFacts, Trial
 from .messages import Message
 
 #: The connections of a rank: to its main thread, and to its monitor.
@@ -194,3 +195,73 @@ class ProcessesSeen(Message):
     at_s: float
     used_s: dict[int, float]
     stopped: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskFacts(Message):
+    """Ask for the facts of the host, with these environment variables; `FactsTold` answers."""
+
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsTold(Message):
+    """The facts of the host."""
+
+    facts: HostFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenForTrials(Message):
+    """Listen at a free port where the ranks are reached; `TrialListening` answers.
+
+    Attributes
+    ----------
+    token
+        What who connects must know.
+    limit_s
+        How long to listen at most, in seconds.
+    """
+
+    token: str
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialListening(Message):
+    """The agent listens at this port until `EndTrials`."""
+
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTrials(Message):
+    """Listen no more; nothing answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryConnection(Message):
+    """Connect to the port of another host; `TrialEnded` answers.
+
+    Attributes
+    ----------
+    address, port, token
+        Where the other agent listens, and its token.
+    limit_s
+        Limit for each step, in seconds.
+    size
+        How many bytes to send to measure the bandwidth; 0 to measure none.
+    """
+
+    address: str
+    port: int
+    token: str
+    limit_s: float
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded(Message):
+    """How the trial of a connection ended."""
+
+    trial: Trial

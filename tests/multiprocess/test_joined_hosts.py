@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +22,13 @@ import pytest
 import zmq
 
 import ddt_notebook as ddt
+from ddt_notebook.host import host_comparison
 from ddt_notebook.host.agent_link import AgentLink
 from ddt_notebook.host.engines.ssh import Ssh
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.join_key import JoinKey
 from ddt_notebook.host.joining import Joining, parse_hosts, start_with
+from ddt_notebook.views.preflight import PreflightView
 
 from .processes import gone
 
@@ -55,8 +58,16 @@ class Network:
         self.hosts = [f"ddt{mark}-{number}" for number in (1, 2)]
         self.cables = [f"ddtc{mark}-{number}" for number in (1, 2)]
         self.processes: list[subprocess.Popen[str]] = []
+        self._names = Path(tempfile.mkdtemp(prefix="ddt-names-"), "hosts")
+
+    def name(self, **addresses: str) -> None:
+        """Write the file of names that all hosts read."""
+        own = {f"node{number}": f"{self.prefix}.{number}" for number in (1, 2)} | addresses
+        lines = [f"{address} {name}" for name, address in {"localhost": "127.0.0.1", **own}.items()]
+        self._names.write_text("\n".join(lines) + "\n")
 
     def make(self) -> None:
+        self.name()
         _ip("link", "add", self._switch, "type", "bridge")
         _ip("address", "add", f"{self.address}/24", "dev", self._switch)
         _ip("link", "set", self._switch, "up")
@@ -80,6 +91,7 @@ class Network:
                 _ip("netns", "del", name)
         with suppress(OSError):
             _ip("link", "del", self._switch)
+        shutil.rmtree(self._names.parent)
 
     def start_agents(self, shown: str) -> list[subprocess.Popen[str]]:
         """Run the command that a session shows on both hosts."""
@@ -90,7 +102,8 @@ class Network:
         name, _, key = variable.partition("=")
         for number, host in enumerate(self.hosts, 1):
             agent = shlex.join([sys.executable, "-c", _AGENT, *words[1:]])
-            named = f"hostname node{number}; exec {agent}"
+            names = f"mount --bind {self._names} /etc/hosts"
+            named = f"{names}; hostname node{number}; exec {agent}"
             self.processes.append(
                 subprocess.Popen(
                     ["ip", "netns", "exec", host, "unshare", "--uts", "sh", "-c", named],
@@ -230,6 +243,46 @@ def test_nobody_else_can_join(session: ddt.Session, network: Network, shown: _Sh
     assert len(hub.agents) == 2
 
 
+def _troubles(view: PreflightView) -> dict[str, str]:
+    return {check.name: check.seen for check in view.checks if check.verdict != "ok"}
+
+
+def test_the_doctor_compares_the_hosts(session: ddt.Session, network: Network) -> None:
+    said: list[str] = []
+    view = ddt.doctor(bandwidth=True, progress=said.append)
+    # the machine of the tests may have variables and a shared memory that are worth a warning
+    own = {name for name in _troubles(view) if name in os.environ or "shared memory" in name}
+    assert not set(_troubles(view)) - own
+    assert view.preflight.machine == "node1, node2"
+    assert len(said) == 2
+    (tried,) = (check for check in view.checks if check.topic == "connections")
+    assert tried.seen.startswith("each host reached each other one")
+    assert set(view.preflight.facts) == {
+        "connections.node1 → node2",
+        "connections.node2 → node1",
+    }
+    assert all("B/s" in measured for measured in view.preflight.facts.values())
+
+
+def test_the_doctor_names_a_loopback_name_and_a_cut_connection(
+    session: ddt.Session, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_comparison, "STEP_LIMIT_S", 1.0)
+    network.name(node2="127.0.1.1")
+    route = f"{network.prefix}.1/32"
+    _ip("-n", network.hosts[1], "route", "add", "unreachable", route)
+    try:
+        found = _troubles(ddt.doctor())
+    finally:
+        _ip("-n", network.hosts[1], "route", "del", "unreachable", route)
+        network.name()
+    assert found["name of node2"] == "on node2, node2 is 127.0.1.1"
+    assert "name of node1" not in found
+    assert found["node1 → node2"] == f"no answer at {network.prefix}.2"
+    assert found["node2 → node1"] == f"unreachable at {network.prefix}.1 (No route to host)"
+    assert session.run("dist.barrier()").ok
+
+
 def test_the_loss_of_an_agent_is_named(session: ddt.Session) -> None:
     (lost,) = (agent for agent in session.pool.place.hub.agents if agent.name == "node2")
     agent = psutil.Process(lost.hello.pid)
@@ -243,6 +296,7 @@ def test_the_loss_of_an_agent_is_named(session: ddt.Session) -> None:
     assert (finding.kind, finding.ranks, finding.values["host"]) == ("host-lost", [2, 3], "node2")
     assert "node2" in finding.title
     assert gone(left, within_s=30)
+    assert "node2" in _troubles(ddt.doctor())
     with pytest.raises(SessionError, match=r"node2 .*: stop this session") as refused:
         session.run("pass")
     assert "restart" not in str(refused.value)

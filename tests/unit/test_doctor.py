@@ -15,9 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ddt_notebook.host import host_facts
 from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.preflight import Check, Preflight
-from ddt_notebook.preflight import network, processes, resources, versions
+from ddt_notebook.preflight import processes, resources, versions
 from ddt_notebook.preflight.doctor import compare_machines, compare_reports, doctor, rank_checks
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
@@ -278,7 +279,7 @@ def test_a_name_server_that_does_not_answer_is_waited_for_only_briefly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(network, "_RESOLVE_S", 0.2)
+    monkeypatch.setattr(host_facts, "RESOLVE_S", 0.2)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: answered.wait(20) and [])
     checks = {check.name: check for check in network_checks({"MASTER_ADDR": "slow.example"})}
     answered.set()

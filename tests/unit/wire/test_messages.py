@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.model import FormatError, Observation, Position, RankError
+from ddt_notebook.model.hosts import HostFacts, Trial
 from ddt_notebook.model.memory import RankMemory
 from ddt_notebook.model.parity import RankParity
 from ddt_notebook.model.replay import InputCall
@@ -70,6 +71,24 @@ EVERY: list[Message] = [
     agent_messages.AskMemory(pid=7, cap_bytes=None),
     agent_messages.MemoryTold(share=1, resident=2),
     agent_messages.ProcessesSeen(at_s=1.5, used_s={7: 0.5}, stopped=(7,)),
+    agent_messages.AskFacts(variables=("NCCL_DEBUG",)),
+    agent_messages.FactsTold(
+        facts=HostFacts(
+            versions={"torch": "2.13.0"},
+            variables={"NCCL_DEBUG": "INFO"},
+            name="a",
+            name_addresses=("127.0.1.1",),
+            address="192.0.2.1",
+            interface="eth0",
+            wall_s=1.5,
+            shared_bytes=7,
+        )
+    ),
+    agent_messages.ListenForTrials(token="a1", limit_s=9.0),
+    agent_messages.TrialListening(port=29500),
+    agent_messages.EndTrials(),
+    agent_messages.TryConnection(address="192.0.2.1", port=29500, token="a1", limit_s=3.0),
+    agent_messages.TrialEnded(trial=Trial(end="passed", round_trip_s=0.5)),
     job_files.RankStarted(
         rank=None,
         world_size=4,

@@ -1,0 +1,126 @@
+"""What the doctor says of several hosts: what it accuses, and what must stay quiet."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.host.connection_trial import TrialListener, try_connection
+from ddt_notebook.model.hosts import HostFacts, Trial
+from ddt_notebook.model.preflight import Check
+from ddt_notebook.preflight.hosts import host_checks
+
+LOOPBACK = "127.0.0.1"
+
+
+def host(number: int) -> HostFacts:
+    return HostFacts(
+        versions={"python": "3.12.1", "torch": "2.13.0", "ddt_notebook": "0.1.0"},
+        variables={"GLOO_SOCKET_IFNAME": f"eth{number}", "OMP_NUM_THREADS": "1"},
+        name=f"node{number}",
+        name_addresses=(f"192.0.2.{number}",),
+        address=f"192.0.2.{number}",
+        interface=f"eth{number}",
+        mtu=1500,
+        wall_s=0.0,
+        shared_bytes=1 << 33,
+        shared_free=1 << 32,
+    )
+
+
+PASSED = Trial(end="passed", round_trip_s=0.00012)
+
+
+def checks(
+    second: HostFacts | None = None,
+    ahead_s: float = 0.1,
+    failed: dict[str, str] | None = None,
+    trial: Trial = PASSED,
+) -> list[Check]:
+    facts = {"node1": host(1), "node2": second or host(2)}
+    trials = {("node1", "node2"): trial, ("node2", "node1"): PASSED}
+    return list(host_checks(facts, {"node1": 40.0, "node2": 40.0 + ahead_s}, failed or {}, trials))
+
+
+def troubles(**changed: Any) -> dict[str, str]:
+    return {check.name: check.verdict for check in checks(**changed) if check.verdict != "ok"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"versions": host(2).versions | {"nccl": "2.29.3"}},  # elsewhere, it is the system's
+        {"name_addresses": ("127.0.1.1",), "gloo_interface": "eth2"},
+        {"name_addresses": ("127.0.1.1", "192.0.2.2")},
+        {"shared_bytes": None, "shared_free": None},
+        {"mtu": 0},
+    ],
+)
+def test_hosts_that_fit_each_other(changed: dict[str, Any]) -> None:
+    assert not troubles(second=replace(host(2), **changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"versions": host(2).versions | {"torch": "2.12.1"}}, {"torch": "error"}),
+        ({"variables": {"OMP_NUM_THREADS": "8"}}, {"OMP_NUM_THREADS": "warning"}),
+        ({"name_addresses": ("127.0.1.1",)}, {"name of node2": "warning"}),
+        ({"name_addresses": ()}, {"name of node2": "warning"}),
+        ({"mtu": 9000}, {"MTU": "warning"}),
+        ({"shared_free": 1 << 26}, {"shared memory on node2": "warning"}),
+    ],
+)
+def test_a_host_that_differs(changed: dict[str, Any], expected: dict[str, str]) -> None:
+    assert troubles(second=replace(host(2), **changed)) == expected
+
+
+def test_clocks_are_compared_with_each_other() -> None:
+    assert troubles(ahead_s=-37.0) == {"clocks": "warning"}
+
+
+def test_a_host_that_does_not_answer() -> None:
+    assert troubles(failed={"node3": "node3 cannot be reached any more"}) == {"node3": "error"}
+
+
+@pytest.mark.parametrize("end", ["refused", "no answer", "unreachable", "stalled", "other"])
+def test_a_connection_that_fails(end: Any) -> None:
+    assert troubles(trial=Trial(end=end)) == {"node1 → node2": "error"}
+    (check,) = (check for check in checks(trial=Trial(end=end)) if check.verdict == "error")
+    assert "192.0.2.2" in check.seen
+    assert check.meaning
+    assert check.fix
+
+
+# -- trials ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listener() -> Iterator[TrialListener]:
+    made = TrialListener(LOOPBACK, "a token", 60.0)
+    yield made
+    made.close()
+
+
+def test_a_trial_measures(listener: TrialListener) -> None:
+    trial = try_connection(LOOPBACK, listener.port, "a token", 30.0, 1 << 20)
+    assert trial.end == "passed"
+    assert trial.round_trip_s
+    assert trial.bytes_per_s
+
+
+def test_a_trial_recognises_another_host(listener: TrialListener) -> None:
+    assert try_connection(LOOPBACK, listener.port, "of another", 30.0, 0).end == "other"
+    assert try_connection(LOOPBACK, listener.port, "a token", 30.0, 0).end == "passed"
+
+
+def test_a_trial_without_an_answer() -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        port = silent.getsockname()[1]
+        assert try_connection(LOOPBACK, port, "a token", 0.1, 0).end == "no answer"
+    assert try_connection(LOOPBACK, port, "a token", 0.1, 0).end == "refused"
