@@ -109,13 +109,19 @@ class Job:
         return self.process.returncode, output, errors
 
     def kill(self) -> None:
-        """End what is left of the command and of its ranks."""
+        """End what is left of the command and of its ranks, as if all at once.
+
+        All are suspended first: a rank must not see how another one ends.
+        """
+        left: set[psutil.Process] = set()
         for pid in (self.process.pid, *self.pids):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                for one in (process, *process.children(recursive=True)):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        one.kill()
+                left |= {process, *process.children(recursive=True)}
+        for act in (psutil.Process.suspend, psutil.Process.kill):
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    act(process)
         self.process.wait(LIMIT_S)
 
     @property

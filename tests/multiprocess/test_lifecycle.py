@@ -304,6 +304,21 @@ def test_memory_filled_completely_is_reported_at_once(item: str) -> None:
         assert session.run(f"del kept\n{REDUCE}").ok
 
 
+def test_memory_that_ipython_lacks_as_well_is_reported() -> None:
+    cell = f"""
+import IPython.core.interactiveshell as shell
+def lacks(*args, **options): raise MemoryError
+if rank == 1:
+    shell.ExecutionInfo = get_ipython().showtraceback = lacks
+kept = []
+while rank == 1: kept.append(bytearray(50_000))
+{REDUCE}"""
+    with ddt.Session(2, memory="100M", timeout=60) as session:
+        run = session.run(cell)
+        (finding,) = ddt.diagnose(run).findings
+        assert (finding.symptom, finding.ranks, finding.waiting) == ("D.1.2", [1], [0]), run.errors
+
+
 def test_a_group_that_memory_keeps_from_forming_is_reported() -> None:
     with ddt.Session(2, memory="100M") as session:
         pids = session.pids
