@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from ..model import FormatError
 from ..wire.agent_messages import (
     BLOCK_BYTES,
     FILE_WINDOW,
@@ -77,6 +78,8 @@ _SEEN_EVERY_S = 0.25
 #: Files that are copied without being asked for; the others only by `AskFile`.
 _FOLLOWED: tuple[RankFile, ...] = ("calls", "err", "out", "crash")
 _CONNECTIONS: tuple[Connection, ...] = ("commands", "questions")
+#: A notebook answers the first message at once, unless it cannot read it.
+_WELCOME_LIMIT_S = 30.0
 
 
 class _Stream:
@@ -87,7 +90,6 @@ class _Stream:
         self.socket = ours
         self.for_rank: deque[bytes] = deque()
         self.unacknowledged = 0
-        self.closed_by_notebook = False
 
 
 class _Rank:
@@ -99,6 +101,7 @@ class _Rank:
         self.streams: dict[Connection, _Stream] = {}
         self.copies: dict[str, FileCopy] = copies(files)
         self.begun: set[str] = set()
+        self.closed_by_notebook: set[Connection] = set()
 
 
 class Agent:
@@ -142,6 +145,7 @@ class Agent:
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
+        self._welcome_until_s: float | None = time.monotonic() + _WELCOME_LIMIT_S
 
     def serve(self) -> None:
         """Answer the notebook until the connection ends.
@@ -161,7 +165,7 @@ class Agent:
             label=self._label,
         )
         self._link.send(hello)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", self._interface)
+        os.environ["GLOO_SOCKET_IFNAME"] = self._interface  # also if another one was chosen
         self._server = launcher.ForkServerHandle(warm=True)
         try:
             while self._step():
@@ -184,7 +188,7 @@ class Agent:
             for name, stream in rank.streams.items():
                 descriptor = stream.socket.fileno()
                 by_descriptor[descriptor] = rank, name
-                if stream.unacknowledged < STREAM_WINDOW:
+                if stream.unacknowledged < STREAM_WINDOW and self._may_relay(name):
                     readers.append(descriptor)
                 if stream.for_rank:
                     writers.append(descriptor)
@@ -192,9 +196,8 @@ class Agent:
         if came is None:
             return False
         readable, writable = came
-        for envelope in self._link.received():
-            if not self._take(envelope):
-                return False
+        if not self._receive():
+            return False
         for descriptor in writable:
             if descriptor in by_descriptor:
                 self._write(*by_descriptor[descriptor])
@@ -213,6 +216,20 @@ class Agent:
 
     # -- requests ------------------------------------------------------------------------------
 
+    def _receive(self) -> bool:
+        """Process what the notebook has sent; False if it ends this agent."""
+        try:
+            if not all(map(self._take, self._link.received())):
+                return False
+        except FormatError as error:
+            raise SessionError(f"the notebook has sent what cannot be read: {error}") from error
+        if self._welcome_until_s is not None and time.monotonic() > self._welcome_until_s:
+            raise SessionError(
+                f"the notebook has not answered for {_WELCOME_LIMIT_S:.0f} s",
+                "does it have another version of ddt_notebook?",
+            )
+        return True
+
     def _take(self, received: Envelope) -> bool:
         """Process a message; False if it ends this agent."""
         match received.message:
@@ -221,6 +238,7 @@ class Agent:
             case Failed(error=error):
                 raise SessionError(f"the notebook did not accept this agent: {error}")
             case AgentWelcome():
+                self._welcome_until_s = None
                 self._say("joined the session; this process ends with it")
             case SignalProcess(pid=pid, number=number):
                 if pid in self._children and pid not in self._reported:
@@ -372,13 +390,20 @@ class Agent:
                 stream.for_rank[0] = data[size:]
         if written:
             self._link.send(Credit(key=rank.key, connection=connection, size=written))
-        if stream is not None and stream.closed_by_notebook and not stream.for_rank:
+        if stream is not None and not stream.for_rank and connection in rank.closed_by_notebook:
             self._drop(rank, connection)
+
+    def _may_relay(self, connection: Connection) -> bool:
+        """Whether what comes must not wait until the notebook has taken more of the files.
+
+        What a monitor answers does not follow from the rank's files.
+        """
+        return connection == "questions" or self._files_unacknowledged < FILE_WINDOW
 
     def _relay(self, rank: _Rank, connection: Connection) -> None:
         """Pass on what a rank has sent, after what it had printed and recorded before."""
         stream = rank.streams.get(connection)
-        if stream is None or not self._copy_all(rank):
+        if stream is None or not (self._copy_all(rank) or connection == "questions"):
             return
         try:
             data = stream.socket.recv(BLOCK_BYTES)
@@ -396,11 +421,12 @@ class Agent:
             self._drop(rank, connection)
 
     def _close(self, key: int, connection: Connection) -> None:
-        stream = self._stream(key, connection)
-        if stream is not None:
-            stream.closed_by_notebook = True
-            if not stream.for_rank:
-                self._drop(self._ranks[key], connection)
+        if key in self._ranks:
+            rank = self._ranks[key]
+            rank.closed_by_notebook.add(connection)
+            stream = rank.streams.get(connection)
+            if stream is not None and not stream.for_rank:
+                self._drop(rank, connection)
 
     @staticmethod
     def _drop(rank: _Rank, connection: Connection) -> None:
@@ -423,8 +449,14 @@ class Agent:
         every_s = _LOOK_EVERY_S if self._is_active else _IDLE_LOOK_EVERY_S
         if now - self._looked_s >= every_s:
             self._looked_s = now
-            for rank in self._ranks.values():
-                self._copy_all(rank)
+            for rank in list(self._ranks.values()):
+                copied = self._copy_all(rank)
+                if copied and self._is_over(rank) and self._copy(rank, "branches"):
+                    self._forget(self._ranks.pop(rank.key))
+
+    def _is_over(self, rank: _Rank) -> bool:
+        """Whether a rank has ended, and the notebook has closed its connections."""
+        return rank.pid in self._reported and rank.closed_by_notebook.issuperset(_CONNECTIONS)
 
     def _copy_all(self, rank: _Rank) -> bool:
         """Send what has changed in a rank's files; False if the notebook is behind."""

@@ -73,6 +73,7 @@ _ZAP = "inproc://zeromq.zap.01"
 _WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring._FILE_BYTES}
 _LONGEST_TEXT = 1 << 40
 _LONGEST_NAME = 64
+_LONGEST_REASON = 300
 
 
 @dataclass(eq=False, slots=True)
@@ -162,6 +163,7 @@ class AgentHub:
         self.address = address
         self.agents: list[HostAgent] = []
         self.admitted: int | None = None  #: how many agents may join; None: no more
+        self.refused = ""  #: why the agent that came last could not join
         self._by_identity: dict[bytes, HostAgent] = {}
         self._streams: dict[tuple[int, Connection], _Stream] = {}
         self._copies: dict[tuple[int, str], int | None] = {}
@@ -390,16 +392,22 @@ class AgentHub:
             else:
                 self._take(agent, received)
         except (FormatError, ValueError, TypeError, OverflowError, OSError) as error:
-            if agent is not None:
+            if agent is None:
+                self.refused = str(error)[:_LONGEST_REASON]
+                self._refuse(identity, self.refused)
+            else:
+                self._send(agent, EndAgent())  # its ranks run as long as it does
                 self._lose(agent, f"sent what cannot be read: {error}")
+
+    def _refuse(self, identity: bytes, why: str) -> None:
+        self._router.send_multipart([identity, *to_frames(Failed(error=why), 0, None)])
 
     def _join(self, identity: bytes, frame: zmq.Frame, hello: Message) -> None:
         if not isinstance(hello, AgentHello):
             return
         agents = [agent for agent in self.agents if not agent.lost]
         if self.admitted is None or len(agents) >= self.admitted:
-            full = Failed(error="the session has all of its hosts")
-            self._router.send_multipart([identity, *to_frames(full, 0, None)])
+            self._refuse(identity, "the session has all of its hosts")
             return
         descriptor = int(frame.get(zmq.SRCFD))
         plain = "".join(c if c.isalnum() or c in ".-_" else "_" for c in hello.label or hello.host)
@@ -414,13 +422,17 @@ class AgentHub:
         with self._lock:
             self.agents = [*agents, agent]
         self._by_identity[identity] = agent
+        self.refused = ""
         self._send(agent, AgentWelcome())
 
     def _take(self, agent: HostAgent, received: Envelope) -> None:
         match received.message:
             case RankBytes() | RankClosed() | Credit() | FileBytes() as of_rank:
+                data = received.payload or b""
                 if of_rank.key in agent.keys:
-                    self._take_of_rank(agent, of_rank, received.payload or b"")
+                    self._take_of_rank(of_rank, data)
+                if isinstance(of_rank, FileBytes):  # those of a forgotten rank count as well
+                    self._send(agent, Credit(key=0, connection="commands", size=len(data)))
             case ProcessesSeen() as seen:
                 agent.seen = seen
             case ChildEnded(pid=pid, status=status):
@@ -439,11 +451,10 @@ class AgentHub:
                         self._answered.notify_all()
 
     def _take_of_rank(
-        self, agent: HostAgent, message: RankBytes | RankClosed | Credit | FileBytes, data: bytes
+        self, message: RankBytes | RankClosed | Credit | FileBytes, data: bytes
     ) -> None:
         if isinstance(message, FileBytes):
             self._write_file(message, data)
-            self._send(agent, Credit(key=0, connection="commands", size=len(data)))
             return
         stream = self._streams.get((message.key, message.connection))
         if stream is None:
@@ -552,10 +563,11 @@ class AgentHub:
                 with suppress(OSError):
                     stream.socket.send(data)
             stream.socket.close()
-            if not stream.agent.lost:
-                self._send(stream.agent, RankClosed(key=key, connection=at[1]))
         for agent in self.agents:
-            agent.keys.discard(key)
+            if key in agent.keys:
+                agent.keys.discard(key)
+                self._send(agent, RankClosed(key=key, connection="commands"))
+                self._send(agent, RankClosed(key=key, connection="questions"))
         for copy in [copy for copy in self._copies if copy[0] == key]:
             descriptor = self._copies.pop(copy)
             if descriptor is not None:

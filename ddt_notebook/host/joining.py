@@ -134,6 +134,7 @@ class Joining:
             )
         hub = AgentHub(self.address or own_address())
         try:
+            hub.admitted = self.nodes
             command = f"{VARIABLE}={hub.key.to_text()} ddt-notebook agent {hub.address}:{hub.port}"
             agents = _gather(hub, self.nodes, self.limit_s, dict, self._shown(command))
         except BaseException:
@@ -160,6 +161,7 @@ def start_with(
     """
     hub = AgentHub(engine.address)
     try:
+        hub.admitted = len(hosts)
         engine.start(hub)
         names = [one.name for one in hosts]
         agents = _gather(hub, len(hosts), limit_s, engine.failures, say, names, engine.host_of)
@@ -181,7 +183,6 @@ def _gather(
     host_of: Callable[[HostAgent], str] = lambda agent: agent.name,
 ) -> list[HostAgent]:
     """Wait until so many agents have joined and can start ranks; then admit no more."""
-    hub.admitted = count
     until_s = time.monotonic() + limit_s
     while True:
         ready = hub.ready()
@@ -189,6 +190,8 @@ def _gather(
             break
         joined = [agent for agent in hub.agents if not agent.lost]
         text = _progress(joined, ready, count, names, host_of)
+        if hub.refused:
+            text += f"; one could not join: {hub.refused}"
         say(text)
         failed = failures()
         if failed:

@@ -1,0 +1,111 @@
+"""What the notebook answers to agents that behave in another way than expected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from ddt_notebook.host.agent_hub import AgentHub, HostAgent
+from ddt_notebook.host.agent_link import AgentLink
+from ddt_notebook.host.errors import SessionError
+from ddt_notebook.host.joining import HostWanted, start_with
+from ddt_notebook.wire.agent_messages import (
+    AgentHello,
+    AgentWelcome,
+    AskClock,
+    Credit,
+    EndAgent,
+    FileBytes,
+)
+from ddt_notebook.wire.messages import Failed, Message
+
+HELLO = AgentHello(
+    host="node1", pid=1, address="127.0.0.1", interface="lo", directory="/none", wall_s=0.0
+)
+#: What a version with other fields may send.
+OTHER_HELLO = replace(HELLO, host=7)  # type: ignore[arg-type]
+_LIMIT_S = 30.0
+
+
+@pytest.fixture
+def hub() -> Iterator[AgentHub]:
+    made = AgentHub("127.0.0.1")
+    made.admitted = 1
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def link(hub: AgentHub) -> Iterator[AgentLink]:
+    made = AgentLink("127.0.0.1", hub.port, hub.key)
+    yield made
+    made.close()
+
+
+def _next(link: AgentLink) -> Message:
+    deadline = time.monotonic() + _LIMIT_S
+    while time.monotonic() < deadline and link.wait([], [], 0.1) is not None:
+        for envelope in link.received():
+            return envelope.message
+    raise AssertionError("nothing was answered")
+
+
+def test_files_of_a_forgotten_rank_are_acknowledged(hub: AgentHub, link: AgentLink) -> None:
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    link.send(FileBytes(key=7, file="out", size=0, pieces=((0, 3),)), payload=b"abc")
+    assert _next(link) == Credit(key=0, connection="commands", size=3)
+
+
+def test_an_agent_of_another_version_is_told_why_it_cannot_join(
+    hub: AgentHub, link: AgentLink
+) -> None:
+    link.send(OTHER_HELLO)
+    answer = _next(link)
+    assert isinstance(answer, Failed)
+    assert "host" in answer.error
+    assert answer.error == hub.refused
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    assert not hub.refused
+
+
+def test_an_agent_that_cannot_be_understood_is_ended(hub: AgentHub, link: AgentLink) -> None:
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    link.send(OTHER_HELLO)
+    assert isinstance(_next(link), EndAgent)
+    with pytest.raises(SessionError, match="sent what cannot be read"):
+        hub.request(hub.agents[0], AskClock(), _LIMIT_S)
+
+
+class _Engine:
+    """Its agent, which has another version, dials before `start` returns."""
+
+    address = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.link: AgentLink | None = None
+
+    def start(self, hub: AgentHub) -> None:
+        self.link = AgentLink("127.0.0.1", hub.port, hub.key)
+        self.link.send(OTHER_HELLO)
+
+    def failures(self) -> dict[str, str]:
+        return {}
+
+    def host_of(self, agent: HostAgent) -> str:
+        return agent.hello.label
+
+    def stop(self) -> None:
+        if self.link is not None:
+            self.link.close()
+
+
+def test_an_agent_may_come_at_once_and_why_it_was_refused_is_shown() -> None:
+    shown: list[str] = []
+    with pytest.raises(SessionError, match=r"missing: node1; one could not join: .*host"):
+        start_with(_Engine(), [HostWanted("node1", 1)], limit_s=1.0, say=shown.append)
