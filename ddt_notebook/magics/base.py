@@ -98,6 +98,8 @@ class RunningMagics(Magics):
             return ranks, self._joined(ranks, given)
         if "hosts" in given:
             return self._reached_by_ssh(given)
+        if "slurm" in given:
+            return self._in_allocation(given)
         return ranks, None
 
     def _joined(self, ranks: int, given: Mapping[str, Any]) -> Place:
@@ -138,6 +140,16 @@ class RunningMagics(Magics):
                 )
             engine = Ssh(wanted)
             return ranks, start_with(engine, wanted, limit_s=given.get("wait", LIMIT_S), say=say)
+
+    def _in_allocation(self, given: Mapping[str, Any]) -> tuple[int, Place]:
+        from ..host.engines.slurm import Slurm
+        from ..host.joining import LIMIT_S, start_with
+
+        with one_line("ddt_start"), live_line(self._shell, "starting agents by srun …") as say:
+            engine = Slurm(given.get("world_size"), given["slurm"])
+            ranks = sum(host.ranks for host in engine.hosts)
+            limit_s = given.get("wait", LIMIT_S)
+            return ranks, start_with(engine, engine.hosts, limit_s=limit_s, say=say)
 
     def _say(self, line: str) -> None:
         """Print a line from another thread: below the cell that started the ranks."""

@@ -52,6 +52,7 @@ class DDTMagics(RunningMagics):
         opt.SIMULATE,
         opt.JOIN,
         opt.HOSTS,
+        opt.SLURM,
         opt.NODES,
         opt.WAIT,
     )
@@ -71,10 +72,14 @@ class DDTMagics(RunningMagics):
             args.world_size = args.number
         if args.join is None and args.nnodes:
             raise UsageError("ddt_start: --nnodes is for hosts that --join")
-        if args.join is None and args.hosts is None and args.wait:
-            raise UsageError("ddt_start: --wait is for hosts: give --join or --hosts")
-        if args.join is not None and args.hosts is not None:
-            raise UsageError("ddt_start: --join waits for hosts, --hosts starts them: give one")
+        ways = [way for way in ("join", "hosts", "slurm") if getattr(args, way) is not None]
+        if not ways and args.wait:
+            raise UsageError("ddt_start: --wait is for hosts: give --join, --hosts or --slurm")
+        if len(ways) > 1:
+            raise UsageError(
+                f"ddt_start: --{ways[0]} and --{ways[1]} are two ways to start ranks on hosts: "
+                "give one"
+            )
         return StatusView(self._start(args).status())
 
     @line_magic

@@ -154,6 +154,14 @@ HOSTS = Option(
     metavar="LIST",
     help="run the ranks on these hosts, which ssh reaches: nodeA:4,nodeB:4",
 )
+SLURM = Option(
+    "--slurm",
+    nargs="?",
+    const="",
+    metavar="ADDRESS",
+    help="run the ranks on the nodes of the Slurm allocation in which this notebook runs; they "
+    "reach it at this address (default: its address in their network)",
+)
 NODES = Option(
     "--nnodes",
     type=whole_number,

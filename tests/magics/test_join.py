@@ -14,6 +14,7 @@ from .conftest import Notebook
         ("--nnodes 2", "--nnodes is for hosts that --join"),
         ("--wait 2", "--wait is for hosts"),
         ("--join --hosts a:2", "give one"),
+        ("--join --slurm", "give one"),
         ("--hosts a:x", "is not a host with its number of ranks"),
         ("-n 3 --hosts a:2", "starts 2 ranks, not 3"),
         ("--hosts 127.0.0.1:2", "no agent could be started on 127.0.0.1: "),  # nobody listens
@@ -25,6 +26,14 @@ from .conftest import Notebook
 def test_what_cannot_be_is_refused(notebook: Notebook, line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as refused:
         notebook.run(f"%ddt_start {line}")
+    assert "\n" not in str(refused.value)
+
+
+def test_slurm_needs_an_allocation(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=r"in an allocation of Slurm: .* salloc") as refused:
+        notebook.run("%ddt_start --slurm")
     assert "\n" not in str(refused.value)
 
 

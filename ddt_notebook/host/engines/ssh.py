@@ -6,11 +6,9 @@ on the loopback interface only, and the hosts need not be able to reach its mach
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,10 +17,10 @@ from typing import IO
 from ..agent_hub import AgentHub, HostAgent
 from ..errors import SessionError
 from ..joining import HostWanted
+from .remote_agent import agent_command, end, printed_lines
 
 #: The first port that is tried on a host, and how many there are.
 _FIRST_PORT, _PORTS = 20_000, 12_000
-_END_LIMIT_S = 5.0
 _OPTIONS = (
     "-T",
     *("-o", "BatchMode=yes"),  # ask nothing: nobody could answer
@@ -66,7 +64,7 @@ class Ssh:
             words = [*self._command, *_OPTIONS, "-R", forward, "--", host]
             try:
                 process = subprocess.Popen(
-                    [*words, _remote(f"{self.address}:{port}", host)],
+                    [*words, agent_command(f"{self.address}:{port}", shlex.quote(host))],
                     stdin=subprocess.PIPE,
                     stdout=said,
                     stderr=said,
@@ -84,7 +82,7 @@ class Ssh:
     def failures(self) -> dict[str, str]:
         """Why agents did not start, by host: the last line that ssh or the agent printed."""
         return {
-            host: _last_line(said) or f"ssh ended with exit code {process.returncode}"
+            host: [f"ssh ended with exit code {process.returncode}", *printed_lines(said)][-1]
             for host, (process, said) in self._started.items()
             if process.poll() is not None
         }
@@ -96,34 +94,6 @@ class Ssh:
     def stop(self) -> None:
         """End what was started."""
         for process, said in self._started.values():
-            if process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
-            try:
-                process.wait(_END_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_END_LIMIT_S)
+            end(process)
             said.close()
         self._started.clear()
-
-
-def _remote(notebook: str, host: str) -> str:
-    """The command for the shell of a host.
-
-    It prefers the interpreter and the folder of the notebook, which hosts of a cluster often share.
-    """
-    python, folder = shlex.quote(sys.executable), shlex.quote(os.getcwd())
-    arguments = f"agent {notebook} --label {shlex.quote(host)}"
-    program = shlex.quote("from ddt_notebook.cli import main; raise SystemExit(main())")
-    return (
-        f"cd {folder} 2>/dev/null; "
-        f"if [ -x {python} ]; then exec {python} -c {program} {arguments}; "
-        f"else exec ddt-notebook {arguments}; fi"
-    )
-
-
-def _last_line(said: IO[str]) -> str:
-    said.seek(0)
-    lines = said.read(10_000).strip().splitlines()
-    return lines[-1][:300] if lines else ""
