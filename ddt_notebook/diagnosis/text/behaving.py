@@ -94,7 +94,7 @@ which (gpu|device)""",
         "ranks are not connected: each runs as if it were alone",
         r"""size\(\)[^\n=]{0,24}\b1\b
 rank\(\)[^\n=]{0,24}\b0\b
-(world_?size|size)[^\n,;]{0,24}(is|returns?|==?|always|be) ?(always )?1\b
+(world_?size|(?<![_ a-z])size)[^\n,;]{0,24}(is|returns?|==?|always|be) ?(always )?1\b
 local_rank<40>(always|all) (0|zero)
 (run|train|execut|launch|print)\w*<30>(separate|independent|twice|\d+ (times|copies)|individual)
 (each|every) (process|rank|worker|node|gpu)<40>\b(all|whole|full|entire|same|own)\b

@@ -203,6 +203,11 @@ def test_a_line_of_code_is_no_description() -> None:
     assert diagnose_text(text).findings[0].symptom == "D.1.11"
 
 
+def test_a_batch_of_one_is_no_world_size_of_one() -> None:
+    assert diagnose_text("DataLoader(dataset, batch_size=1)").findings == []
+    assert diagnose_text("print(world_size) returns 1").findings[0].symptom == "D.2.2"
+
+
 def test_a_report_without_an_error_hang_or_slowness_is_about_a_wrong_value() -> None:
     found = diagnose_text("Validation covers 16 tracks where there are 14 of them.").findings
     assert found[0].symptom == "D.2.4"
